@@ -104,7 +104,7 @@ def time_in_turns(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
             for _ in range(numbers[name]):
                 call()
             samples[name].append((time.perf_counter() - started) / numbers[name])
-    return {name: median(found) for name, found in samples.items()}
+    return {name: median(seconds) for name, seconds in samples.items()}
 
 
 def main() -> None:
@@ -118,10 +118,10 @@ def main() -> None:
         for label, shape in NETWORKS.items():
             path = Path(folder) / f"relu{len(columns)}.onnx"
             path.write_bytes(build(shape).SerializeToString())
-            made = tunefarm_tuning.compile(
+            compiled = tunefarm_tuning.compile(
                 tunefarm_tuning.import_model(path), "host", output=path.with_suffix("")
             )
-            columns[label] = time_in_turns(ways_of(path, made.path, shape))
+            columns[label] = time_in_turns(ways_of(path, compiled.path, shape))
     rows = [
         f"| {way} | " + " | ".join(f"{columns[label][way] * 1e6:,.1f}" for label in columns) + " |"
         for way in WAYS

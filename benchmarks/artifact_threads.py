@@ -105,31 +105,33 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layers.onnx"
         path.write_bytes(build().SerializeToString())
-        made = tunefarm_tuning.compile(
+        compiled = tunefarm_tuning.compile(
             tunefarm_tuning.import_model(path), "host", output=path.with_suffix("")
         )
-        jobs = [(f"{name}, {cores} threads", str(made.path), cores, more) for name, more in SETTINGS.items()]
-        jobs += [("artifact, 1 thread", str(made.path), 1, {})]
+        jobs = [
+            (f"{name}, {cores} threads", str(compiled.path), cores, more) for name, more in SETTINGS.items()
+        ]
+        jobs += [("artifact, 1 thread", str(compiled.path), 1, {})]
         jobs += [
             (f"{THEIRS}, {count} thread{'s' * (count > 1)}", str(path), count, {}) for count in (cores, 1)
         ]
-        found: dict[str, list[dict[str, float]]] = {job[0]: [] for job in jobs}
+        samples: dict[str, list[dict[str, float]]] = {job[0]: [] for job in jobs}
         for _ in range(TURNS):
             for name, file, threads, more in jobs:
                 done = subprocess.run(
                     [sys.executable, __file__, "--child", file, str(threads)],
                     capture_output=True, text=True, check=True, env={**os.environ, **more},
                 )  # fmt: skip
-                found[name].append(json.loads(done.stdout))
+                samples[name].append(json.loads(done.stdout))
     lines = [
         "# The thread pool and its caller",
         "",
         "| | back to back (µs) | 3 ms after the last (µs) | processor time per call, one each 20 ms (ms) |",
         "|---|---:|---:|---:|",
     ]
-    for name, each in found.items():
+    for name, runs in samples.items():
         busy, paused, processor = (
-            median(one[key] for one in each) for key in ("busy", "paused", "processor")
+            median(run[key] for run in runs) for key in ("busy", "paused", "processor")
         )
         lines.append(f"| {name} | {busy * 1e6:,.0f} | {paused * 1e6:,.0f} | {processor * 1e3:.1f} |")
     text = "\n".join([*lines, ""])

@@ -70,15 +70,15 @@ class Form:
         sizes = (outer, inner, kernel, kernel)
         weight = graph.weight(f"{name}.w", graph.rng.normal(0.0, (2.0 / inner / kernel**2) ** 0.5, sizes))
         bias = graph.weight(f"{name}.b", graph.rng.normal(0.0, 0.1, outer))
-        made = graph.node(
+        conv = graph.node(
             "Conv",
             [x or ("x" if name == "stem" else "stem"), weight, bias],
             f"{name}.conv",
             pads=[kernel // 2] * 4,
         )
         if act == "SiLU":
-            return graph.node("Mul", [made, graph.node("Sigmoid", [made], f"{name}.sigmoid")], name)
-        return graph.node(act, [made], name) if act else made
+            return graph.node("Mul", [conv, graph.node("Sigmoid", [conv], f"{name}.sigmoid")], name)
+        return graph.node(act, [conv], name) if act else conv
 
     def ints(self, values: Sequence[int], name: str) -> str:
         self.graph.weights.append(numpy_helper.from_array(np.array(values, np.int64), name))
@@ -136,8 +136,8 @@ def inception(size: int, inner: int, widths: Sequence[int]) -> onnx.ModelProto:
         form.conv(reduce3, wide3, "b3", form.conv(inner, reduce3, "b1"), kernel=3),
         form.conv(reduce5, wide5, "c5", form.conv(inner, reduce5, "c1"), kernel=5),
     ]
-    whole = first + wide3 + wide5
-    form.output(form.graph.node("Concat", branches, "y", axis=1), (1, whole, size, size))
+    width = first + wide3 + wide5
+    form.output(form.graph.node("Concat", branches, "y", axis=1), (1, width, size, size))
     return form.model()
 
 
@@ -175,9 +175,9 @@ def detector(size: int, inner: int, anchors: int, classes: int) -> onnx.ModelPro
     """The last 3x3 convolutions of a detector: scores and boxes, channels put last."""
     form = Form.image(size, inner)
     for name, width in (("scores", anchors * classes), ("boxes", anchors * 4)):
-        made = form.conv(inner, width, name, kernel=3, act="")
+        scores = form.conv(inner, width, name, kernel=3, act="")
         form.output(
-            form.graph.node("Transpose", [made], f"{name}.last", perm=[0, 2, 3, 1]), (1, size, size, width)
+            form.graph.node("Transpose", [scores], f"{name}.last", perm=[0, 2, 3, 1]), (1, size, size, width)
         )
     return form.model()
 
@@ -221,7 +221,7 @@ def build(
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     machine.set_input(
         "main",
-        *(tvm.runtime.tensor(one) for one in random_inputs(loaded.inputs, seed=0, kind=InputKind.NORMAL)),
+        *(tvm.runtime.tensor(array) for array in random_inputs(loaded.inputs, seed=0, kind=InputKind.NORMAL)),
     )
     return lambda: machine.invoke_stateful("main")
 

@@ -59,7 +59,7 @@ def time_network(loaded: LoadedModel, folder: Path, *, plain: bool) -> float:
     build_model(loaded.module, _TARGET, path, plain=plain)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     arrays = random_inputs(loaded.inputs, seed=0, kind=InputKind.NORMAL)
-    machine.set_input("main", *[tvm.runtime.tensor(one) for one in arrays])
+    machine.set_input("main", *[tvm.runtime.tensor(array) for array in arrays])
     return time_calls(lambda: machine.invoke_stateful("main"))
 
 
@@ -76,7 +76,7 @@ def time_kernel(kernel: Kernel, folder: Path, *, plain: bool) -> float:
     path = Path(tempfile.mkdtemp(dir=folder)) / "kernel.so"
     build_kernel(PackedKernel(func=kernel.module["main"]), _TARGET, path, plain=plain)
     arrays = random_inputs(kernel_args(kernel.module), seed=0, kind=InputKind.NORMAL)
-    args = [tvm.runtime.tensor(one) for one in arrays]
+    args = [tvm.runtime.tensor(array) for array in arrays]
     main = tvm.runtime.load_module(str(path))["main"]
     return time_calls(lambda: main(*args))
 
@@ -96,7 +96,7 @@ def kernel_rows(loaded: LoadedModel, folder: Path) -> Iterator[str]:
             continue
         made_sec = time.perf_counter() - started
         default_sec, plain_sec = (time_kernel(kernel, folder, plain=plain) for plain in (False, True))
-        size = sum(one.nbytes for one in random_inputs(kernel_args(kernel.module), seed=0))
+        size = sum(array.nbytes for array in random_inputs(kernel_args(kernel.module), seed=0))
         flops = kernel_flops(kernel.module)
         work, unit = (flops, "GFLOP/s") if flops > _FLOPS_PER_BYTE * size else (size, "GB/s")
         yield (

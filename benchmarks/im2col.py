@@ -101,9 +101,9 @@ class Form:
         return self.dilation * (taps - 1) // 2
 
 
-def _fused(data: Any, weight: Any, made: Any) -> Workload:
+def _fused(data: Any, weight: Any, product: Any) -> Workload:
     bias = tensor("bias", 1, 1, 1, int(weight.shape[3]))
-    return workload([data, weight, bias, topi.nn.relu(topi.add(made, bias))], weight=1)
+    return workload([data, weight, bias, topi.nn.relu(topi.add(product, bias))], weight=1)
 
 
 FORMS: dict[str, Form] = {
@@ -126,16 +126,16 @@ def measure(name: str, trials: int, seed: int, folder: Path) -> list[str]:
     """Return a line of the table."""
     form = FORMS[name]
     workloads = form.direct(), form.product()
-    found = [
+    latencies = [
         search(
-            TuningTask(workload=made, target=one_core_target(), weight=1),
+            TuningTask(workload=workload, target=one_core_target(), weight=1),
             rests=True,
             trials=trials,
             seed=seed,
         )[0]
-        for made in workloads
+        for workload in workloads
     ]
-    direct, product = found
+    direct, product = latencies
     gather = time_kernel(as_kernel("gather", form.gather(), 1), folder, plain=False)
     gflops = workloads[0].flops / 1e9
     return [

@@ -48,8 +48,12 @@ def table(folder: Path) -> Iterator[str]:
     for path in sorted(folder.glob("*.tunefarm")):
         network, tuned, precision = path.stem.split(".")
         groups.setdefault((network, tuned), []).append(precision)
-    for (network, tuned), found in groups.items():
-        paths = {one: folder / f"{network}.{tuned}.{one}.tunefarm" for one in PRECISIONS if one in found}
+    for (network, tuned), precisions in groups.items():
+        paths = {
+            precision: folder / f"{network}.{tuned}.{precision}.tunefarm"
+            for precision in PRECISIONS
+            if precision in precisions
+        }
         times = _time(list(paths.values()))
         for (precision, path), sec in zip(paths.items(), times, strict=True):
             checks = manifest_of(path)["checks"]
@@ -76,14 +80,14 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=["encoder4"])
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--seconds", type=float, default=0.0)
-    said = parser.parse_args()
-    if said.what == "time":
-        for line in table(said.folder):
+    options = parser.parse_args()
+    if options.what == "time":
+        for line in table(options.folder):
             print(line)
         return
-    for network in said.networks:
-        for precision in said.precisions:
-            make(said.folder, network, precision, said.seconds)
+    for network in options.networks:
+        for precision in options.precisions:
+            make(options.folder, network, precision, options.seconds)
 
 
 if __name__ == "__main__":

@@ -55,11 +55,11 @@ class _Noise(CalibrationDataReader):  # type: ignore[misc]
 
 def _inputs(path: Path, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
-    made = {}
+    arrays = {}
     for value in onnx.load(path).graph.input:
         shape = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        made[value.name] = rng.standard_normal(shape).astype(np.float32)
-    return made
+        arrays[value.name] = rng.standard_normal(shape).astype(np.float32)
+    return arrays
 
 
 def _float_arithmetic(target: Target) -> Target:
@@ -124,8 +124,10 @@ def table(folder: Path) -> Iterator[str]:
             }
             seconds = _time(list(runners.values()))
             for (name, run), taken in zip(runners.items(), seconds, strict=True):
-                made = run()
-                apart = np.abs(np.asarray(made[0] if isinstance(made, list) else made.numpy()) - wanted)
+                outputs = run()
+                apart = np.abs(
+                    np.asarray(outputs[0] if isinstance(outputs, list) else outputs.numpy()) - wanted
+                )
                 size = np.sqrt(np.mean(np.square(wanted)))
                 yield (
                     f"| {network} | {form} | {name} | {taken * 1e3:.3f} | {taken / seconds[-1]:.2f} "
@@ -135,7 +137,7 @@ def table(folder: Path) -> Iterator[str]:
 
 def _library(path: Path, given: Sequence[Array]) -> Callable[[], Any]:
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    return partial(machine["main"], *[tvm.runtime.tensor(one) for one in given])
+    return partial(machine["main"], *[tvm.runtime.tensor(array) for array in given])
 
 
 def _session(path: Path, *, optimised: bool = True) -> onnxruntime.InferenceSession:
@@ -169,13 +171,13 @@ def main() -> None:
     parser.add_argument("what", choices=("make", "time"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    said = parser.parse_args()
-    if said.what == "time":
-        for line in table(said.folder):
+    options = parser.parse_args()
+    if options.what == "time":
+        for line in table(options.folder):
             print(line, flush=True)
         return
-    for network in said.networks:
-        make(said.folder, network)
+    for network in options.networks:
+        make(options.folder, network)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ def products(count: int, rows: int, columns: int, inner: int) -> Workload:
 def conv(size: int, channels: int, kernel: int = 1) -> Workload:
     data = tensor("data", 1, size, size, channels)
     weight, bias = tensor("weight", kernel, kernel, channels, channels), tensor("bias", 1, 1, 1, channels)
-    made = topi.nn.conv2d_nhwc(data, weight, 1, kernel // 2, 1)
-    return workload([data, weight, bias, topi.nn.relu(topi.add(made, bias))], weight=1)
+    conv = topi.nn.conv2d_nhwc(data, weight, 1, kernel // 2, 1)
+    return workload([data, weight, bias, topi.nn.relu(topi.add(conv, bias))], weight=1)
 
 
 FORMS: dict[str, Callable[[], Workload]] = {
@@ -107,11 +107,11 @@ def search(task: TuningTask, *, rests: bool, trials: int, seed: int) -> tuple[fl
         best_sec: float | None = None
         done = 0
         while done < trials:
-            found = run_round(tuner, task, min(_ROUND_SIZE, trials - done), option, best_sec=best_sec)
-            if not found:
+            results = run_round(tuner, task, min(_ROUND_SIZE, trials - done), option, best_sec=best_sec)
+            if not results:
                 break
-            done += sum(one.is_trial for one in found)
-            costs = [one.cost_sec for one in found if one.cost_sec is not None]
+            done += sum(result.is_trial for result in results)
+            costs = [result.cost_sec for result in results if result.cost_sec is not None]
             best_sec = min([*costs, *([] if best_sec is None else [best_sec])], default=None)
         tuner.close()
     if best_sec is None:
@@ -124,10 +124,10 @@ def measure(name: str, trials: int, seeds: int) -> list[str]:
     task = TuningTask(workload=FORMS[name](), target=one_core_target(), weight=1)
     sides: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for seed in range(1, seeds + 1):
-        for rests, found in sides.items():
-            found.append(search(task, rests=rests, trials=trials, seed=seed))
+        for rests, runs in sides.items():
+            runs.append(search(task, rests=rests, trials=trials, seed=seed))
     (before, before_took), (after, after_took) = (
-        [median(column) for column in zip(*found, strict=True)] for found in sides.values()
+        [median(column) for column in zip(*runs, strict=True)] for runs in sides.values()
     )
     gflops = task.workload.flops / 1e9
     return [

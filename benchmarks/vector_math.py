@@ -68,7 +68,7 @@ def measure(function: Callable[[Any], Any], values: NDArray[np.float32]) -> tupl
     kernel = tvm.tirx.build(schedule.mod, target=tvm_target(parse_target("host")))
     args = tvm.runtime.tensor(values), tvm.runtime.empty(values.shape, "float32")
     timer = kernel.time_evaluator("main", tvm.cpu(), number=5, repeat=7)
-    seconds = float(np.median([float(one) for one in timer(*args).results]))
+    seconds = float(np.median([float(sec) for sec in timer(*args).results]))
     return args[1].numpy(), 1e9 * seconds / values.size
 
 
@@ -83,9 +83,9 @@ def main() -> None:
         "erf": (tirx.erf, lambda x: tirx.call_pure_extern("float32", "erff", x), _erf),
     }
     for name, (ours, libc, exact) in calls.items():
-        made, ours_ns = measure(ours, values)
+        outputs, ours_ns = measure(ours, values)
         _, libc_ns = measure(libc, values)
-        error = np.max(np.abs(made / exact(values.astype(np.float64)) - 1)[np.abs(values) > 1e-30])
+        error = np.max(np.abs(outputs / exact(values.astype(np.float64)) - 1)[np.abs(values) > 1e-30])
         print(f"{name}: {ours_ns:.2f} ns, the C library {libc_ns:.2f} ns; largest relative error {error:.1e}")
 
 

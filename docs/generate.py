@@ -170,8 +170,8 @@ def _client() -> str:
         parts.append(f"## `{kind.__name__}`\n")
         parts.append(_text(inspect.getdoc(kind)))
         if kind is client.Client:
-            made = kind.__init__
-            parts.append(f"### `Client{_signature(made)}`\n\n{_text(inspect.getdoc(made))}")
+            constructor = kind.__init__
+            parts.append(f"### `Client{_signature(constructor)}`\n\n{_text(inspect.getdoc(constructor))}")
         parts += [] if kind is client.AsyncClient else _methods(kind)
     parts.append("## A farm in a program or a notebook: `tunefarm.embedded`\n")
     for kind in (embedded.EmbeddedFarm, embedded.FarmOptions):

@@ -107,7 +107,7 @@ class Newcomer:
         try:
             assert serving.stdout is not None
             link = next(
-                (found[0] for line in serving.stdout if (found := re.search(r"http\S+/sign-in\S+", line))),
+                (match[0] for line in serving.stdout if (match := re.search(r"http\S+/sign-in\S+", line))),
                 None,
             )
             if link is None:
@@ -147,11 +147,11 @@ class Newcomer:
             began = time.monotonic()
             with page.expect_download() as download:
                 page.get_by_role("link", name=re.compile("Artifact")).click()
-            got = self.home / "Downloads" / download.value.suggested_filename
-            download.value.save_as(got)
+            artifact = self.home / "Downloads" / download.value.suggested_filename
+            download.value.save_as(artifact)
             self.note(began, done="press *Artifact*")
             chromium.close()
-        return got
+        return artifact
 
 
 def main() -> int:
@@ -171,10 +171,10 @@ def main() -> int:
         make = ".venv/bin/python examples/tiny_convnet.py tiny.onnx"
         first.type(make)
         with first.serving() as link:
-            got = first.use_the_dashboard(link, first.clone / "tiny.onnx", browser)
+            artifact = first.use_the_dashboard(link, first.clone / "tiny.onnx", browser)
             first.type(
-                f".venv/bin/tunefarm run {got} --time",
-                f".venv/bin/tunefarm run ~/Downloads/{got.name} --time",
+                f".venv/bin/tunefarm run {artifact} --time",
+                f".venv/bin/tunefarm run ~/Downloads/{artifact.name} --time",
             )
         second = Newcomer(folder, "second", caches)
         warm_sec = second.set_up()
@@ -247,8 +247,8 @@ def table(steps: list[Step]) -> str:
 
 
 def minutes(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 60} min {whole % 60:02d} s"
+    rounded = round(seconds)
+    return f"{rounded // 60} min {rounded % 60:02d} s"
 
 
 def megabytes(count: int) -> str:

@@ -50,10 +50,10 @@ class Checks:
         self._out = out
         self.failed = False
 
-    def __call__(self, what: str, ok: bool, detail: str = "") -> None:
+    def __call__(self, claim: str, ok: bool, detail: str = "") -> None:
         self.failed = self.failed or not ok
         tail = f" ({detail})" if detail else ""
-        self._out.text(f"{'ok    ' if ok else 'FAILED'}  {what}{tail}", style="green" if ok else "bold red")
+        self._out.text(f"{'ok    ' if ok else 'FAILED'}  {claim}{tail}", style="green" if ok else "bold red")
 
 
 def main() -> int:
@@ -94,7 +94,7 @@ def demo(out: Output, checks: Checks, args: argparse.Namespace) -> None:
                 out.note(f"the farm answers at {farm.url}; searching for {args.seconds:g} s")
                 with Client(farm.url, farm.api_key) as client:
                     job = tune(out, client, model_file, args)
-                    got = job.download(args.output)
+                    files = job.download(args.output)
                     report = job.report()
         except BaseException:
             keep_logs(out, home / "logs", args.output)
@@ -105,12 +105,12 @@ def demo(out: Output, checks: Checks, args: argparse.Namespace) -> None:
         out.text()
         show_report(out, report)
         out.text()
-        out.text(f"{got.artifact}  {got.artifact.stat().st_size / 1e6:.1f} MB", style="bold")
-        out.text(f"{got.report}")
-        out.text(f"{got.report_page}")
+        out.text(f"{files.artifact}  {files.artifact.stat().st_size / 1e6:.1f} MB", style="bold")
+        out.text(f"{files.report}")
+        out.text(f"{files.report_page}")
         out.text()
         check_report(checks, report)
-        difference = compare(model_file, got.artifact)
+        difference = compare(model_file, files.artifact)
         checks(
             "the artifact runs here and agrees with ONNX Runtime",
             difference <= TOLERANCE,
@@ -143,8 +143,8 @@ def tune(out: Output, client: Client, model_file: Path, args: argparse.Namespace
     return handle
 
 
-def show(progress: View, update: Any, *what: Any) -> None:
-    update(*what)
+def show(progress: View, update: Any, *args: Any) -> None:
+    update(*args)
     progress.update()
 
 
@@ -178,9 +178,9 @@ def compare(model_file: Path, artifact: Path) -> float:
     inputs = {spec["name"]: rng.standard_normal(spec["shape"]).astype(spec["dtype"]) for spec in tuned.inputs}
     names = [output.name for output in session.get_outputs()]
     expected = dict(zip(names, session.run(names, inputs), strict=True))
-    found = tuned(**inputs)
+    outputs = tuned(**inputs)
     return max(
-        float(np.abs(found[name] - expected[name]).max() / np.sqrt(np.mean(expected[name] ** 2)))
+        float(np.abs(outputs[name] - expected[name]).max() / np.sqrt(np.mean(expected[name] ** 2)))
         for name in names
     )
 
@@ -218,16 +218,16 @@ def wait_until_gone(marker: str) -> list[str]:
 
 
 def marked_processes(marker: str) -> list[str]:
-    found = []
+    marked = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             # The environment as it was at the process's start: this process's own has no marker.
             if marker.encode() in (process / "environ").read_bytes():
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found.append(f"{process.name}: {command[:100]}")
+                marked.append(f"{process.name}: {command[:100]}")
         except OSError:
             continue  # it ended meanwhile, or is somebody else's
-    return found
+    return marked
 
 
 def teller(out: Output) -> Any:

@@ -55,15 +55,15 @@ def fetch(packages: list[dict[str, Any]], *, update: bool) -> list[str]:
     for package in packages:
         tarball = _pack(package["name"], package["version"])
         kept = _files(tarball, {file["from"] for file in package["files"]})
-        found = {"tarball_sha256": _sha256(tarball)} | {name: _sha256(data) for name, data in kept.items()}
+        hashes = {"tarball_sha256": _sha256(tarball)} | {name: _sha256(data) for name, data in kept.items()}
         if update:
-            package["tarball_sha256"] = found["tarball_sha256"]
+            package["tarball_sha256"] = hashes["tarball_sha256"]
             for file in package["files"]:
-                file["sha256"] = found[file["from"]]
+                file["sha256"] = hashes[file["from"]]
         locked = {"tarball_sha256": package.get("tarball_sha256")} | {
             file["from"]: file.get("sha256") for file in package["files"]
         }
-        if locked != found:
+        if locked != hashes:
             wrong.append(f"{package['name']} {package['version']} is not what was locked")
             continue
         for file in package["files"]:
@@ -86,13 +86,13 @@ def _pack(name: str, version: str) -> bytes:
 
 
 def _files(tarball: bytes, names: set[str]) -> dict[str, bytes]:
-    found = {}
+    files = {}
     with tarfile.open(fileobj=io.BytesIO(tarball)) as archive:
         for member in archive:
             file = archive.extractfile(member) if member.name in names else None
             if file is not None:
-                found[member.name] = file.read()
-    return found
+                files[member.name] = file.read()
+    return files
 
 
 def _sha256(data: bytes) -> str:

@@ -47,8 +47,8 @@ _SPEC = {"name": "x", "shape": [256], "dtype": "float32", "constant": False}
 def main() -> int:
     machine = look()
     if not machine.gpu:
-        for one in machine.lacks:
-            tell(one)
+        for lack in machine.lacks:
+            tell(lack)
         tell("no GPU here: nothing proved")
         return NO_GPU
     with tempfile.TemporaryDirectory(prefix="tunefarm-gpu-") as folder:
@@ -107,16 +107,16 @@ class GpuChecks:
         ) as session:
             session.build_model(library, {})
         inputs, expected = inputs_and_expected(network)
-        made = in_a_child("library", {"path": str(library), "kind": "cuda"}, inputs, expected)
-        return right(made)
+        measured = in_a_child("library", {"path": str(library), "kind": "cuda"}, inputs, expected)
+        return right(measured)
 
     def tunes(self) -> str:
         model = import_model(self._networks["encoder-float32"])
         done = tune(extract_tasks(model, self._target), budget=Budget(trials=_TRIALS))
         good = done.trials - done.failures
         holds(good > 0, f"of {done.trials} candidates none was measured")
-        made = compile_model(model, self._target, output=self._artifact, history=History(done.records))
-        coverage, latency = made.report["coverage"], made.report["latency"]
+        compiled = compile_model(model, self._target, output=self._artifact, history=History(done.records))
+        coverage, latency = compiled.report["coverage"], compiled.report["latency"]
         return (
             f"{good} of {done.trials}; {coverage['covered']} of {coverage['tasks']} kernels are tuned, the network takes "
             f"{1e6 * latency['tuned']['median_sec']:.0f} µs, {1e6 * latency['untuned']['median_sec']:.0f} untuned"
@@ -152,9 +152,9 @@ class GpuChecks:
         with closing(
             DeviceRun(None, kind="cuda", threads=1, limits=ChildLimits(memory_bytes=None))
         ) as device:
-            said = _crash(partial(_run, device, bad, [_SPEC, _SPEC]))
+            message = _crash(partial(_run, device, bad, [_SPEC, _SPEC]))
             _run(device, good, [spec.to_json() for spec in task.args])
-        return f"the first said: {said[:200]}"
+        return f"the first said: {message[:200]}"
 
     def farmed(self) -> str:
         folder = self._folder / "from-the-farm"
@@ -176,9 +176,9 @@ def with_architecture(artifact: Path, output: Path, arch: str) -> Path:
     """Write an artifact anew that says that it is for GPUs of another architecture."""
     manifest = read_manifest(artifact)
     manifest["target"]["arch"] = arch
-    with zipfile.ZipFile(artifact) as source, zipfile.ZipFile(output, "w") as made:
-        made.writestr(MANIFEST, json.dumps(manifest))
-        made.writestr(LIBRARY, source.read(LIBRARY))
+    with zipfile.ZipFile(artifact) as source, zipfile.ZipFile(output, "w") as copy:
+        copy.writestr(MANIFEST, json.dumps(manifest))
+        copy.writestr(LIBRARY, source.read(LIBRARY))
     return output
 
 

@@ -53,14 +53,14 @@ class GpuFarm:
         job = client.jobs.create(uploaded.id, seconds=seconds, priority="high")
         handle = client.job(job.id)
         done = handle.wait()
-        got = handle.download(folder)
+        files = handle.download(folder)
         report = handle.report()
         return {
             "tune_sec": seconds,
             "wall_sec": time.monotonic() - began,
             "trials": done.trials,
             "failures": done.failures,
-            "artifact": str(got.artifact),
+            "artifact": str(files.artifact),
             "covered": report["coverage"]["covered"],
             "tasks": report["coverage"]["tasks"],
             "warnings": list(report["warnings"]),
@@ -91,9 +91,12 @@ class GpuFarm:
             if any(device.state in _UP for device in devices):
                 return
             time.sleep(1.0)
-        said = "; ".join(f"{one.name} is {one.state}, {one.reason}" for one in devices) or "no device joined"
+        states = (
+            "; ".join(f"{device.name} is {device.state}, {device.reason}" for device in devices)
+            or "no device joined"
+        )
         raise TimeoutError(
-            f"no GPU was ready within {_DEVICE_SEC:g} s ({said}); logs are in {self._home}/logs"
+            f"no GPU was ready within {_DEVICE_SEC:g} s ({states}); logs are in {self._home}/logs"
         )
 
 
@@ -104,7 +107,9 @@ def others_sec() -> float:
 
 
 def _of_baseline(latency: Mapping[str, Any], name: str) -> str:
-    found = latency.get(name)
+    timing = latency.get(name)
     return (
-        f"{1e6 * found['median_sec']:.0f} µs" if found else str(latency.get(f"{name}_missing") or "not timed")
+        f"{1e6 * timing['median_sec']:.0f} µs"
+        if timing
+        else str(latency.get(f"{name}_missing") or "not timed")
     )

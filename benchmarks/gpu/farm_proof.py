@@ -16,17 +16,19 @@ from tunefarm_tuning.artifact.pack import RECORDS
 _SEARCH_SEC = 30.0
 
 
-def tuned_by(farm: GpuFarm, network: Path, folder: Path, *, told: tuple[str, ...] = ("clock_mhz",)) -> str:
+def tuned_by(
+    farm: GpuFarm, network: Path, folder: Path, *, readings: tuple[str, ...] = ("clock_mhz",)
+) -> str:
     """Have a network tuned, and say what came of it.
 
     Args:
         farm: With one device.
         network: Its file.
         folder: For what is downloaded.
-        told: What each record has to say of how the GPU was.
+        readings: What each record has to say of how the GPU was.
 
     Raises:
-        NotProvedError: If nothing was measured, or no kernel of the artifact is tuned; if a record lacks what was `told`; if
+        NotProvedError: If nothing was measured, or no kernel of the artifact is tuned; if a record lacks what was `readings`; if
             the artifact is wrong.
     """
     done = farm.tune(network, _SEARCH_SEC, folder)
@@ -35,7 +37,7 @@ def tuned_by(farm: GpuFarm, network: Path, folder: Path, *, told: tuple[str, ...
     holds(done["covered"] > 0, f"none of {done['tasks']} kernels is tuned")
     silent = [
         name
-        for name in told
+        for name in readings
         if any(name not in record.get("gpu", {}) for record in extras(Path(done["artifact"])))
     ]
     holds(not silent, f"records do not tell {', '.join(silent)} of the GPU")

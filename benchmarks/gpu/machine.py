@@ -66,40 +66,40 @@ def ask(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def look(torch_python: str = sys.executable, *, asked: Ask = ask, nvml: Nvml | None = None) -> Machine:
+def look(torch_python: str = sys.executable, *, run: Ask = ask, nvml: Nvml | None = None) -> Machine:
     """Find out what there is.
 
     Args:
         torch_python: A Python interpreter to look for PyTorch in.
-        asked: Runs commands; tests put answers in its place.
+        run: Runs commands; tests put answers in its place.
         nvml: Whom to ask about GPUs; the driver by default.
     """
     nvml = nvml or open_nvml()
     try:
-        found = _first(nvml)
+        gpu = _first(nvml)
     except TunefarmError as error:
-        found, lacks = None, [f"no GPU: {error.message}"]
+        gpu, lacks = None, [f"no GPU: {error.message}"]
     else:
-        lacks = _compiler(found) if found else [_why_none(nvml)]
-    torch, without = _torch(torch_python, asked)
-    return Machine(gpu=found.to_json() if found else {}, torch=torch, lacks=tuple(lacks + without))
+        lacks = _compiler(gpu) if gpu else [_why_none(nvml)]
+    torch, without = _torch(torch_python, run)
+    return Machine(gpu=gpu.to_json() if gpu else {}, torch=torch, lacks=tuple(lacks + without))
 
 
 def readings(nvml: Nvml | None = None) -> dict[str, Any]:
     """Return the GPU's clocks, temperature, power and reasons for throttling now; empty where it does not say."""
     nvml = nvml or open_nvml()
     try:
-        found = _first(nvml)
+        gpu = _first(nvml)
     except TunefarmError:
         return {}
-    return read_state(nvml, found.uuid).to_json() if found else {}
+    return read_state(nvml, gpu.uuid).to_json() if gpu else {}
 
 
 def _first(nvml: Nvml) -> Gpu | None:
     """Return the GPU that is benchmarked: the first that is to be seen; None where there is none."""
-    found = gpus.find(nvml)
+    present = gpus.find(nvml)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or "all"
-    return next(iter(gpus.choose(found, visible)), None) if found else None
+    return next(iter(gpus.choose(present, visible)), None) if present else None
 
 
 def _why_none(nvml: Nvml) -> str:
@@ -120,13 +120,13 @@ def _compiler(gpu: Gpu) -> list[str]:
     return []
 
 
-def _torch(python: str, asked: Ask) -> tuple[dict[str, Any], list[str]]:
+def _torch(python: str, run: Ask) -> tuple[dict[str, Any], list[str]]:
     try:
-        found: dict[str, Any] = json.loads(asked([python, "-c", _TORCH]))
+        facts: dict[str, Any] = json.loads(run([python, "-c", _TORCH]))
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}, [
             f"no PyTorch in {python}: nothing to compare with (--torch-python names another interpreter)"
         ]
-    if not found["gpu"]:
-        return {}, [f"PyTorch {found['torch']} of {python} sees no GPU: nothing to compare with"]
-    return found, []
+    if not facts["gpu"]:
+        return {}, [f"PyTorch {facts['torch']} of {python} sees no GPU: nothing to compare with"]
+    return facts, []

@@ -57,9 +57,9 @@ def weights_file(network: Path) -> Path:
 
 def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a network of float32 as one of float16: inputs, weights, outputs and all between."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    graph = made.graph
+    half = onnx.ModelProto()
+    half.CopyFrom(model)
+    graph = half.graph
     for tensor in graph.initializer:
         if tensor.data_type == TensorProto.FLOAT:
             tensor.CopyFrom(_half(tensor))
@@ -75,8 +75,8 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
             if attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT:
                 attribute.t.CopyFrom(_half(attribute.t))
     graph.name = f"{graph.name}-float16"
-    onnx.checker.check_model(made)
-    return made
+    onnx.checker.check_model(half)
+    return half
 
 
 def _half(tensor: onnx.TensorProto) -> onnx.TensorProto:

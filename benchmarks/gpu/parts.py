@@ -51,25 +51,25 @@ class Place:
     tf32: bool = False
 
 
-def run_part(step: Step, place: Place, farm: GpuFarm, lines: list[dict[str, Any]]) -> dict[str, Any]:
+def run_part(step: Step, setup: Place, farm: GpuFarm, lines: list[dict[str, Any]]) -> dict[str, Any]:
     """Do one part; return its line, but for what it is of."""
-    network = network_file(step.network, step.dtype, place.folder / "networks")
+    network = network_file(step.network, step.dtype, setup.folder / "networks")
     if step.part == plan.TUNE:
         name = f"{step.network}-{step.dtype}"
         number = len(plan.of(lines, plan.TUNE, step.network, step.dtype))
-        return farm.tune(network, step.tune_sec, place.folder / "artifacts" / f"{name}-{number}")
+        return farm.tune(network, step.tune_sec, setup.folder / "artifacts" / f"{name}-{number}")
     inputs, expected = inputs_and_expected(network)
     if step.part in (plan.TORCH, plan.COMPILED):
-        return _torch(step, place, network, inputs, expected)
+        return _torch(step, setup, network, inputs, expected)
     if step.part == plan.UNTUNED:
-        return _untuned(place, network, inputs, expected)
+        return _untuned(setup, network, inputs, expected)
     searches = plan.of(lines, plan.TUNE, step.network, step.dtype)
-    made = in_a_child("artifact", {"path": searches[-1]["artifact"]}, inputs, expected)
-    return {**made, "searches": len(searches), "artifact": searches[-1]["artifact"]}
+    measured = in_a_child("artifact", {"path": searches[-1]["artifact"]}, inputs, expected)
+    return {**measured, "searches": len(searches), "artifact": searches[-1]["artifact"]}
 
 
-def _untuned(place: Place, network: Path, inputs: Path, expected: Path) -> dict[str, Any]:
-    target = parse_target(place.target)
+def _untuned(setup: Place, network: Path, inputs: Path, expected: Path) -> dict[str, Any]:
+    target = parse_target(setup.target)
     library = network.with_name(f"{network.stem}-untuned.so")
     library.unlink(missing_ok=True)
     with closing(CompileSession(import_model(network), target, network.parent, CompileLimits())) as session:
@@ -95,7 +95,7 @@ def in_a_child(method: str, params: Mapping[str, Any], inputs: Path, expected: P
     return {**reply, **compared(load_arrays(outputs)[0], expected)}
 
 
-def _torch(step: Step, place: Place, network: Path, inputs: Path, expected: Path) -> dict[str, Any]:
+def _torch(step: Step, setup: Place, network: Path, inputs: Path, expected: Path) -> dict[str, Any]:
     stem = f"{network.stem}-{step.part}"
     files = {
         name: network.with_name(f"{stem}-{name}") for name in ("request.json", "reply.json", "outputs.npz")
@@ -105,9 +105,9 @@ def _torch(step: Step, place: Place, network: Path, inputs: Path, expected: Path
     request = {
         "network": step.network,
         "dtype": step.dtype,
-        "device": place.device,
+        "device": setup.device,
         "mode": "compile" if step.part == plan.COMPILED else "eager",
-        "tf32": place.tf32,
+        "tf32": setup.tf32,
         "samples": SAMPLES,
         "weights": str(weights_file(network)),
         "inputs": str(plain),
@@ -117,7 +117,7 @@ def _torch(step: Step, place: Place, network: Path, inputs: Path, expected: Path
     files["reply.json"].unlink(missing_ok=True)
     files["request.json"].write_text(json.dumps(request), encoding="utf-8")
     done = subprocess.run(
-        [place.torch_python, "-m", "benchmarks.gpu.torch_child", str(files["request.json"])],
+        [setup.torch_python, "-m", "benchmarks.gpu.torch_child", str(files["request.json"])],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -144,7 +144,7 @@ def inputs_and_expected(network: Path) -> tuple[Path, Path]:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(str(network), options, providers=["CPUExecutionProvider"])
         arrays = random_inputs(import_model(network).inputs, seed=0)
-        names = [one.name for one in session.get_inputs()]
+        names = [value.name for value in session.get_inputs()]
         save_arrays(inputs, arrays)
         save_arrays(expected, session.run(None, dict(zip(names, arrays, strict=True))))
     return inputs, expected

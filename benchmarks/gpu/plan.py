@@ -74,10 +74,10 @@ def of(lines: Sequence[Mapping[str, Any]], part: str, network: str, dtype: str) 
 def _is_done(
     lines: Sequence[Mapping[str, Any]], part: str, network: str, dtype: str, tune_sec: float
 ) -> bool:
-    found = of(lines, part, network, dtype)
+    measured = of(lines, part, network, dtype)
     if part == TUNE:
         return searched_sec(lines, network, dtype) >= _ENOUGH * tune_sec
     if part == TUNED:  # of the newest artifact, if there is one
         searches = len(of(lines, TUNE, network, dtype))
-        return not searches or any(line["searches"] == searches for line in found)
-    return bool(found)
+        return not searches or any(line["searches"] == searches for line in measured)
+    return bool(measured)

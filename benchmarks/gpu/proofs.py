@@ -28,27 +28,25 @@ class NotProvedError(RuntimeError):
 def prove(checks: Sequence[Check], tell: Callable[[str], None]) -> int:
     """Do all of them, whatever fails; return the exit code."""
     failed = 0
-    for what, check in checks:
+    for claim, check in checks:
         try:
-            tell(f"proved  {what}: {check()}")
+            tell(f"proved  {claim}: {check()}")
         except _FAILURES as error:
             failed += 1
-            said = str(error) if isinstance(error, NotProvedError) else reason_of(error)
-            tell(f"FAILED  {what}: {' '.join(said.split())[:500]}")
+            reason = str(error) if isinstance(error, NotProvedError) else reason_of(error)
+            tell(f"FAILED  {claim}: {' '.join(reason.split())[:500]}")
     tell(f"{len(checks) - failed} of {len(checks)} proved")
     return FAILED if failed else PROVED
 
 
-def right(made: Mapping[str, Any]) -> str:
+def right(measured: Mapping[str, Any]) -> str:
     """Return how fast and how exact a run of `parts.in_a_child` was.
 
     Raises:
         NotProvedError: If its outputs are wrong.
     """
-    holds(made["ok"], f"wrong: {made['wrong']}")
-    return (
-        f"{1e6 * median(made['samples_sec']):.1f} µs, off by {made['max_rel_error']:.1e} of the outputs' size"
-    )
+    holds(measured["ok"], f"wrong: {measured['wrong']}")
+    return f"{1e6 * median(measured['samples_sec']):.1f} µs, off by {measured['max_rel_error']:.1e} of the outputs' size"
 
 
 def holds(condition: bool, otherwise: str) -> None:

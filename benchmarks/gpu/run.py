@@ -40,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(table(json_lines.load(options.output)))
         return DONE
     machine = look(options.torch_python)
-    for one in machine.lacks:
-        _tell(one)
+    for lack in machine.lacks:
+        _tell(lack)
     if not machine.gpu:
         _tell("no GPU here: nothing was measured")
         return NO_GPU
@@ -53,7 +53,7 @@ def measure(options: argparse.Namespace, machine: Machine) -> int:
     """Do what is missing, as long as there is time."""
     until = time.monotonic() + 60.0 * options.minutes
     folder = options.output.with_suffix(".files").absolute()
-    place = Place(folder=folder, target=machine.target, torch_python=options.torch_python, tf32=options.tf32)
+    setup = Place(folder=folder, target=machine.target, torch_python=options.torch_python, tf32=options.tf32)
     pairs = [(network, dtype) for network in options.networks for dtype in options.dtypes]
     lines = json_lines.load(options.output)
     skipped = {(part, *pair) for pair in pairs for part in impossible(machine)}
@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace, machine: Machine) -> int:
             others_sec=others_sec(),
             skipped=skipped,
         ):
-            line = _line(step, place, farm, lines)
+            line = _line(step, setup, farm, lines)
             json_lines.append(options.output, line)
             lines.append(line)
             _tell(_said(line))
@@ -84,17 +84,17 @@ def measure(options: argparse.Namespace, machine: Machine) -> int:
 
 def impossible(machine: Machine) -> tuple[str, ...]:
     """Return the parts that cannot be done on a machine."""
-    compiler = any(one.startswith(("no compiler", "no target")) for one in machine.lacks)
+    compiler = any(lack.startswith(("no compiler", "no target")) for lack in machine.lacks)
     tunes = (plan.UNTUNED, plan.TUNE, plan.TUNED) if compiler else ()
     return (*tunes, *(() if machine.torch else (plan.TORCH, plan.COMPILED)))
 
 
-def _line(step: Step, place: Place, farm: GpuFarm, lines: list[dict[str, Any]]) -> dict[str, Any]:
+def _line(step: Step, setup: Place, farm: GpuFarm, lines: list[dict[str, Any]]) -> dict[str, Any]:
     began = time.monotonic()
     line: dict[str, Any] = {"kind": step.part, "network": step.network, "dtype": step.dtype}
     _tell(f"{step.network} {step.dtype}: {step.part}" + (f", {step.tune_sec:.0f} s" if step.tune_sec else ""))
     try:
-        line |= run_part(step, place, farm, lines)
+        line |= run_part(step, setup, farm, lines)
     except _FAILURES as error:
         line["failed"] = " ".join(reason_of(error).split())[:600]
     return line | {"seconds": time.monotonic() - began, "gpu": readings(), "at": time.time()}

@@ -32,10 +32,10 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _row(lines: Sequence[Mapping[str, Any]], network: str, dtype: str) -> str:
-    found = {part: of(lines, part, network, dtype) for part in (UNTUNED, TUNED, TORCH, COMPILED)}
-    sec = {part: median(done[-1]["samples_sec"]) if done else None for part, done in found.items()}
+    measured = {part: of(lines, part, network, dtype) for part in (UNTUNED, TUNED, TORCH, COMPILED)}
+    sec = {part: median(done[-1]["samples_sec"]) if done else None for part, done in measured.items()}
     tuned, untuned, compiled = sec[TUNED], sec[UNTUNED], sec[COMPILED]
-    error = found[TUNED][-1]["max_rel_error"] if found[TUNED] else None
+    error = measured[TUNED][-1]["max_rel_error"] if measured[TUNED] else None
     cells = [
         *(_ms(sec[part]) for part in (UNTUNED, TUNED, TORCH, COMPILED)),
         f"{tuned / compiled:.2f}×" if tuned and compiled else "–",
@@ -52,14 +52,14 @@ def _ms(seconds: float | None) -> str:
 
 def _where(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     machines = [line["machine"] for line in lines if line.get("kind") == "machine"]
-    said = []
+    sentences = []
     if machines:
         gpu, torch = machines[-1]["gpu"], machines[-1]["torch"]
-        said.append(f"{gpu.get('name', 'no GPU')}, driver {gpu.get('driver', '–')}.")
+        sentences.append(f"{gpu.get('name', 'no GPU')}, driver {gpu.get('driver', '–')}.")
         if torch:
-            said.append(f"PyTorch {torch['torch']}, CUDA {torch['cuda']}, cuDNN {torch['cudnn']}.")
-        said += [f"Left out: {one}." for one in machines[-1]["lacks"]]
-    return [" ".join(said), ""] if said else []
+            sentences.append(f"PyTorch {torch['torch']}, CUDA {torch['cuda']}, cuDNN {torch['cudnn']}.")
+        sentences += [f"Left out: {lack}." for lack in machines[-1]["lacks"]]
+    return [" ".join(sentences), ""] if sentences else []
 
 
 def _failures(lines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -38,7 +38,7 @@ def library(params: dict[str, Any]) -> dict[str, Any]:
     once = machine.time_evaluator("main", device, number=3, repeat=1)(*tensors).results[0]
     number = max(1, int(0.05 / max(once, 1e-6)))
     timed = machine.time_evaluator("main", device, number=number, repeat=params["samples"])(*tensors)
-    return {"samples_sec": [float(one) for one in timed.results]}
+    return {"samples_sec": [float(sec) for sec in timed.results]}
 
 
 def build_bad(params: dict[str, Any]) -> None:
@@ -51,8 +51,8 @@ def build_bad(params: dict[str, Any]) -> None:
 
     given = te.placeholder((256,), name="given")
     far = tirx.const(1 << 38, "int64")
-    made = te.compute((256,), lambda i: given[i.astype("int64") * far + far], name="made")
-    kernel = PackedKernel(func=te.create_prim_func([given, made]))
+    gathered = te.compute((256,), lambda i: given[i.astype("int64") * far + far], name="made")
+    kernel = PackedKernel(func=te.create_prim_func([given, gathered]))
     build_kernel(kernel, parse_target(params["target"]), Path(params["path"]))
 
 

@@ -95,7 +95,9 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Any) -> Any:
         batch, sequence, hidden = x.shape
         shape = (batch, sequence, self.heads, hidden // self.heads)
-        query, key, value = (one(x).view(shape).transpose(1, 2) for one in (self.query, self.key, self.value))
+        query, key, value = (
+            project(x).view(shape).transpose(1, 2) for project in (self.query, self.key, self.value)
+        )
         mixed = functional.scaled_dot_product_attention(query, key, value)
         y = self.norm1(self.out(mixed.transpose(1, 2).reshape(batch, sequence, hidden)) + x)
         return self.norm2(self.narrow(functional.gelu(self.wide(y))) + y)
@@ -136,18 +138,18 @@ def twin(name: str, weights: Weights, dtype: str, device: str) -> nn.Module:
 
 def _linear(weights: Weights, name: str) -> nn.Linear:
     matrix = weights[f"{name}.weight"]  # as ONNX's MatMul takes it
-    made = nn.Linear(*matrix.shape)
-    _set(made.weight, matrix.T)
-    _set(made.bias, weights[f"{name}.bias"])
-    return made
+    linear = nn.Linear(*matrix.shape)
+    _set(linear.weight, matrix.T)
+    _set(linear.bias, weights[f"{name}.bias"])
+    return linear
 
 
 def _layer_norm(weights: Weights, name: str) -> nn.LayerNorm:
     scale = weights[f"{name}.scale"]
-    made = nn.LayerNorm(scale.shape, eps=_NORM_EPSILON)
-    _set(made.weight, scale)
-    _set(made.bias, weights[f"{name}.shift"])
-    return made
+    norm = nn.LayerNorm(scale.shape, eps=_NORM_EPSILON)
+    _set(norm.weight, scale)
+    _set(norm.bias, weights[f"{name}.shift"])
+    return norm
 
 
 def _set(parameter: Any, values: NDArray[Any]) -> None:

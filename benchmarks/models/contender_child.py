@@ -86,8 +86,8 @@ class OnnxRuntimeContender:
         for name, array in inputs.items():
             self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         for output, array in zip(self._session.get_outputs(), self.call(), strict=True):
-            made = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(array))
-            self._binding.bind_ortvalue_output(output.name, made)
+            output_value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(array))
+            self._binding.bind_ortvalue_output(output.name, output_value)
 
     def sample(self, number: int, *, warm: bool) -> float:
         return timed(lambda: self._session.run_with_iobinding(self._binding), number, warm=warm)
@@ -123,7 +123,7 @@ class TorchContender:
     def call(self) -> list[NDArray[Any]]:
         with self._torch.inference_mode():
             outputs = self._run(*self._inputs)
-        return [one.numpy() for one in (outputs if isinstance(outputs, tuple | list) else [outputs])]
+        return [tensor.numpy() for tensor in (outputs if isinstance(outputs, tuple | list) else [outputs])]
 
 
 def timed(run: Callable[[], object], number: int, *, warm: bool) -> float:

@@ -42,7 +42,9 @@ def task_rows(
         kernels: Those of the artifact's report, with samples of the default schedule.
     """
     costs = {record["workload_key"]: record["cost_sec"] for record in records}
-    defaults = {one["workload_key"]: median(one["untuned_sec"]) for one in kernels if one["untuned_sec"]}
+    defaults = {
+        kernel["workload_key"]: median(kernel["untuned_sec"]) for kernel in kernels if kernel["untuned_sec"]
+    }
     rows = []
     for key, task in facts.items():
         tuned = key in costs

@@ -13,13 +13,13 @@ from tunefarm_tuning.target.toolchain import versions
 
 def package_versions() -> dict[str, str]:
     """Return the versions of what was measured; what is not installed is left out."""
-    found = dict(versions())
+    package_versions = dict(versions())
     for package in ("torch", "onnx2torch"):
         try:
-            found[package] = metadata.version(package)
+            package_versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return package_versions
 
 
 def machine() -> dict[str, str]:

@@ -46,7 +46,7 @@ def build_from_records(
             by_workload.setdefault(record.workload_key, []).append(record)
     with closing(CompileSession(model, target, library.parent, CompileLimits())) as session:
         loaded = session.load()
-        states = {one.name: KernelState(tunable=False) for one in loaded.not_tunable}
+        states = {kernel.name: KernelState(tunable=False) for kernel in loaded.not_tunable}
         chosen: dict[str, TuningRecord] = {}
         for task in loaded.tasks:
             record, why, _ = history.find(
@@ -56,7 +56,7 @@ def build_from_records(
                 toolchain=toolchain_key(),
             )
             others = by_workload.get(task.workload_key, [])
-            record = record or min(others, key=lambda one: one.cost_sec or float("inf"), default=None)
+            record = record or min(others, key=lambda other: other.cost_sec or float("inf"), default=None)
             for name in task.names:
                 if record is None:
                     states[name] = KernelState(tunable=True, why_untuned=why.value if why else "")
@@ -72,17 +72,17 @@ def states_of_artifact(
 ) -> dict[str, KernelState]:
     """Return what an artifact says of its kernels."""
     states: dict[str, KernelState] = {}
-    for one in _rows(report, "not_tunable"):
-        states[one["name"]] = KernelState(tunable=False)
+    for kernel in _rows(report, "not_tunable"):
+        states[kernel["name"]] = KernelState(tunable=False)
     coverage = report.get("coverage")
-    for one in _rows(coverage, "misses"):
-        states[one["name"]] = KernelState(tunable=True, why_untuned=one["reason"])
-    for one in _rows(manifest, "records"):
-        states[one["name"]] = KernelState(tunable=True, cost_sec=one["cost_sec"])
-    for one in _rows(report, "kernels"):  # one workload may be in the network under several names
-        known = next((states[name] for name in one["names"] if name in states), None)
+    for miss in _rows(coverage, "misses"):
+        states[miss["name"]] = KernelState(tunable=True, why_untuned=miss["reason"])
+    for record in _rows(manifest, "records"):
+        states[record["name"]] = KernelState(tunable=True, cost_sec=record["cost_sec"])
+    for kernel in _rows(report, "kernels"):  # one workload may be in the network under several names
+        known = next((states[name] for name in kernel["names"] if name in states), None)
         if known is not None:
-            states |= dict.fromkeys(one["names"], known)
+            states |= dict.fromkeys(kernel["names"], known)
     return states
 
 

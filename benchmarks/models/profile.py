@@ -139,7 +139,12 @@ def call_table(profile: NetworkProfile) -> str:
     from benchmarks.search.markdown import table
 
     rows = [
-        [str(at), call.name, _ms(call.network_sec), " ".join("×".join(map(str, one)) for one in call.shapes)]
+        [
+            str(at),
+            call.name,
+            _ms(call.network_sec),
+            " ".join("×".join(map(str, shape)) for shape in call.shapes),
+        ]
         for at, call in enumerate(profile.calls)
     ]
     return table(["", "kernel", "network ms", "arguments"], rows)
@@ -154,16 +159,16 @@ def _kind(state: KernelState | None) -> str:
 
 
 def _sum(profile: NetworkProfile, which: str) -> float | None:
-    each = [(kernel.calls, getattr(kernel, which)) for kernel in profile.kernels]
-    return None if any(sec is None for _, sec in each) else sum(calls * sec for calls, sec in each)
+    seconds = [(kernel.calls, getattr(kernel, which)) for kernel in profile.kernels]
+    return None if any(sec is None for _, sec in seconds) else sum(calls * sec for calls, sec in seconds)
 
 
 def _tuned(profile: NetworkProfile, states: Mapping[str, KernelState]) -> float:
-    return sum(one.total_sec for one in profile.kernels if _cost(states, one.name) is not None)
+    return sum(kernel.total_sec for kernel in profile.kernels if _cost(states, kernel.name) is not None)
 
 
 def _recorded(profile: NetworkProfile, states: Mapping[str, KernelState]) -> float:
-    return sum(one.calls * (_cost(states, one.name) or 0.0) for one in profile.kernels)
+    return sum(kernel.calls * (_cost(states, kernel.name) or 0.0) for kernel in profile.kernels)
 
 
 def _cost(states: Mapping[str, KernelState], name: str) -> float | None:

@@ -153,7 +153,9 @@ def result_of(timing: Timing) -> dict[str, Any]:
     of_difference = timing.difference
     return {
         "latency_ms": {kind: 1e3 * median(seconds) for kind, seconds in samples.items()},
-        "spread": {kind: (max(each) - min(each)) / median(each) for kind, each in samples.items()},
+        "spread": {
+            kind: (max(seconds) - min(seconds)) / median(seconds) for kind, seconds in samples.items()
+        },
         "samples_ms": {kind: [1e3 * sec for sec in seconds] for kind, seconds in samples.items()},
         "onnxruntime_best": best,
         "ratio": median(ours / its for ours, its in zip(tuned, samples[best], strict=False)),

@@ -56,19 +56,19 @@ def last_lines(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def make_table(lines: Iterable[Mapping[str, Any]]) -> str:
     """Return the models, their geometric means and the worst, by number of threads."""
-    found = last_lines(lines)
-    if not found:
+    last = last_lines(lines)
+    if not last:
         return "nothing is finished yet"
-    parts = [_where(found), NOTE]
-    for threads in dict.fromkeys(line["threads"] for line in found):
-        of = [line for line in found if line["threads"] == threads]
+    parts = [_where(last), NOTE]
+    for threads in dict.fromkeys(line["threads"] for line in last):
+        of = [line for line in last if line["threads"] == threads]
         parts += [
             f"## {threads} thread{'s' if threads > 1 else ''}",
             table(_HEAD, [_row(line) for line in of]),
         ]
         parts.append(_summary(of))
     reasons = {
-        f"{kind}: {why}" for line in found for kind, why in line["left_out"].items() if why != NOT_ASKED
+        f"{kind}: {why}" for line in last for kind, why in line["left_out"].items() if why != NOT_ASKED
     }
     if reasons:
         parts.append("Left out: " + "; ".join(sorted(reasons)) + ".")
@@ -154,10 +154,10 @@ def _summary(lines: Sequence[Mapping[str, Any]]) -> str:
     worst = max(ratios, key=lambda model: ratios[model])
     mean = geomean(ratios.values())
     over = [model for model, ratio in ratios.items() if ratio > 1.0]
-    told = [
+    sentences = [
         f"Geometric mean of {len(ratios)}: **{mean:.3f}×** ONNX Runtime; worst {worst}, {ratios[worst]:.3f}×"
     ]
-    told.append(f"; {len(over)} above 1.0 ({', '.join(over)})" if over else "; none above 1.0")
+    sentences.append(f"; {len(over)} above 1.0 ({', '.join(over)})" if over else "; none above 1.0")
     for kind, title in (("untuned", "untuned"), ("plain", "plain TVM"), ("torch_compile", "torch.compile")):
         against = [
             line["latency_ms"]["artifact"] / line["latency_ms"][kind]
@@ -165,8 +165,8 @@ def _summary(lines: Sequence[Mapping[str, Any]]) -> str:
             if kind in line["latency_ms"]
         ]
         if against:
-            told.append(f"; {geomean(against):.3f}× {title} ({len(against)} models)")
-    return "".join(told) + "."
+            sentences.append(f"; {geomean(against):.3f}× {title} ({len(against)} models)")
+    return "".join(sentences) + "."
 
 
 def _where(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -186,12 +186,12 @@ def _where(lines: Sequence[Mapping[str, Any]]) -> str:
 def _peak(line: Mapping[str, Any]) -> str:
     peak, which = line["peak"], "one_core" if line["threads"] == 1 else "all_cores"
     flops = {dtype: rate[which] for dtype, rate in peak["flops_per_sec"].items()}
-    told = [f"{dtype} {rate / 1e9:.0f} GFLOP/s" for dtype, rate in flops.items()]
-    told += [
+    peaks = [f"{dtype} {rate / 1e9:.0f} GFLOP/s" for dtype, rate in flops.items()]
+    peaks += [
         f"{row['bytes_per_sec'][which] / 1e9:.0f} GB/s over {row['working_set_bytes'] / 2**20:.3g} MiB"
         for row in peak["bandwidth"]
     ]
-    return f"Peak, measured in the run: {', '.join(told) or peak['missing']}."
+    return f"Peak, measured in the run: {', '.join(peaks) or peak['missing']}."
 
 
 def _ms(value: float | None) -> str:
@@ -230,12 +230,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _command(lines: Iterable[Mapping[str, Any]], kind: str) -> str:
-    found = last_lines(lines)
-    minutes = max((line["minutes"] for line in found), default=20)
-    threads = " ".join(map(str, sorted({line["threads"] for line in found})))
+    last = last_lines(lines)
+    minutes = max((line["minutes"] for line in last), default=20)
+    threads = " ".join(map(str, sorted({line["threads"] for line in last})))
     command = f"python -m benchmarks.models.run --output out/{kind}.jsonl"
-    untuned = " --no-untuned" if any(NOT_ASKED in line["left_out"].values() for line in found) else ""
-    return f"{command}{_models_asked_for(found)} --minutes {minutes:g} --threads {threads}{untuned}"
+    untuned = " --no-untuned" if any(NOT_ASKED in line["left_out"].values() for line in last) else ""
+    return f"{command}{_models_asked_for(last)} --minutes {minutes:g} --threads {threads}{untuned}"
 
 
 def _models_asked_for(lines: Iterable[Mapping[str, Any]]) -> str:

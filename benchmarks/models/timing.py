@@ -113,7 +113,7 @@ def time_network(
     """
     inputs = folder / "inputs.npz"
     save_arrays(inputs, random_inputs(specs, seed=0))
-    found = Timing(left_out=dict(left_out or {}))
+    timing = Timing(left_out=dict(left_out or {}))
     with ExitStack() as stack:
         opened: list[_Turns] = []
         for kind, path in files.items():
@@ -132,10 +132,10 @@ def time_network(
             except (ChildFailed, TunefarmError) as error:
                 if kind in ("artifact", "onnxruntime"):
                     raise
-                found.left_out[kind] = error.message
+                timing.left_out[kind] = error.message
                 continue
             opened.append(_Turns(kind, child))
-        _take_turns(opened, rounds, found)
+        _take_turns(opened, rounds, timing)
         reference = stack.enter_context(closing(_child(threads)))
         reference.call(
             "open",
@@ -143,8 +143,8 @@ def time_network(
             timeout_sec=OPEN_SEC,
         )
         reference.call("outputs", {"path": str(folder / "wanted.npz")}, timeout_sec=RUN_SEC)
-    found.difference = difference(load_arrays(folder / "got.npz"), load_arrays(folder / "wanted.npz"))
-    return found
+    timing.difference = difference(load_arrays(folder / "got.npz"), load_arrays(folder / "wanted.npz"))
+    return timing
 
 
 def _child(threads: int) -> ChildProcess:
@@ -153,30 +153,30 @@ def _child(threads: int) -> ChildProcess:
     return ChildProcess("benchmarks.models.contender_child", limits=ChildLimits(memory_bytes=None), env=env)
 
 
-def _take_turns(opened: list[_Turns], rounds: int, found: Timing) -> None:
+def _take_turns(opened: list[_Turns], rounds: int, timing: Timing) -> None:
     running = list(opened)
     for number in range(rounds):
         start = number % len(running)
-        for one in [*running[start:], *running[:start]]:
+        for turns in [*running[start:], *running[:start]]:
             try:
-                one.turn("sample", one.kind, number)
-                if one.kind in ("artifact", "onnxruntime"):
-                    one.turn("call_sample", f"{one.kind}_call", number)
+                turns.turn("sample", turns.kind, number)
+                if turns.kind in ("artifact", "onnxruntime"):
+                    turns.turn("call_sample", f"{turns.kind}_call", number)
             except (ChildFailed, TunefarmError) as error:
-                if one.kind in ("artifact", "onnxruntime"):
+                if turns.kind in ("artifact", "onnxruntime"):
                     raise
-                found.left_out[one.kind] = error.message
-                running.remove(one)
-    for one in running:
-        found.samples_sec |= one.samples
+                timing.left_out[turns.kind] = error.message
+                running.remove(turns)
+    for turns in running:
+        timing.samples_sec |= turns.samples
 
 
-def difference(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> Difference:
+def difference(outputs: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> Difference:
     """Return the largest difference over all outputs."""
     largest = relative = 0.0
-    for one, reference in zip(got, wanted, strict=True):
+    for output, reference in zip(outputs, wanted, strict=True):
         values = reference.astype(np.float64)
-        apart = float(np.abs(one.astype(np.float64) - values).max(initial=0.0))
+        apart = float(np.abs(output.astype(np.float64) - values).max(initial=0.0))
         rms = float(np.sqrt(np.mean(values**2))) if values.size else 0.0
         largest = max(largest, apart)
         relative = max(relative, apart / rms if rms else apart)

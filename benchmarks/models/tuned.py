@@ -96,15 +96,15 @@ class TunedNetwork:
                 on_event=note,
             )
         self.tuning.tasks = {
-            one.workload_key: TaskFacts(
-                workload_key=one.workload_key,
-                name=one.name,
-                weight=one.weight,
-                flops=one.flops,
-                dtype=one.dtype,
-                moved_bytes=one.moved_bytes,
+            task.workload_key: TaskFacts(
+                workload_key=task.workload_key,
+                name=task.name,
+                weight=task.weight,
+                flops=task.flops,
+                dtype=task.dtype,
+                moved_bytes=task.moved_bytes,
             )
-            for one in result.tasks
+            for task in result.tasks
         }
         self._note(before, result.wall_sec, result.trials, result.failures)
         if result.stop_reason == "interrupted":
@@ -136,8 +136,8 @@ class TunedNetwork:
     def report_kernels(self) -> list[dict[str, Any]]:
         """Return what the artifact's report says of each kernel."""
         with zipfile.ZipFile(self.artifact_path) as artifact:
-            found: list[dict[str, Any]] = json.loads(artifact.read("report.json"))["kernels"]
-        return found
+            kernels: list[dict[str, Any]] = json.loads(artifact.read("report.json"))["kernels"]
+        return kernels
 
     def _note(self, before: Tuning, wall_sec: float, trials: int, failures: int) -> None:
         self.tuning.wall_sec = before.wall_sec + wall_sec
@@ -152,4 +152,4 @@ def _read(path: Path) -> Tuning:
     if not path.exists():
         return Tuning()
     data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return Tuning(**{**data, "tasks": {key: TaskFacts(**one) for key, one in data["tasks"].items()}})
+    return Tuning(**{**data, "tasks": {key: TaskFacts(**facts) for key, facts in data["tasks"].items()}})

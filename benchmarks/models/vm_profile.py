@@ -91,8 +91,8 @@ class _Watch:
     def see(self, func: Any, name: str, before: bool, result: Any, *args: Any) -> int:  # noqa: ARG002
         if before:
             if self.keeping:
-                tensors = tuple(one for one in args if isinstance(one, tvm.runtime.Tensor))
-                self.shapes.append(tuple(tuple(map(int, one.shape)) for one in tensors))
+                tensors = tuple(arg for arg in args if isinstance(arg, tvm.runtime.Tensor))
+                self.shapes.append(tuple(tuple(map(int, tensor.shape)) for tensor in tensors))
                 if not name.startswith(_BUILT_IN):
                     self.arguments.setdefault(name, args)
             self.names.append(name)
@@ -119,9 +119,9 @@ def profile_library(
     # A machine that is watched stays so: two of one library, which share its code and its weights.
     watched = relax.VirtualMachine(loaded, device)
     tensors = [tvm.runtime.tensor(array, device) for array in inputs]
-    for one in (machine, watched):
-        one.set_input("main", *tensors)
-        one.invoke_stateful("main")
+    for vm in (machine, watched):
+        vm.set_input("main", *tensors)
+        vm.invoke_stateful("main")
     watch = _Watch()
     watched.set_instrument(watch.see)
     watched.invoke_stateful("main")
@@ -135,7 +135,7 @@ def profile_library(
         watched_sec.append(_seconds(lambda: watched.invoke_stateful("main")))
         if watch.names == names:
             by_call.append(list(watch.seconds))
-    medians = [float(one) for one in np.median(np.array(by_call), axis=0)]
+    medians = [float(sec) for sec in np.median(np.array(by_call), axis=0)]
     kernels = _kernels(names, shapes, medians)
     if alone:
         _time_alone(loaded, kernels, watch.arguments)
@@ -183,7 +183,7 @@ def _kernels(
 def _time_alone(loaded: Any, kernels: Sequence[Kernel], arguments: Mapping[str, tuple[Any, ...]]) -> None:
     device = tvm.cpu()
     for kernel in kernels:
-        home = next((one for one in loaded.imports if one.implements_function(kernel.name)), None)
+        home = next((module for module in loaded.imports if module.implements_function(kernel.name)), None)
         if home is None:  # a function that the library does not hold itself
             continue
         args = arguments[kernel.name]

@@ -33,11 +33,11 @@ def search(kernel: RecordedKernel, tuner_name: str, seed: int, lag: int, lag_fro
         while len(untold) > (lag if number >= lag_from else 0):
             tuner.tell(untold.pop(0))
         results = [
-            TrialResult(asked=one, config=one, outcome=Outcome.OK, cost_sec=kernel.answer(one)[0])
-            for one in tuner.ask(ROUND_SIZE)
+            TrialResult(asked=config, config=config, outcome=Outcome.OK, cost_sec=kernel.answer(config)[0])
+            for config in tuner.ask(ROUND_SIZE)
         ]
         untold.append(results)
-        costs += [one.cost_sec for one in results if one.cost_sec is not None]
+        costs += [result.cost_sec for result in results if result.cost_sec is not None]
     tuner.close()
     return [min(costs[:trials]) for trials in AT]
 
@@ -49,9 +49,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tuners", nargs="+", default=["xgb", "ga"])
     args = parser.parse_args()
-    kernels = [one for one in recorded_kernels() if one.num_recorded >= MIN_RECORDED]
+    kernels = [kernel for kernel in recorded_kernels() if kernel.num_recorded >= MIN_RECORDED]
     for tuner_name in args.tuners:
-        found = np.array(
+        best_secs = np.array(
             [
                 [
                     [search(kernel, tuner_name, seed, *lag) for lag in LAGS.values()]
@@ -60,8 +60,8 @@ def main() -> None:
                 for kernel in kernels
             ]
         )
-        ratios = np.log(found / found.min(axis=(1, 2, 3), keepdims=True)).mean(axis=(0, 1))
-        rows = [[name, *(f"{np.exp(one):.3f}" for one in ratios[i])] for i, name in enumerate(LAGS)]
+        ratios = np.log(best_secs / best_secs.min(axis=(1, 2, 3), keepdims=True)).mean(axis=(0, 1))
+        rows = [[name, *(f"{np.exp(ratio):.3f}" for ratio in ratios[i])] for i, name in enumerate(LAGS)]
         print(f"### {tuner_name}\n\n{table(['Rounds', *map(str, AT)], rows)}\n", flush=True)
 
 

@@ -71,4 +71,6 @@ class RecordedKernel:
 
 def recorded_kernels() -> list[RecordedKernel]:
     """Return the tasks of the recorded model that have more than one trial to tell anything by."""
-    return [RecordedKernel(one) for one in load_recording() if len(one.trials) > 1]
+    return [
+        RecordedKernel(recorded_task) for recorded_task in load_recording() if len(recorded_task.trials) > 1
+    ]

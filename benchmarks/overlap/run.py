@@ -83,20 +83,20 @@ def side(name: str) -> Iterator[None]:
     if name not in patches:
         yield
         return
-    owner, what, other = patches[name]
-    shipped = getattr(owner, what)
-    setattr(owner, what, other)
+    owner, attribute, other = patches[name]
+    shipped = getattr(owner, attribute)
+    setattr(owner, attribute, other)
     try:
         yield
     finally:
-        setattr(owner, what, shipped)
+        setattr(owner, attribute, shipped)
 
 
 def run(
     kernels: Sequence[RecordedKernel], regime: Regime, trials: int, seed: int, slow: float
 ) -> dict[str, Any]:
     """Tune; return the wall-clock, the device's busy seconds, and the latency over time and trials."""
-    by_key = {one.task.workload.key: one for one in kernels}
+    by_key = {kernel.task.workload.key: kernel for kernel in kernels}
 
     def answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
         cost_sec, _, run_sec = by_key[task.workload.key].answer(config)
@@ -107,7 +107,7 @@ def run(
         return by_key[task.workload.key].answer(config)[1] * regime.build * slow, None
 
     builder = ReplayBuilder(
-        {key: one.space for key, one in by_key.items()}, recorded=recorded, workers=regime.workers
+        {key: kernel.space for key, kernel in by_key.items()}, recorded=recorded, workers=regime.workers
     )
     curve: list[tuple[float, int, float]] = []
 
@@ -118,7 +118,7 @@ def run(
 
     with builder, BusyRunner(answer, shares_host=False) as runner:
         result = tune(
-            [one.task for one in kernels],
+            [kernel.task for kernel in kernels],
             budget=Budget(trials=trials),
             measure_option=MeasureOption(builder=builder, runner=runner),
             seed=seed,
@@ -147,15 +147,17 @@ def main() -> None:
     done = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
     for seed in () if args.table else args.seeds:
         for search in args.searches:
-            chosen = [one for one in kernels if search == "model" or one.task.workload.name == ONE_TASK]
+            chosen = [
+                kernel for kernel in kernels if search == "model" or kernel.task.workload.name == ONE_TASK
+            ]
             for regime, secs in REGIMES.items():
                 for name in SIDES[search]:
-                    what = {"regime": regime, "search": search, "side": name, "seed": seed}
-                    if any(one | what == one for one in done):
+                    settings = {"regime": regime, "search": search, "side": name, "seed": seed}
+                    if any(line | settings == line for line in done):
                         continue
                     with side(name):
-                        found = run(chosen, secs, SEARCHES[search], seed, args.slow)
-                    done.append({**what, **found})
+                        measured = run(chosen, secs, SEARCHES[search], seed, args.slow)
+                    done.append({**settings, **measured})
                     with args.output.open("a") as file:
                         file.write(json.dumps(done[-1], separators=(",", ":")) + "\n")
     from benchmarks.overlap.table import table_of

@@ -22,11 +22,11 @@ HEAD = [
 def table_of(runs: Sequence[dict[str, Any]]) -> str:
     """Return one row per regime, search and side: means over seeds, latency and time relative to *off*."""
     rows = []
-    for regime, search in dict.fromkeys((one["regime"], one["search"]) for one in runs):
+    for regime, search in dict.fromkeys((run["regime"], run["search"]) for run in runs):
         here = {
-            (one["side"], one["seed"]): one
-            for one in runs
-            if (one["regime"], one["search"]) == (regime, search)
+            (run["side"], run["seed"]): run
+            for run in runs
+            if (run["regime"], run["search"]) == (regime, search)
         }
         for side in dict.fromkeys(side for side, _ in here):
             seeds = [seed for other, seed in here if other == side and ("off", seed) in here]
@@ -49,11 +49,11 @@ def table_of(runs: Sequence[dict[str, Any]]) -> str:
     return table(HEAD, rows)
 
 
-def _last(one: dict[str, Any]) -> float:
-    return float(one["curve"][-1][2])
+def _last(run: dict[str, Any]) -> float:
+    return float(run["curve"][-1][2])
 
 
-def _reached(one: dict[str, Any], off: dict[str, Any]) -> float:
+def _reached(run: dict[str, Any], off: dict[str, Any]) -> float:
     """Return when the latency that `off` ends with was reached, within a percent; the end where it was not."""
     wanted = 1.01 * _last(off)
-    return float(next((sec for sec, _, latency in one["curve"] if latency <= wanted), one["wall_sec"]))
+    return float(next((sec for sec, _, latency in run["curve"] if latency <= wanted), run["wall_sec"]))

@@ -45,8 +45,8 @@ def build_times(model: Path, output: Path) -> None:
             )
             places = np.linspace(0, len(data["trials"]) - 1, CONFIGS).astype(int).tolist()
             seconds = [
-                [place, _build_sec(task.workload.key, data["trials"][place][0], Path(folder))]
-                for place in places
+                [index, _build_sec(task.workload.key, data["trials"][index][0], Path(folder))]
+                for index in places
             ]
             json_lines.append(output, {"workload": data["workload"], "build_sec": seconds})
             done.add(data["workload"])
@@ -70,5 +70,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("output", type=Path)
-    asked = parser.parse_args()
-    build_times(asked.model, asked.output)
+    options = parser.parse_args()
+    build_times(options.model, options.output)

@@ -96,5 +96,5 @@ if __name__ == "__main__":
     parser.add_argument("model", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--shallow", action="store_true")
-    asked = parser.parse_args()
-    collect(asked.model, asked.output, shallow=asked.shallow)
+    options = parser.parse_args()
+    collect(options.model, options.output, shallow=options.shallow)

@@ -56,8 +56,8 @@ def throughput_groups() -> list[Group]:
     """Return, labelled, log2 of each trial's throughput relative to the best of its workload."""
     groups = []
     for space, trials in _trials().values():
-        found = [(space.row_of(config), cost) for config, cost in trials]
-        known = [(row, cost) for row, cost in found if row is not None]
+        rows = [(space.row_of(config), cost) for config, cost in trials]
+        known = [(row, cost) for row, cost in rows if row is not None]
         best = min(cost for _, cost in known if cost is not None)
         throughputs = np.array([0.0 if cost is None else best / cost for _, cost in known])
         groups.append(_group(space, [row for row, _ in known], np.log2(np.maximum(throughputs, 2.0**WORST))))
@@ -71,8 +71,8 @@ def trial_sec_groups() -> list[Group]:
     with lzma.open(BUILD_TIMES, "rt", encoding="utf-8") as lines:
         for data in map(json.loads, lines):
             space, trials = every[data["workload"]]
-            found = [(space.row_of(trials[place][0]), sec) for place, sec in data["build_sec"]]
-            known = [(row, sec) for row, sec in found if row is not None]
+            rows = [(space.row_of(trials[index][0]), sec) for index, sec in data["build_sec"]]
+            known = [(row, sec) for row, sec in rows if row is not None]
             seconds = np.array([sec for _, sec in known]) + MEASURE_SEC
             groups.append(_group(space, [row for row, _ in known], np.log2(seconds)))
     return groups
@@ -80,12 +80,14 @@ def trial_sec_groups() -> list[Group]:
 
 def _trials() -> dict[str, tuple[ConfigSpace, list[tuple[Config, float | None]]]]:
     """Return the space and all trials of each workload, those of its later lines after those of its first."""
-    found: dict[str, tuple[ConfigSpace, list[tuple[Config, float | None]]]] = {}
+    recorded: dict[str, tuple[ConfigSpace, list[tuple[Config, float | None]]]] = {}
     with lzma.open(TRIALS, "rt", encoding="utf-8") as lines:
         for data in map(json.loads, lines):
             trials = [(Config.from_json(config), cost) for config, cost in data["trials"]]
-            found.setdefault(data["workload"], (ConfigSpace.from_json(data["space"]), []))[1].extend(trials)
-    return found
+            recorded.setdefault(data["workload"], (ConfigSpace.from_json(data["space"]), []))[1].extend(
+                trials
+            )
+    return recorded
 
 
 def _group(space: ConfigSpace, rows: list[IntArray], labels: np.ndarray) -> Group:

@@ -93,12 +93,12 @@ class ScaleFarm:
         """Upload networks, wait until they are imported, and submit a job of each."""
         models = [
             submit_model(
-                self.services, name="net.onnx", blob=self.services.blobs.put([one.to_bytes()])
+                self.services, name="net.onnx", blob=self.services.blobs.put([scenario.to_bytes()])
             ).model.id
-            for one in scenarios
+            for scenario in scenarios
         ]
         for model_id in models:
-            wait_for(lambda one=model_id: self._imported(one), "a model to be imported")  # type: ignore[misc]
+            wait_for(lambda model=model_id: self._imported(model), "a model to be imported")  # type: ignore[misc]
         for model_id in models:
             request = JobRequest(model_id=model_id, budget=Budget(trials=trials), tuner=tuner)
             submit_job(self.services, request)
@@ -114,8 +114,8 @@ class ScaleFarm:
         """Ask the database, without a lock that writers would wait for."""
         options = {"tunefarm_read_only": True, "postgresql_readonly": True}
         with self.services.uow.engine.connect() as connection:
-            found = connection.execution_options(**options).execute(text(query), values)
-            return [tuple(row) for row in found]
+            result = connection.execution_options(**options).execute(text(query), values)
+            return [tuple(row) for row in result]
 
     def kill(self) -> None:
         """Leave nothing running: nothing of a benchmark's farm is kept."""
@@ -138,7 +138,7 @@ def scale_farm(database: str, **settings: Any) -> Iterator[ScaleFarm]:
         with _database(database, folder) as (url, postgres):
             port, password = _free_port(), secrets.token_hex(8)
             chosen = {"engine": "replay", "device_stale_sec": 1e6, "calibrate_every_sec": 0.0, **settings}
-            made = Settings(
+            farm_settings = Settings(
                 database_url=url,  # type: ignore[arg-type]
                 broker_url=f"redis://:{password}@127.0.0.1:{port}/0",  # type: ignore[arg-type]
                 store_dir=folder / "store",
@@ -148,12 +148,12 @@ def scale_farm(database: str, **settings: Any) -> Iterator[ScaleFarm]:
             environment = {
                 "TMPDIR": str(folder / "tmp"),
                 "TUNEFARM_DATABASE_URL": url,
-                "TUNEFARM_BROKER_URL": made.broker_url.get_secret_value(),
+                "TUNEFARM_BROKER_URL": farm_settings.broker_url.get_secret_value(),
                 "TUNEFARM_STORE_DIR": str(folder / "store"),
                 **{f"TUNEFARM_{name.upper()}": str(value) for name, value in chosen.items()},
             }
             upgrade(url)
-            farm = ScaleFarm(folder=folder, services=compose(made), environment=environment)
+            farm = ScaleFarm(folder=folder, services=compose(farm_settings), environment=environment)
             farm.parts["database"] = [] if postgres is None else [postgres]
             try:
                 configuration = valkey.write_configuration(folder, port=port, password=password)
@@ -198,7 +198,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], bool], awaited: str) -> None:
     """Wait until something is so.
 
     Raises:
@@ -207,5 +207,5 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + WITHIN_SEC
     while not condition():
         if time.monotonic() > until:
-            raise TimeoutError(f"waited in vain for {what}")
+            raise TimeoutError(f"waited in vain for {awaited}")
         time.sleep(0.1)

@@ -125,31 +125,31 @@ def _models(engine: Engine, rng: random.Random, tasks: Sequence[RecordedTask]) -
         WorkloadRow,
         [
             {
-                "key": one.key,
+                "key": workload.key,
                 "toolchain": TOOLCHAIN,
-                "name": one.task.name,
-                "flops": one.task.flops,
+                "name": workload.task.name,
+                "flops": workload.task.flops,
                 "args": [],
-                "ir": json.dumps(one.task.to_json()),
+                "ir": json.dumps(workload.task.to_json()),
             }
-            for one in workloads
+            for workload in workloads
         ],
     )
-    spaces = {one.task.name: ConfigSpace.from_json(one.task.space) for one in workloads}
+    spaces = {workload.task.name: ConfigSpace.from_json(workload.task.space) for workload in workloads}
     _store(
         engine,
         SpaceRow,
         [
             {
-                "workload_key": one.key,
+                "workload_key": workload.key,
                 "target_key": target,
                 "toolchain": TOOLCHAIN,
-                "space": dict(one.task.space),
-                "space_key": spaces[one.task.name].key,
-                "family": spaces[one.task.name].family,
-                "extents": list(spaces[one.task.name].extents),
+                "space": dict(workload.task.space),
+                "space_key": spaces[workload.task.name].key,
+                "family": spaces[workload.task.name].family,
+                "extents": list(spaces[workload.task.name].extents),
             }
-            for one in workloads
+            for workload in workloads
             for target in TARGETS
         ],
     )
@@ -184,10 +184,10 @@ def _models(engine: Engine, rng: random.Random, tasks: Sequence[RecordedTask]) -
                     "pipeline": "cpu",
                     "toolchain": TOOLCHAIN,
                     "position": position,
-                    "workload_key": one.key,
+                    "workload_key": workload.key,
                     "weight": 1,
                 }
-                for position, one in enumerate(model.workloads)
+                for position, workload in enumerate(model.workloads)
             ],
         )
         yield model
@@ -224,7 +224,10 @@ def _devices(engine: Engine) -> list[str]:
     _store(
         engine,
         DeviceRow,
-        [{**device, "id": one, "name": f"dev-{n}", "rpc_key": f"key-{n}"} for n, one in enumerate(ids)],
+        [
+            {**device, "id": device_id, "name": f"dev-{n}", "rpc_key": f"key-{n}"}
+            for n, device_id in enumerate(ids)
+        ],
     )
     return ids
 
@@ -235,7 +238,7 @@ def _job(
     job_id, target, tasks = new_id("job"), TARGETS[0] if running else rng.choice(TARGETS), model.workloads
     now = time.time()
     rounds = -(-trials // ROUND)
-    made: list[dict[str, Any]] = []
+    trial_rows: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
     steps: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
@@ -243,9 +246,9 @@ def _job(
     for number in range(rounds):
         position, device = number % len(tasks), rng.choice(devices)
         task = tasks[position].task
-        for ordinal in range(min(ROUND, trials - len(made))):
+        for ordinal in range(min(ROUND, trials - len(trial_rows))):
             config, _, samples, build_sec, run_sec, _ = rng.choice(task.trials)
-            config = [config[0], [*config[1], len(made)]]  # as long as a real one, and none twice
+            config = [config[0], [*config[1], len(trial_rows)]]  # as long as a real one, and none twice
             failed = rng.random() < FAILING
             cost_sec = None if failed else rng.lognormvariate(-7, 1)
             common = {
@@ -273,7 +276,7 @@ def _job(
                     "job_id": job_id,
                 }
             )
-            made.append(
+            trial_rows.append(
                 {
                     **common,
                     "id": new_id("trl"),
@@ -315,20 +318,20 @@ def _job(
             {
                 "job_id": job_id,
                 "position": position,
-                "workload_key": one.key,
+                "workload_key": task.key,
                 "toolchain": TOOLCHAIN,
                 "weight": 1,
-                "name": one.task.name,
-                "space_key": model.spaces[one.task.name].key,
+                "name": task.task.name,
+                "space_key": model.spaces[task.task.name].key,
                 "best_cost_sec": 1e-3,
                 "trials": len(histories[position]) * ROUND,
                 "rounds": len(histories[position]),
                 "history": histories[position],
             }
-            for position, one in enumerate(tasks)
+            for position, task in enumerate(tasks)
         ],
     )
-    for row, values in ((RecordRow, records), (TrialRow, made), (StepRow, steps), (EventRow, events)):
+    for row, values in ((RecordRow, records), (TrialRow, trial_rows), (StepRow, steps), (EventRow, events)):
         _store(engine, row, values)
     _count(engine, trials)
 
@@ -374,6 +377,6 @@ def _count(engine: Engine, trials: int) -> None:
     """Leave a counter as the jobs would: the metrics read it, and not the trials."""
     row = {"name": "trials", "label": "ok", "slot": 0, "value": float(trials)}
     with engine.begin() as connection:
-        found = connection.execute(text("UPDATE counters SET value = value + :trials"), {"trials": trials})
-        if found.rowcount == 0:
+        updated = connection.execute(text("UPDATE counters SET value = value + :trials"), {"trials": trials})
+        if updated.rowcount == 0:
             connection.execute(insert(table_of(CounterRow)), [row])

@@ -76,11 +76,11 @@ def ask_all(url: str, filled: Filled, options: argparse.Namespace) -> dict[str, 
     engine = make_engine(url)
     uow = UnitOfWork(engine)
     times_ms: dict[str, float] = {}
-    for who, asked in questions(filled).items():
-        for what, question in asked.items():
-            times_ms[f"{who}: {what}"] = time_ms = _median_ms(uow, question, options.batch_sec)
+    for who, queries in questions(filled).items():
+        for name, question in queries.items():
+            times_ms[f"{who}: {name}"] = time_ms = _median_ms(uow, question, options.batch_sec)
             if options.explain and time_ms > SLOW_MS:
-                print(f"\n{what}: {time_ms:.1f} ms\n{_plans(uow, question)}", file=sys.stderr, flush=True)
+                print(f"\n{name}: {time_ms:.1f} ms\n{_plans(uow, question)}", file=sys.stderr, flush=True)
     engine.dispose()
     return times_ms
 
@@ -105,9 +105,9 @@ def _plans(uow: UnitOfWork, question: Question) -> str:
     """Return how the database answers each query of a question."""
     seen: list[tuple[str, object]] = []
 
-    def note(*told: object) -> None:
-        if str(told[2]).startswith("SELECT"):
-            seen.append((str(told[2]), told[3]))
+    def note(*event: object) -> None:
+        if str(event[2]).startswith("SELECT"):
+            seen.append((str(event[2]), event[3]))
 
     event.listen(uow.engine, "before_cursor_execute", note)
     with uow.read() as repos:
@@ -129,9 +129,9 @@ def _bytes(url: str) -> int:
             query = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
         else:
             query = "SELECT pg_database_size(current_database())"
-        found = int(connection.execute(text(query)).scalar_one())
+        size = int(connection.execute(text(query)).scalar_one())
     engine.dispose()
-    return found
+    return size
 
 
 def render(
@@ -153,11 +153,11 @@ def render(
     ]
     who = ""
     for question in seen[columns[0]]:
-        asks, _, what = question.partition(": ")
+        asks, _, name = question.partition(": ")
         if asks != who:
             who = asks
             lines.append(f"| **{who}** |" + " |" * len(columns))
-        lines.append(f"| {what} | {' | '.join(f'{seen[c][question]:.2f}' for c in columns)} |")
+        lines.append(f"| {name} | {' | '.join(f'{seen[c][question]:.2f}' for c in columns)} |")
     lines += [
         "",
         f"Command: `python -m benchmarks.scale.growth --rows {' '.join(map(str, options.rows))}`  ",

@@ -73,39 +73,39 @@ def measure_cells(cells: Sequence[Asked], tasks: Sequence[RecordedTask]) -> Iter
     """
     steps = devices = jobs = 0
     with scale_farm(cells[0].database) as farm:
-        for asked in cells:
-            farm.start_workers(asked.devices + 1 - steps)  # one to spare
-            steps = asked.devices + 1
-            farm.add_devices(devices, asked.devices)
-            devices = asked.devices
+        for cell in cells:
+            farm.start_workers(cell.devices + 1 - steps)  # one to spare
+            steps = cell.devices + 1
+            farm.add_devices(devices, cell.devices)
+            devices = cell.devices
             scenarios = [
-                Scenario(recorded=tuple(tasks), scale=asked.scale, seed=number)
-                for number in range(jobs, asked.jobs)
+                Scenario(recorded=tuple(tasks), scale=cell.scale, seed=number)
+                for number in range(jobs, cell.jobs)
             ]
-            farm.submit(scenarios, tuner=asked.tuner, trials=ENDLESS)
-            jobs = asked.jobs
+            farm.submit(scenarios, tuner=cell.tuner, trials=ENDLESS)
+            jobs = cell.jobs
             since = time.time()
             wait_for(
-                lambda since=since, asked=asked: (  # type: ignore[misc]
-                    _devices_at_work(farm, since) >= asked.devices and _open_jobs(farm) == asked.jobs
+                lambda since=since, cell=cell: (  # type: ignore[misc]
+                    _devices_at_work(farm, since) >= cell.devices and _open_jobs(farm) == cell.jobs
                 ),
                 "every device to work",
             )
-            yield _watch(asked, farm)
+            yield _watch(cell, farm)
 
 
-def _watch(asked: Asked, farm: ScaleFarm) -> Cell:
-    time.sleep(asked.warm_sec)
+def _watch(cell: Asked, farm: ScaleFarm) -> Cell:
+    time.sleep(cell.warm_sec)
     began, before, machine = time.time(), usage_of(farm.parts), machine_ticks()
-    time.sleep(asked.watch_sec)
+    time.sleep(cell.watch_sec)
     ended, after, machine_after = time.time(), usage_of(farm.parts), machine_ticks()
-    if _open_jobs(farm) != asked.jobs:
+    if _open_jobs(farm) != cell.jobs:
         raise RuntimeError("a job ended before its time")
-    return _cell(asked, farm, began, ended, before, after, machine_after - machine)
+    return _cell(cell, farm, began, ended, before, after, machine_after - machine)
 
 
 def _cell(
-    asked: Asked,
+    cell: Asked,
     farm: ScaleFarm,
     began: float,
     ended: float,
@@ -136,9 +136,9 @@ def _cell(
         )
         for name in after
     }
-    farms_sec = sum(one.cpu_sec for one in usage.values())
+    farms_sec = sum(process.cpu_sec for process in usage.values())
     return Cell(
-        asked=asked,
+        asked=cell,
         trials=trials,
         per_sec=per_sec,
         trial_sec=spent_sec / max(trials, 1),

@@ -16,11 +16,11 @@ Question = Callable[[Repositories], Any]
 
 def questions(of: Filled) -> dict[str, dict[str, Question]]:
     """Return the questions by who asks."""
-    place = {"target_key": TARGETS[0], "device_model": DEVICE_MODEL, "toolchain": TOOLCHAIN}
+    device = {"target_key": TARGETS[0], "device_model": DEVICE_MODEL, "toolchain": TOOLCHAIN}
     keys, job = of.workload_keys, of.long_job
 
     def cost_model_reads(repos: Repositories) -> int:
-        outlines = repos.transfer.outlines(keys[0], family="conv2d", extents=(64, 56, 56), **place)
+        outlines = repos.transfer.outlines(keys[0], family="conv2d", extents=(64, 56, 56), **device)
         return sum(len(repos.records.by_ids(outline.record_ids)) for outline in outlines)
 
     return {
@@ -29,12 +29,12 @@ def questions(of: Filled) -> dict[str, dict[str, Question]]:
             "operations of the tasks": lambda r: r.models.flops(
                 of.model, pipeline="cpu", toolchain=TOOLCHAIN
             ),
-            "best records of 20 tasks": lambda r: r.records.best(keys, **place),
-            "best costs of 20 tasks": lambda r: r.records.best_costs(keys, **place),
-            "contenders of 20 tasks": lambda r: r.records.contending(keys, limit=8, **place),
+            "best records of 20 tasks": lambda r: r.records.best(keys, **device),
+            "best costs of 20 tasks": lambda r: r.records.best_costs(keys, **device),
+            "contenders of 20 tasks": lambda r: r.records.contending(keys, limit=8, **device),
             "trials of the task (1,000)": lambda r: r.trials.tried(job, 0),
             "512 records of the workload": lambda r: r.records.by_ids(
-                r.records.history_ids(keys[0], limit=512, **place)
+                r.records.history_ids(keys[0], limit=512, **device)
             ),
             "what the cost model learns from": cost_model_reads,
             "workload and space": lambda r: (

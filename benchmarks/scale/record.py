@@ -39,9 +39,9 @@ def record(trials: int) -> list[dict[str, Any]]:
         tune(tasks, budget=Budget(trials=trials), seed=0, log_path=log)
         records = list(load_records(log))
         return [
-            RecordedTask.of(task, builder.config_space(task), found).to_json()
+            RecordedTask.of(task, builder.config_space(task), task_records).to_json()
             for task in tasks
-            if (found := [one for one in records if one.workload_key == task.workload.key])
+            if (task_records := [record for record in records if record.workload_key == task.workload.key])
         ]
 
 
@@ -57,8 +57,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("--trials", type=int, default=480)
     parser.add_argument("--output", type=Path, default=RECORDING)
-    asked = parser.parse_args()
-    made = record(asked.trials)
-    with lzma.open(asked.output, "wt", encoding="utf-8") as output:
-        json.dump(made, output, separators=(",", ":"))
-    print(f"{sum(len(task['trials']) for task in made)} trials of {len(made)} tasks")
+    options = parser.parse_args()
+    tasks = record(options.trials)
+    with lzma.open(options.output, "wt", encoding="utf-8") as output:
+        json.dump(tasks, output, separators=(",", ":"))
+    print(f"{sum(len(task['trials']) for task in tasks)} trials of {len(tasks)} tasks")

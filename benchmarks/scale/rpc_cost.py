@@ -49,7 +49,7 @@ def measure(runs: int) -> tuple[float, float, float]:
         (built,) = builder.build([BuildInput(task=task, config=config)])
         if built.artifact_path is None:
             raise RuntimeError(f"the kernel was not built: {built.failure}")
-        one = MeasureInput(task=task, artifact_path=built.artifact_path)
+        kernel = MeasureInput(task=task, artifact_path=built.artifact_path)
         server = [
             *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
             *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", folder),
@@ -60,24 +60,25 @@ def measure(runs: int) -> tuple[float, float, float]:
             LocalRunner(TIMING, threads=1) as local,
         ):
             for runner in (local, rpc):  # their children start
-                _run_ms(runner, one)
+                _run_ms(runner, kernel)
             times = [
-                (_run_ms(local, one), _run_ms(rpc, one), _run_under_lease_ms(rpc, one)) for _ in range(runs)
+                (_run_ms(local, kernel), _run_ms(rpc, kernel), _run_under_lease_ms(rpc, kernel))
+                for _ in range(runs)
             ]
     local_ms, each_ms, shared_ms = (median(of_one) for of_one in zip(*times, strict=True))
     return local_ms, each_ms, shared_ms
 
 
-def _run_under_lease_ms(runner: RpcRunner, one: MeasureInput) -> float:
+def _run_under_lease_ms(runner: RpcRunner, kernel: MeasureInput) -> float:
     runner.use_lease(1)
-    took_ms = _run_ms(runner, one)
+    took_ms = _run_ms(runner, kernel)
     runner.use_lease(None)
     return took_ms
 
 
-def _run_ms(runner: Runner, one: MeasureInput) -> float:
+def _run_ms(runner: Runner, kernel: MeasureInput) -> float:
     began = time.perf_counter()
-    results = runner.run([one] * ROUND)
+    results = runner.run([kernel] * ROUND)
     runner.release()
     took_ms = (time.perf_counter() - began) * 1000 / ROUND
     for result in results:

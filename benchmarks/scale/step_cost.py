@@ -152,11 +152,11 @@ def directly(device: Device, folder: Path, tasks: Sequence[RecordedTask], tuner:
     engine, path = ReplayEngine(), folder / "net.onnx"
     path.write_bytes(Scenario(recorded=tuple(tasks), scale=0.0).to_bytes())
     model = engine.import_model(path, {}, cancellation=Cancellation())
-    found = engine.extract_tasks(model, Target.from_json(TARGET), cancellation=Cancellation())
+    extracted = engine.extract_tasks(model, Target.from_json(TARGET), cancellation=Cancellation())
     clock = _Clock()
     with engine.measuring(device, cancellation=Cancellation()) as option:
         result = tune(
-            found,
+            extracted,
             budget=Budget(trials=trials),
             measure_option=option,
             tuner=tuner,

@@ -41,17 +41,17 @@ def make_table(lines: Iterable[Line]) -> str:
     parts = ["# How big a farm", "", *_HOW, ""]
     for key in sorted(groups, key=str):
         group = sorted(groups[key], key=lambda line: line["asked"]["devices"])
-        alone = [one for one in groups.get((*key[:3], False), []) if one["asked"]["devices"] == 1]
-        one = (alone or group)[0]
-        linear = _pace(one)
+        alone = [line for line in groups.get((*key[:3], False), []) if line["asked"]["devices"] == 1]
+        base = (alone or group)[0]
+        linear = _pace(base)
         parts += [_title(group[0]), "", *_HEAD, *(_row(line, linear) for line in group), ""]
         parts += [f"- {line}" for line in _notes(group, linear)] + [""]
     return "\n".join(parts)
 
 
 def _kind(line: Line) -> tuple[Any, ...]:
-    asked = line["asked"]
-    return (asked["database"], asked["tuner"], asked["scale"], asked["devices"], asked["jobs"])
+    cell = line["asked"]
+    return (cell["database"], cell["tuner"], cell["scale"], cell["devices"], cell["jobs"])
 
 
 def _sharing(line: Line) -> bool:
@@ -59,10 +59,10 @@ def _sharing(line: Line) -> bool:
 
 
 def _title(line: Line) -> str:
-    asked = line["asked"]
+    cell = line["asked"]
     jobs = "one job on all devices" if _sharing(line) else "one job per device"
-    scale = "" if asked["scale"] == 1 else f", recorded seconds × {asked['scale']:g}"
-    return f"## {asked['database']}, {jobs}, tuner {asked['tuner']}{scale}"
+    scale = "" if cell["scale"] == 1 else f", recorded seconds × {cell['scale']:g}"
+    return f"## {cell['database']}, {jobs}, tuner {cell['tuner']}{scale}"
 
 
 def _row(line: Line, linear: float) -> str:

@@ -35,10 +35,10 @@ def usage_of(roots: Mapping[str, Iterable[int]]) -> dict[str, Usage]:
 
 def tree(root: int, children: Mapping[int, list[int]]) -> list[int]:
     """Return a process and all below it."""
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += children.get(pid, [])
+    return pids
 
 
 def _children() -> dict[int, list[int]]:

@@ -27,18 +27,18 @@ def main() -> None:
     workloads = recorded()
     scheduler = TaskScheduler()
     for kind in ("xgb", "random"):
-        said: dict[float, list[float]] = defaultdict(list)
+        forecast: dict[float, list[float]] = defaultdict(list)
         came: dict[float, list[float]] = defaultdict(list)
         for seed in range(args.models):
             rng = np.random.default_rng([7, seed])
             chosen = rng.choice(len(workloads), int(rng.integers(8, 26)), replace=False)
             searches = [Search(workloads[i], int(rng.choice([1, 1, 2, 3])), rng, kind=kind) for i in chosen]
             clock_sec, latencies, forecasts = 0.0, [], []
-            while sum(len(one.rounds) for one in searches) < (ROUNDS[-1] + 12) * len(searches):
-                states = [one.state for one in searches]
+            while sum(len(search.rounds) for search in searches) < (ROUNDS[-1] + 12) * len(searches):
+                states = [search.state for search in searches]
                 gain = scheduler.gain_per_min(states)
-                rounds = sum(len(one.rounds) for one in searches) / len(searches)
-                latency = sum(one.weight * (one.best_sec or 0.0) for one in searches)
+                rounds = sum(len(search.rounds) for search in searches) / len(searches)
+                latency = sum(search.weight * (search.best_sec or 0.0) for search in searches)
                 latencies.append((clock_sec, latency))
                 if gain is not None:
                     forecasts.append((clock_sec, rounds, gain, latency))
@@ -48,13 +48,13 @@ def main() -> None:
             for at_sec, rounds, gain, latency in forecasts:
                 if at_sec + 60.0 <= clock_sec:
                     bucket = max((r for r in ROUNDS if r <= rounds), default=None)
-                    after = [one for sec, one in latencies if sec >= at_sec + 60.0]
+                    after = [latency_sec for sec, latency_sec in latencies if sec >= at_sec + 60.0]
                     if bucket is not None and after:
-                        said[bucket].append(gain)
+                        forecast[bucket].append(gain)
                         came[bucket].append((latency - after[0]) / latency)
         print(f"{kind}: rounds per task, said, came, ratio")
-        for bucket in sorted(said):
-            mean_said, mean_came = float(np.mean(said[bucket])), float(np.mean(came[bucket]))
+        for bucket in sorted(forecast):
+            mean_said, mean_came = float(np.mean(forecast[bucket])), float(np.mean(came[bucket]))
             print(f"  {bucket:4g}  {mean_said:.4f}  {mean_came:.4f}  {mean_said / max(mean_came, 1e-9):.1f}")
 
 

@@ -49,7 +49,7 @@ class Recorded:
 
 
 def recorded() -> list[Recorded]:
-    found = []
+    tasks = []
     with lzma.open(TRIALS, "rt", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
@@ -57,7 +57,7 @@ def recorded() -> list[Recorded]:
             flops = 2.0 * math.prod(axis[0] for axis in row["space"]["computation"]["axes"])
             costs = [cost for _, cost in row["trials"] if cost]
             if len(costs) >= 30:
-                found.append(
+                tasks.append(
                     Recorded(
                         name=row["name"],
                         family=space.family,
@@ -65,7 +65,7 @@ def recorded() -> list[Recorded]:
                         throughputs=tuple(flops / cost for cost in costs),
                     )
                 )
-    return found
+    return tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +103,8 @@ class Search:
         guess = np.where(self._untried, self.true + error * self._noise, -np.inf)
         chosen = np.argpartition(-guess, ROUND)[:ROUND]
         self._untried[chosen] = False
-        found = self.workload.flops / float(np.exp(self.true[chosen].max()))
-        self.best_sec = found if self.best_sec is None else min(self.best_sec, found)
+        latency_sec = self.workload.flops / float(np.exp(self.true[chosen].max()))
+        self.best_sec = latency_sec if self.best_sec is None else min(self.best_sec, latency_sec)
         self.rounds.append(RoundSummary(trials=ROUND, best_sec=self.best_sec))
         took = ROUND * self.sec_per_trial
         self.spent_sec += took
@@ -127,7 +127,7 @@ Gain = Callable[[LikeState, Sequence[LikeState]], float]
 
 
 def _recent(state: LikeState, window: int = 3) -> float:
-    bests = [one.best_sec for one in state.history[-window - 1 :] if one.best_sec is not None]
+    bests = [round_.best_sec for round_ in state.history[-window - 1 :] if round_.best_sec is not None]
     return max((bests[0] - bests[-1]) / (len(bests) - 1), 0.0) if len(bests) > 1 else 0.0
 
 
@@ -211,20 +211,20 @@ def run(model: Sequence[tuple[Recorded, int]], seed: int, kind: str, name: str) 
         Search(workload, weight, np.random.default_rng([seed, i]), kind=kind)
         for i, (workload, weight) in enumerate(model)
     ]
-    end = sum(one.weight * one.end_sec for one in searches)
-    warm_up_sec = sum(ROUND * one.sec_per_trial for one in searches)
+    end = sum(search.weight * search.end_sec for search in searches)
+    warm_up_sec = sum(ROUND * search.sec_per_trial for search in searches)
     left = [warm_up_sec * times for times in CHECKPOINTS]
     spent, seen, scheduler = 0.0, [], TaskScheduler()
     while left:
-        states = [one.state for one in searches]
+        states = [search.state for search in searches]
         picked = scheduler.next(states) if name == "as shipped" else pick(states, VARIANTS[name])
         assert picked is not None
-        before = [one.best_sec for one in searches]
+        before = [search.best_sec for search in searches]
         spent += searches[picked].round()
         while left and spent > left[0] * (1 + 1e-9):
             # What a round found is there at its end, not at the checkpoint in the midst of it.
             seen.append(
-                sum(one.weight * (sec or 0.0) for one, sec in zip(searches, before, strict=True)) / end
+                sum(search.weight * (sec or 0.0) for search, sec in zip(searches, before, strict=True)) / end
             )
             left.pop(0)
     return seen
@@ -258,7 +258,7 @@ def main() -> None:
         lines += [f"| Scheduler | {head} |", "|---|" + "---|" * len(CHECKPOINTS)]
         for name in ("as shipped", *VARIANTS):
             runs = [run(model, seed, kind, name) for seed, model in enumerate(models)]
-            means = [math.exp(fmean(math.log(one[i]) for one in runs)) for i in range(len(CHECKPOINTS))]
+            means = [math.exp(fmean(math.log(curve[i]) for curve in runs)) for i in range(len(CHECKPOINTS))]
             lines.append(f"| {name} | " + " | ".join(f"{mean:.4f}" for mean in means) + " |")
             print(lines[-1], flush=True)
         lines.append("")

@@ -82,17 +82,17 @@ class TimedBuilder:
         return results
 
     def build_each(self, inputs: Sequence[BuildInput]) -> Iterator[tuple[int, BuildResult]]:
-        each = self._inner.build_each(inputs)
+        builds = self._inner.build_each(inputs)
         try:
             while True:
                 with self._clock.of("build"):
-                    one = next(each, None)
-                if one is None:
+                    built = next(builds, None)
+                if built is None:
                     return
-                self._count(one[1])
-                yield one
+                self._count(built[1])
+                yield built
         finally:
-            each.close()
+            builds.close()
 
     def _count(self, result: BuildResult) -> None:
         self.built += 1
@@ -116,11 +116,11 @@ class KeepingRunner:
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
         with self._clock.of("measure"):
             results: list[MeasureResult] = self._inner.run(inputs)
-        for one, result in zip(inputs, results, strict=True):
+        for measured, result in zip(inputs, results, strict=True):
             if result.cost_sec is not None and not result.truncated and result.cost_sec < self._best_sec:
                 self._best_sec = result.cost_sec
                 copy = self._folder / f"kept-{len(self._kept)}.so"
-                shutil.copyfile(one.artifact_path, copy)
+                shutil.copyfile(measured.artifact_path, copy)
                 self._kept.append((result.cost_sec, copy))
         return results
 

@@ -51,8 +51,8 @@ class Comparison:
         json_lines.append(self._path, line)
         self._lines.append(line)
 
-    def _run_of(self, one: BenchTask, seed: int, side: str) -> dict[str, Any] | None:
-        key = (one.task.workload.key, seed, side)
+    def _run_of(self, task: BenchTask, seed: int, side: str) -> dict[str, Any] | None:
+        key = (task.task.workload.key, seed, side)
         runs = (line for line in self._lines if line["kind"] == "run")
         return next((run for run in runs if (run["workload"], run["seed"], run["side"]) == key), None)
 
@@ -60,30 +60,30 @@ class Comparison:
         """Measure the core's peak, at each start: its clock rises and falls over the day, and the highest counts."""
         self._add({"kind": "machine", **machine_facts(), "peak": measure_peak()})
 
-    def run(self, one: BenchTask, seed: int, sides: Sequence[str]) -> None:
+    def run(self, task: BenchTask, seed: int, sides: Sequence[str]) -> None:
         """Run the sides that are not in the file yet, then time all kernels of the task and seed again."""
-        missing = [side for side in sides if self._run_of(one, seed, side) is None]
+        missing = [side for side in sides if self._run_of(task, seed, side) is None]
         for side in missing:
             began = time.monotonic()
-            stem = f"{one.task.workload.key[:12]}-{seed}-{side}"
-            found = self._one(one, seed, side, stem)
-            self._add({"kind": "run", **self._head(one, seed), "side": side, **found})
-            best = found["incumbents"][-1]["cost_sec"] if found["incumbents"] else float("nan")
-            gflops = one.task.workload.flops / best / 1e9
+            stem = f"{task.task.workload.key[:12]}-{seed}-{side}"
+            outcome = self._one(task, seed, side, stem)
+            self._add({"kind": "run", **self._head(task, seed), "side": side, **outcome})
+            best = outcome["incumbents"][-1]["cost_sec"] if outcome["incumbents"] else float("nan")
+            gflops = task.task.workload.flops / best / 1e9
             print(
-                f"{one.name} seed {seed} {side}: {gflops:.0f} GFLOP/s, {len(found['trials'])} trials, "
+                f"{task.name} seed {seed} {side}: {gflops:.0f} GFLOP/s, {len(outcome['trials'])} trials, "
                 f"{time.monotonic() - began:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
-        if missing or not self._timed(one, seed):
-            self._retime(one, seed)
+        if missing or not self._timed(task, seed):
+            self._retime(task, seed)
 
-    def _one(self, one: BenchTask, seed: int, side: str, stem: str) -> dict[str, Any]:
+    def _one(self, task: BenchTask, seed: int, side: str, stem: str) -> dict[str, Any]:
         options = self._options
         if side == "stock":
             return run_stock(
-                one.task,
+                task.task,
                 kernels=self._kernels,
                 stem=stem,
                 trials=options.stock_trials,
@@ -95,8 +95,8 @@ class Comparison:
         earlier = [
             (other.task, self._cold_records(other, seed)) for other in self._tasks if "+history" in side
         ]
-        found, records = run_ours(
-            one.task,
+        outcome, records = run_ours(
+            task.task,
             side,
             trials=options.trials,
             seed=seed,
@@ -104,41 +104,41 @@ class Comparison:
             stem=stem,
             earlier=earlier,
         )
-        path = self._record_path(one, seed, side)
+        path = self._record_path(task, seed, side)
         path.unlink(missing_ok=True)
         with RecordLog(path) as log:
             log.append(records)
-        return found
+        return outcome
 
-    def _record_path(self, one: BenchTask, seed: int, side: str) -> Path:
-        return self._records / f"{one.task.workload.key}-{seed}-{side}.jsonl"
+    def _record_path(self, task: BenchTask, seed: int, side: str) -> Path:
+        return self._records / f"{task.task.workload.key}-{seed}-{side}.jsonl"
 
-    def _cold_records(self, one: BenchTask, seed: int) -> list[TuningRecord]:
+    def _cold_records(self, task: BenchTask, seed: int) -> list[TuningRecord]:
         sides = [s for s in sides_of(self._options) if s != "stock" and "+history" not in s]
-        paths = (self._record_path(one, seed, side) for side in sides)
+        paths = (self._record_path(task, seed, side) for side in sides)
         return [record for path in paths if path.exists() for record in load_records(path)]
 
-    def _head(self, one: BenchTask, seed: int) -> dict[str, Any]:
-        workload = one.task.workload
-        return {"task": one.name, "workload": workload.key, "flops": workload.flops, "seed": seed}
+    def _head(self, task: BenchTask, seed: int) -> dict[str, Any]:
+        workload = task.task.workload
+        return {"task": task.name, "workload": workload.key, "flops": workload.flops, "seed": seed}
 
-    def _timed(self, one: BenchTask, seed: int) -> bool:
-        key = one.task.workload.key
+    def _timed(self, task: BenchTask, seed: int) -> bool:
+        key = task.task.workload.key
         return any(
             line["kind"] == "timing" and (line["workload"], line["seed"]) == (key, seed)
             for line in self._lines
         )
 
-    def _retime(self, one: BenchTask, seed: int) -> None:
-        key = one.task.workload.key
+    def _retime(self, task: BenchTask, seed: int) -> None:
+        key = task.task.workload.key
         kernels = [
             incumbent["kernel"]
             for line in self._lines
             if line["kind"] == "run" and (line["workload"], line["seed"]) == (key, seed)
             for incumbent in line["incumbents"]
         ]
-        costs = retime(one.task, {name: self._kernels / name for name in kernels})
-        self._add({"kind": "timing", **self._head(one, seed), "costs_sec": costs})
+        costs = retime(task.task, {name: self._kernels / name for name in kernels})
+        self._add({"kind": "timing", **self._head(task, seed), "costs_sec": costs})
 
 
 def sides_of(options: argparse.Namespace) -> list[str]:
@@ -189,11 +189,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cold = [side for side in sides if "+history" not in side]
     for seed in options.seeds:
         # Histories are of cold runs: those of all tasks come first.
-        for one in tasks:
-            comparison.run(one, seed, cold)
+        for task in tasks:
+            comparison.run(task, seed, cold)
         if options.history:
-            for one in tasks:
-                comparison.run(one, seed, sides)
+            for task in tasks:
+                comparison.run(task, seed, sides)
     print(make_table(json_lines.load(options.output)))
 
 

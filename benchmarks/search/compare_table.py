@@ -39,8 +39,8 @@ class SideRun:
 
     def cost_at(self, trials: int) -> float | None:
         """Cost of the kernel that it would have named after so many trials; None where it had none, or stopped before."""
-        found = [cost for _, count, cost in self.incumbents if count <= trials]
-        return found[-1] if found and self.num_trials >= trials else None
+        costs = [cost for _, count, cost in self.incumbents if count <= trials]
+        return costs[-1] if costs and self.num_trials >= trials else None
 
     def seconds_to(self, cost_sec: float) -> float | None:
         """When it first named a kernel as good as that; None if it never did."""
@@ -63,9 +63,9 @@ def side_runs(lines: Iterable[dict[str, Any]]) -> list[SideRun]:
             num_trials=len(line["trials"]),
             num_failures=len(line["failures"]),
             incumbents=tuple(
-                (one["sec"], one["trials"], timed[one["kernel"]])
-                for one in line["incumbents"]
-                if one["kernel"] in timed
+                (incumbent["sec"], incumbent["trials"], timed[incumbent["kernel"]])
+                for incumbent in line["incumbents"]
+                if incumbent["kernel"] in timed
             ),
             split_sec=line["split_sec"],
         )

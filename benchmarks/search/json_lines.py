@@ -21,8 +21,8 @@ def load(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
+    complete = data[: data.rfind(b"\n") + 1]
+    if len(complete) < len(data):
         with path.open("rb+") as file:
-            file.truncate(len(whole))
-    return [json.loads(line) for line in whole.decode("utf-8").splitlines() if line.strip()]
+            file.truncate(len(complete))
+    return [json.loads(line) for line in complete.decode("utf-8").splitlines() if line.strip()]

@@ -51,21 +51,23 @@ class TaskwiseKeepingRunner:
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
         with self._clock.of("measure"):
             results: list[MeasureResult] = self._inner.run(inputs)
-        for one, result in zip(inputs, results, strict=True):
-            key = one.task.workload.key
-            rival_sec = min(self._best_sec.get(key, float("inf")), one.rival_sec or float("inf"))
+        for measured, result in zip(inputs, results, strict=True):
+            key = measured.task.workload.key
+            rival_sec = min(self._best_sec.get(key, float("inf")), measured.rival_sec or float("inf"))
             if result.cost_sec is not None and result.cost_sec < rival_sec:
                 self._best_sec[key] = result.cost_sec
-                self._keep(one)
+                self._keep(measured)
         return results
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         with self._clock.of("measure"):
             results: list[MeasureResult] = self._inner.run_interleaved(inputs, rounds=rounds)
-        for one in inputs:
-            self._keep(one)
+        for measured in inputs:
+            self._keep(measured)
         return results
 
-    def _keep(self, one: MeasureInput) -> None:
-        config = self._builder.configs[one.artifact_path]
-        shutil.copyfile(one.artifact_path, self._folder / kernel_name(one.task.workload.key, config))
+    def _keep(self, measured: MeasureInput) -> None:
+        config = self._builder.configs[measured.artifact_path]
+        shutil.copyfile(
+            measured.artifact_path, self._folder / kernel_name(measured.task.workload.key, config)
+        )

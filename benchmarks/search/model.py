@@ -90,13 +90,13 @@ class ModelBenchmark:
             records=records,
             goal_sec=goal_sec,
         )
-        found = run_model(plan, kernels=self._kernels, log_path=self._record_path(model, seed, side))
+        outcome = run_model(plan, kernels=self._kernels, log_path=self._record_path(model, seed, side))
         self._add(
-            "run", model=model, seed=seed, side=side, tuner=options.tuner, minutes=plan.minutes, **found
+            "run", model=model, seed=seed, side=side, tuner=options.tuner, minutes=plan.minutes, **outcome
         )
-        latency_ms = 1e3 * (found["latency_sec"] or float("nan"))
+        latency_ms = 1e3 * (outcome["latency_sec"] or float("nan"))
         print(
-            f"{model} seed {seed} {side}: {latency_ms:.2f} ms, {found['num_trials']} trials, {found['wall_sec']:.0f} s",
+            f"{model} seed {seed} {side}: {latency_ms:.2f} ms, {outcome['num_trials']} trials, {outcome['wall_sec']:.0f} s",
             file=sys.stderr,
             flush=True,
         )

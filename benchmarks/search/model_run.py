@@ -87,15 +87,15 @@ def run_model(plan: RunPlan, *, kernels: Path, log_path: Path) -> dict[str, Any]
         "latency_sec": result.best_latency_sec,
         "tasks": [
             {
-                "name": one.name,
-                "workload": one.workload_key,
-                "weight": one.weight,
-                "best_sec": one.best_cost_sec,
-                "trials": one.trials,
-                "spent_sec": one.spent_sec,
-                "failed": one.failed,
+                "name": task.name,
+                "workload": task.workload_key,
+                "weight": task.weight,
+                "best_sec": task.best_cost_sec,
+                "trials": task.trials,
+                "spent_sec": task.spent_sec,
+                "failed": task.failed,
             }
-            for one in result.tasks
+            for task in result.tasks
         ],
         "known": sorted(watch.known),
         "incumbents": watch.incumbents,

@@ -47,8 +47,8 @@ class ModelRun:
 
     def latency_at(self, sec: float) -> float | None:
         """Return the latency that it had after so many seconds; None where some task had no kernel, or it had stopped."""
-        found = [latency for at, latency in self.curve if at <= sec]
-        return found[-1] if found and self.wall_sec >= sec else None
+        latencies = [latency for at, latency in self.curve if at <= sec]
+        return latencies[-1] if latencies and self.wall_sec >= sec else None
 
     def seconds_to(self, latency_sec: float) -> float | None:
         """Return when it first was as good as that; None if it never was."""
@@ -71,21 +71,21 @@ def _runs_of(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) ->
     costs_sec = {**_unkept(group, costs_sec), **costs_sec}
     working = [{i["workload"] for i in line["incumbents"] if i["kernel"] in costs_sec} for line in group]
     common = set.intersection(*working)
-    found = []
+    runs = []
     for line in group:
         named: dict[str, float] = {}
         curve: list[tuple[float, float]] = []
-        for one in line["incumbents"]:
-            if one["workload"] not in common or one["kernel"] not in costs_sec:
+        for incumbent in line["incumbents"]:
+            if incumbent["workload"] not in common or incumbent["kernel"] not in costs_sec:
                 continue
-            named[one["workload"]] = costs_sec[one["kernel"]]
+            named[incumbent["workload"]] = costs_sec[incumbent["kernel"]]
             if len(named) == len(common):
                 latency_sec = sum(weights[workload] * sec for workload, sec in named.items())
-                if curve and curve[-1][0] == one["sec"]:
+                if curve and curve[-1][0] == incumbent["sec"]:
                     curve.pop()
-                curve.append((one["sec"], latency_sec))
+                curve.append((incumbent["sec"], latency_sec))
         known = sum(weights[w] * named[w] for w in line["known"] if w in named)
-        found.append(
+        runs.append(
             ModelRun(
                 model=line["model"],
                 seed=line["seed"],
@@ -99,7 +99,7 @@ def _runs_of(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) ->
                 split_sec=line["split_sec"],
             )
         )
-    return found
+    return runs
 
 
 def _unkept(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) -> dict[str, float]:
@@ -113,10 +113,12 @@ def _unkept(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) -> 
         return {}
     last = {i["workload"]: costs_sec[i["kernel"]] for i in cold["incumbents"] if i["kernel"] in costs_sec}
     return {
-        one["kernel"]: last[one["workload"]]
+        incumbent["kernel"]: last[incumbent["workload"]]
         for line in group
-        for one in line["incumbents"]
-        if one["trials"] == 0 and one["workload"] in line["known"] and one["workload"] in last
+        for incumbent in line["incumbents"]
+        if incumbent["trials"] == 0
+        and incumbent["workload"] in line["known"]
+        and incumbent["workload"] in last
     }
 
 
@@ -227,10 +229,10 @@ def _split(runs: Sequence[ModelRun]) -> str:
 
 
 def _compiled(lines: Sequence[dict[str, Any]]) -> str:
-    found = [line for line in lines if line["kind"] == "compile"]
+    compiled = [line for line in lines if line["kind"] == "compile"]
     rows = []
-    for model in dict.fromkeys(line["model"] for line in found):
-        of = [line for line in found if line["model"] == model]
+    for model in dict.fromkeys(line["model"] for line in compiled):
+        of = [line for line in compiled if line["model"] == model]
         kinds = ("untuned", "tuned", "onnxruntime")
         cells = [_ms([line["latency_sec"].get(kind) for line in of]) for kind in kinds]
         ratios = [

@@ -101,9 +101,9 @@ def run_ours(
             search = _Search(task, keeping, kernels, stem, began)
             while len(search.outcomes) < trials:
                 n = min(ROUND_SIZE, trials - len(search.outcomes))
-                found = run_round(timed_tuner, task, n, option, best_sec=search.best_sec)  # type: ignore[arg-type]
-                search.take([outcome for outcome in found if outcome.is_trial])
-                if not found:
+                results = run_round(timed_tuner, task, n, option, best_sec=search.best_sec)  # type: ignore[arg-type]
+                search.take([outcome for outcome in results if outcome.is_trial])
+                if not results:
                     break
             wall_sec = time.monotonic() - began
             tuner.close()

@@ -56,8 +56,8 @@ def measure_peak(target: Target | None = None, *, goes: int = _GOES) -> dict[str
         rates: list[float] = []
         for _ in range(goes):
             # Without memory for its arrays, there is no triad.
-            found = process.call("run", {"address": None, "memory_bytes": 0}, timeout_sec=300)
-            rates += found["flops_per_sec"]["float32"]["1"]
+            measured = process.call("run", {"address": None, "memory_bytes": 0}, timeout_sec=300)
+            rates += measured["flops_per_sec"]["float32"]["1"]
     loop = built["loops"]["float32"]
     return {
         "gflops": median(rates) / 1e9,

@@ -27,12 +27,12 @@ POINTS = 120
 def curve(runs: Sequence[SideRun], stock_sec: dict[tuple[str, int], float]) -> list[tuple[float, float]]:
     """Return (seconds, median share of stock's throughput) over time."""
     first, last = SECONDS[0], SECONDS[-1]
-    found = []
+    points = []
     for i in range(POINTS + 1):
         sec = first * (last / first) ** (i / POINTS)
         shares = [_share(run, stock_sec[run.task, run.seed], sec) for run in runs]
-        found.append((sec, median(shares)))
-    return found
+        points.append((sec, median(shares)))
+    return points
 
 
 def _share(run: SideRun, stock_sec: float, sec: float) -> float:
@@ -105,5 +105,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("output", type=Path)
-    asked = parser.parse_args()
-    asked.output.write_text(draw(side_runs(json_lines.load(asked.results))), encoding="utf-8")
+    options = parser.parse_args()
+    options.output.write_text(draw(side_runs(json_lines.load(options.results))), encoding="utf-8")

@@ -62,7 +62,7 @@ def run_stock(
         began = time.monotonic()
         process.start()
         start_sec = time.monotonic() - began
-        found: dict[str, Any] = process.call(
+        outcome: dict[str, Any] = process.call(
             "tune",
             {
                 "ir": task.workload.ir,
@@ -78,7 +78,7 @@ def run_stock(
             },
             timeout_sec=_TIMEOUT_SEC,
         )
-    return {"start_sec": start_sec, **found}
+    return {"start_sec": start_sec, **outcome}
 
 
 def _tune(params: dict[str, Any]) -> dict[str, Any]:
@@ -106,9 +106,9 @@ def _tune(params: dict[str, Any]) -> dict[str, Any]:
         )
         wall_sec = time.monotonic() - keep.began
     profile = {str(name): float(sec) for name, sec in profiler.get().items()}
-    for one in keep.incumbents:
-        one["kernel"] = f"{params['stem']}-{one['trials']}.so"
-        _link(Path(one.pop("archive")), Path(params["kernels"]) / one["kernel"])
+    for incumbent in keep.incumbents:
+        incumbent["kernel"] = f"{params['stem']}-{incumbent['trials']}.so"
+        _link(Path(incumbent.pop("archive")), Path(params["kernels"]) / incumbent["kernel"])
     return {
         "wall_sec": wall_sec,
         "import_sec": import_sec,
@@ -208,10 +208,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    for one in chosen_tasks(options):
+    for task in chosen_tasks(options):
         with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder:
-            found = run_stock(
-                one.task,
+            outcome = run_stock(
+                task.task,
                 kernels=Path(folder),
                 stem="stock",
                 trials=options.trials,
@@ -220,7 +220,7 @@ def main() -> None:
                 build_timeout_sec=options.build_timeout,
                 seed=options.seed,
             )
-        print(json.dumps({"task": one.name, **found}))
+        print(json.dumps({"task": task.name, **outcome}))
 
 
 if __name__ == "__main__":

@@ -58,27 +58,27 @@ def model_file(model: str, folder: Path) -> Path:
 
 def bench_tasks(models: Sequence[str] = MODELS, *, quick: bool = False) -> list[BenchTask]:
     """Return the distinct convolutions and dense layers of models, in order of first use."""
-    found: dict[str, BenchTask] = {}
+    tasks: dict[str, BenchTask] = {}
     names: set[str] = set()
     for model in models:
         for task in model_tasks(model):
-            if task.workload.key in found or (described := describe(task)) is None:
+            if task.workload.key in tasks or (described := describe(task)) is None:
                 continue
             label, kind = described
             name = f"{Path(model).stem}/{label}"
             while name in names:
                 name += "'"
             names.add(name)
-            found[task.workload.key] = BenchTask(name=name, kind=kind, task=task)
+            tasks[task.workload.key] = BenchTask(name=name, kind=kind, task=task)
     if not quick:
-        return list(found.values())
+        return list(tasks.values())
     heaviest: dict[str, BenchTask] = {}
-    for one in found.values():
-        held = heaviest.get(one.kind)
+    for candidate in tasks.values():
+        held = heaviest.get(candidate.kind)
         # By a margin: a residual that is added makes no other kernel of it.
-        if held is None or one.task.workload.flops > 1.05 * held.task.workload.flops:
-            heaviest[one.kind] = one
-    return [one for one in found.values() if heaviest[one.kind] is one]
+        if held is None or candidate.task.workload.flops > 1.05 * held.task.workload.flops:
+            heaviest[candidate.kind] = candidate
+    return [task for task in tasks.values() if heaviest[task.kind] is task]
 
 
 def describe(task: TuningTask) -> tuple[str, str] | None:
@@ -115,7 +115,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def chosen_tasks(options: argparse.Namespace) -> list[BenchTask]:
     """Return what `add_options`' options ask for."""
     tasks = bench_tasks(options.model, quick=options.quick)
-    return [one for one in tasks if not options.only or any(text in one.name for text in options.only)]
+    return [task for task in tasks if not options.only or any(text in task.name for text in options.only)]
 
 
 def _build(model: str) -> Any:
@@ -132,8 +132,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser)
-    for one in chosen_tasks(parser.parse_args()):
-        print(f"{one.name:45} {one.task.workload.flops / 1e6:8.1f} MFLOP  x{one.task.weight}  {one.kind}")
+    for task in chosen_tasks(parser.parse_args()):
+        print(f"{task.name:45} {task.task.workload.flops / 1e6:8.1f} MFLOP  x{task.task.weight}  {task.kind}")
 
 
 if __name__ == "__main__":

@@ -108,15 +108,15 @@ def whole_number(count: int | None) -> str:
     return NONE if count is None else f"{count:,}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, singular: str, many: str | None = None) -> str:
     """Return ``"1 trial"`` or ``"1,234 trials"``.
 
     Args:
         count: How many.
-        one: The noun in the singular.
+        singular: The noun in the singular.
         many: The plural, where it is not the singular with an s.
     """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def figures(value: float) -> str:

@@ -41,25 +41,27 @@ class Browser:
 def checked(text: str) -> Element:
     """Parse a page, and check what holds for all of them."""
     page = read_page(text)
-    ids = [one.attrs["id"] for one in page.walk() if "id" in one.attrs]
+    ids = [element.attrs["id"] for element in page.walk() if "id" in element.attrs]
     assert len(ids) == len(set(ids)), "an id is used twice"
     assert page.one("html").attrs["lang"] == "en"
     assert len(page.all("h1")) == 1
     assert page.one("title").text
-    for one in page.walk():
-        assert not [name for name in one.attrs if name.startswith("on") or name == "style"], one
-        if one.tag == "script":
-            assert one.attrs["src"].startswith("/static/")
-            assert not one.text
-        if one.tag == "table":
-            assert one.all("caption")
-        if one.tag in ("select", "textarea") or (one.tag == "input" and one.attrs.get("type") != "hidden"):
-            labelled = "aria-label" in one.attrs or any(
-                label.attrs.get("for") == one.attrs.get("id") or one in label.walk()
+    for element in page.walk():
+        assert not [name for name in element.attrs if name.startswith("on") or name == "style"], element
+        if element.tag == "script":
+            assert element.attrs["src"].startswith("/static/")
+            assert not element.text
+        if element.tag == "table":
+            assert element.all("caption")
+        if element.tag in ("select", "textarea") or (
+            element.tag == "input" and element.attrs.get("type") != "hidden"
+        ):
+            labelled = "aria-label" in element.attrs or any(
+                label.attrs.get("for") == element.attrs.get("id") or element in label.walk()
                 for label in page.all("label")
             )
-            assert labelled, one
-        if one.tag in ("th", "td") and re.fullmatch(r"-?[0-9.]+e[-+]?[0-9]+", one.text):
-            raise AssertionError(f"a bare number: {one.text}")
+            assert labelled, element
+        if element.tag in ("th", "td") and re.fullmatch(r"-?[0-9.]+e[-+]?[0-9]+", element.text):
+            raise AssertionError(f"a bare number: {element.text}")
     assert page.all("style") == []
     return page

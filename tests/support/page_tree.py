@@ -24,21 +24,21 @@ class Element:
     def all(self, tag: str | None = None, **attrs: str) -> list[Element]:
         """Return the elements below with this tag and these attributes; `class_` asks for one of the classes."""
         return [
-            one
-            for one in self.walk()
-            if one is not self
-            and (tag is None or one.tag == tag)
+            element
+            for element in self.walk()
+            if element is not self
+            and (tag is None or element.tag == tag)
             and all(
-                value in one.attrs.get("class", "").split()
+                value in element.attrs.get("class", "").split()
                 if name == "class_"
-                else one.attrs.get(name) == value
+                else element.attrs.get(name) == value
                 for name, value in attrs.items()
             )
         ]
 
     def one(self, tag: str | None = None, **attrs: str) -> Element:
-        (found,) = self.all(tag, **attrs)
-        return found
+        (only,) = self.all(tag, **attrs)
+        return only
 
     @property
     def text(self) -> str:

@@ -22,5 +22,5 @@ def farm(tmp_path: Path) -> Iterator[ReplayServer]:
 
 @pytest.fixture
 def client(farm: ReplayServer) -> Iterator[Client]:
-    with Client(farm.url, farm.api_key) as made:
-        yield made
+    with Client(farm.url, farm.api_key) as client:
+        yield client

@@ -13,16 +13,18 @@ Value = TypeVar("Value")
 
 def wait_until(
     condition: Callable[[], Value],
-    what: str | Callable[[], str],
+    awaited: str | Callable[[], str],
     *,
     within_sec: float = 300.0,
     every_sec: float = 0.05,
 ) -> Value:
-    """Return the first true value of the condition; `what` says what was waited for in vain."""
+    """Return the first true value of the condition; `awaited` says what was waited for in vain."""
     deadline = time.monotonic() + within_sec
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {within_sec:g} s in vain for {what() if callable(what) else what}")
+            raise AssertionError(
+                f"waited {within_sec:g} s in vain for {awaited() if callable(awaited) else awaited}"
+            )
         time.sleep(every_sec)
     return value
 
@@ -35,7 +37,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_gone(pids: Iterable[int], what: str) -> None:
+def wait_gone(pids: Iterable[int], awaited: str) -> None:
     """Wait for the end of processes: of what was killed something is there for a moment longer."""
     left = list(pids)
-    wait_until(lambda: all(map(gone, left)), f"the end of {what}")
+    wait_until(lambda: all(map(gone, left)), f"the end of {awaited}")

@@ -43,7 +43,7 @@ GROUPS = {"measured": MEASURED, "others": OTHERS}
 
 def written_out(names: Iterable[str]) -> list[str]:
     """Return names with those of each of `GROUPS` in its place; none comes twice."""
-    return list(dict.fromkeys(one for name in names for one in GROUPS.get(name, (name,))))
+    return list(dict.fromkeys(network for name in names for network in GROUPS.get(name, (name,))))
 
 
 def network_file(name: str, folder: Path) -> Path:

@@ -61,10 +61,10 @@ class _Lines:
         for phase, state in self._phases:
             if state.status is Status.WAITING:
                 continue
-            said, now = self._said.get(phase), time.monotonic()
+            last, now = self._said.get(phase), time.monotonic()
             news = (state.status, self._board.text(phase))
             due = now - self._said_at.get(phase, 0.0) >= _LINE_EVERY_SEC
-            if said == news or (said is not None and said[0] is state.status and not due):
+            if last == news or (last is not None and last[0] is state.status and not due):
                 continue
             percent = (
                 f" {state.fraction:.0%}"

@@ -168,7 +168,7 @@ def _is(record: Record, workload: str | None, target: str | None, device_model: 
         (target, record.target_key),
         (device_model, record.device_model),
     )
-    return all(asked is None or asked == value for asked, value in wanted)
+    return all(wish is None or wish == value for wish, value in wanted)
 
 
 def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:

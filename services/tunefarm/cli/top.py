@@ -182,7 +182,7 @@ _DEVICE_COLUMNS: tuple[_Column[DeviceLine], ...] = (
 )
 
 
-def _more(count: int, what: str, *, is_cut: bool = False) -> str:
+def _more(count: int, noun: str, *, is_cut: bool = False) -> str:
     if is_cut:
-        return f"… and more {what}"
-    return f"… and {count} more {what}" if count else ""
+        return f"… and more {noun}"
+    return f"… and {count} more {noun}" if count else ""

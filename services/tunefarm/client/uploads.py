@@ -135,10 +135,10 @@ class PartedUpload:
         answer = await self._transport.send_part(
             f"uploads/{segment(self._id)}", source, start, end, self._total, self._on_progress
         )
-        said = answer.get("Upload-Offset", "")
-        if not said.isdecimal() or int(said) <= start:
+        offset = answer.get("Upload-Offset", "")
+        if not offset.isdecimal() or int(offset) <= start:
             raise ProtocolError("the server does not say how far the upload is", code="bad-answer")
-        self._offset = int(said)
+        self._offset = int(offset)
 
     async def _find(self, digest: str) -> bool:
         """Look for an upload of the same file that was begun before; return whether there is one."""

@@ -123,9 +123,9 @@ class Tracker:
         return _without_tunefarm(base)
 
     def is_up(self, facts: Facts, output: str) -> bool:
-        for said in _json_lines(output):
-            if isinstance(said.get("port"), int):
-                facts.tracker_port = said["port"]
+        for line in _json_lines(output):
+            if isinstance(line.get("port"), int):
+                facts.tracker_port = line["port"]
                 return True
         return False
 
@@ -148,9 +148,9 @@ class Api:
         return {**_without_credentials(base), **facts.farm_environment()}
 
     def is_up(self, facts: Facts, output: str) -> bool:
-        for said in _json_lines(output):
-            if isinstance(said.get("url"), str) and len(said) == 1:
-                facts.url = said["url"]
+        for line in _json_lines(output):
+            if isinstance(line.get("url"), str) and len(line) == 1:
+                facts.url = line["url"]
                 facts.home.announce(facts.url)
                 return True
         return False
@@ -173,7 +173,7 @@ class Worker:
         return {**_without_credentials(base), **facts.farm_environment()}
 
     def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
-        return any(said.get("event") == "worker is ready" for said in _json_lines(output))
+        return any(line.get("event") == "worker is ready" for line in _json_lines(output))
 
 
 class Device:
@@ -195,7 +195,7 @@ class Device:
         return {**_without_tunefarm(base), "TUNEFARM_URL": facts.url or ""}
 
     def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
-        return any(said.get("event") == "state" and said.get("online") for said in _json_lines(output))
+        return any(line.get("event") == "state" and line.get("online") for line in _json_lines(output))
 
 
 def all_parts() -> tuple[Part, ...]:
@@ -214,11 +214,11 @@ def _json_lines(output: str) -> Iterator[dict[str, Any]]:
     for line in output.splitlines():
         if line.startswith("{"):
             try:
-                said = json.loads(line)
+                document = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(said, dict):
-                yield said
+            if isinstance(document, dict):
+                yield document
 
 
 def _without_credentials(environment: Mapping[str, str]) -> dict[str, str]:

@@ -103,8 +103,8 @@ class Board:
                 return  # a state of a newer server
             if job.state == "succeeded":
                 self._tuning(job)
-                for each in PHASES:
-                    self._finish(each)
+                for name in PHASES:
+                    self._finish(name)
             else:
                 self.stop()
             return

@@ -49,7 +49,7 @@ def list_webhooks(services: ServicesDep) -> Page[Webhook]:
     """Oldest first, the disabled ones too. Always one part."""
     with services.uow.read() as repos:
         webhooks = repos.webhooks.list()
-    return Page[Webhook](items=[Webhook.model_validate(each) for each in webhooks], next_cursor=None)
+    return Page[Webhook](items=[Webhook.model_validate(webhook) for webhook in webhooks], next_cursor=None)
 
 
 @router.get(
@@ -124,7 +124,8 @@ def list_deliveries(
         repos.webhooks.get(webhook_id)
         page = repos.deliveries.page(webhook_id, state=state, cursor=cursor, limit=limit)
     return Page[WebhookDelivery](
-        items=[WebhookDelivery.model_validate(each) for each in page.items], next_cursor=page.next_cursor
+        items=[WebhookDelivery.model_validate(delivery) for delivery in page.items],
+        next_cursor=page.next_cursor,
     )
 
 

@@ -75,8 +75,8 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
 @router.post("/models/{model_id}/jobs", dependencies=[needs("write")])
 async def start_job(model_id: str, form: FormDep, services: ServicesDep) -> Response:
     """Start a job, and show it."""
-    asked = request_of(model_id, form)
-    submitted = await run_in_threadpool(submit_job, services, asked)
+    job_request = request_of(model_id, form)
+    submitted = await run_in_threadpool(submit_job, services, job_request)
     return RedirectResponse(f"/jobs/{submitted.job.id}", 303)
 
 

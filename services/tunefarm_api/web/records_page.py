@@ -75,11 +75,11 @@ class RecordLine:
 def records_page(
     request: Request,
     services: ServicesDep,
-    asked: AskedDep,
+    query: AskedDep,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> HTMLResponse:
     """The best of every workload, target, device model and toolchain."""
-    search = asked.search()
+    search = query.search()
     with services.uow.read() as repos:
         part = find_best(repos, search, cursor=cursor, limit=PAGE_SIZE)
         lines = _lines(repos, part.items)
@@ -88,8 +88,8 @@ def records_page(
         "records.html",
         request,
         lines=lines,
-        asked=asked,
-        query=asked.query(),
+        asked=query,
+        query=query.query(),
         targets=targets,
         models=models,
         cursor=cursor,
@@ -98,9 +98,9 @@ def records_page(
 
 
 @router.get("/records/export", dependencies=[needs("read")])
-def export_records(services: ServicesDep, asked: AskedDep) -> StreamingResponse:
+def export_records(services: ServicesDep, query: AskedDep) -> StreamingResponse:
     """The same as JSON lines, for `apply_history_best` and `load_records`."""
-    search = asked.search()
+    search = query.search()
 
     def read(repos: Repositories, cursor: str | None, limit: int) -> Page[Record]:
         return find_best(repos, search, cursor=cursor, limit=limit)

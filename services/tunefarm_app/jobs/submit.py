@@ -29,13 +29,13 @@ class JobRequest(JobTerms):
     def digest(self) -> str:
         """Hash of the request as it was asked, before defaults were filled in."""
         target = dict(self.target) if isinstance(self.target, Mapping) else self.target
-        asked: list[Any] = [self.model_id, self.budget.to_json(), target, self.device_key]
-        asked += [self.tuner, self.seed, self.round_size]
+        terms: list[Any] = [self.model_id, self.budget.to_json(), target, self.device_key]
+        terms += [self.tuner, self.seed, self.round_size]
         if priority := parse_priority(self.priority):  # digests of older releases know of none
-            asked.append(priority)
+            terms.append(priority)
         if (precision := parse_precision(self.precision)) is not Precision.AS_MODEL:
-            asked.append(precision.value)
-        text = json.dumps(asked, sort_keys=True)
+            terms.append(precision.value)
+        text = json.dumps(terms, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

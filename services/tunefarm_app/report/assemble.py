@@ -137,7 +137,7 @@ def _kernels(
     evidence: Evidence,
 ) -> list[ReportKernel]:
     coverage, hits, timings = evidence.coverage(), evidence.hits(), evidence.kernels()
-    peak, place = evidence.peak(), evidence.place()
+    peak, use = evidence.peak(), evidence.place()
     replaced = evidence.chosen()
     misses = {miss.workload_key: miss for miss in coverage.misses} if coverage else {}
 
@@ -158,7 +158,7 @@ def _kernels(
             workload.args if workload else [],
             computations.get(task.workload_key),
             peak,
-            threads=place.threads if now and place else None,
+            threads=use.threads if now and use else None,
         )
         return ReportKernel(
             position=task.position,

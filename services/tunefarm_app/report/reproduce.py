@@ -61,9 +61,9 @@ def _from_artifact(
     job: Job, model: Model, artifact: Artifact, evidence: Evidence, file: str
 ) -> list[ReportStep]:
     imported = f"import_model({file!r}{f', shapes={model.shapes!r}' if model.shapes else ''})"
-    place = evidence.place()
-    seed = place.seed if place else 0
-    threads = ["--threads", str(place.threads)] if place else []
+    use = evidence.place()
+    seed = use.seed if use else 0
+    threads = ["--threads", str(use.threads)] if use else []
     precision = precision_of(job)
     stored = "" if precision is Precision.AS_MODEL else f", precision={precision.value!r}"
     records = f"unzip {shlex.quote(artifact.name)} records.jsonl"

@@ -138,15 +138,18 @@ def not_measured(report: JobReport) -> list[str]:
             sentences.append(f"The latency of PyTorch's torch.compile: {latency.torch_compile_missing}.")
         sentences += [
             f"The spread of {name}: there is a single sample, for an inference takes long."
-            for name, one in (("ONNX Runtime", latency.onnxruntime), ("the untuned network", latency.untuned))
-            if _is_single(one)
+            for name, timing in (
+                ("ONNX Runtime", latency.onnxruntime),
+                ("the untuned network", latency.untuned),
+            )
+            if _is_single(timing)
         ]
     if report.breakdown is not None and report.breakdown.not_timed:
         sentences.append(
             f"{plural(report.breakdown.not_timed, 'kernel')} by itself: the checks had no time left for it, or it does not run "
             "alone. Its time is in the rest."
         )
-    once = [one.name for one in report.kernels if _is_single(one.untuned)]
+    once = [kernel.name for kernel in report.kernels if _is_single(kernel.untuned)]
     if once:
         sentences.append(
             f"The spread of {plural(len(once), 'untuned kernel')}: much slower than its tuned form, or without one, it was "

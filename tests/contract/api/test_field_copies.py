@@ -189,12 +189,12 @@ def test_no_result_of_the_client_is_left_out() -> None:
         for name in client.__all__
         if inspect.isclass(kind := getattr(client, name)) and issubclass(kind, Result)
     }
-    made = {
+    client_only = {
         client.NewApiKey,
         client.NewWebhook,
         client.SignInLink,
     }  # a copy with its secret; a link put together
-    assert public - compared == made
+    assert public - compared == client_only
 
 
 def test_an_example_of_the_api_is_read_whole() -> None:
@@ -220,8 +220,8 @@ def test_every_term_is_everywhere() -> None:
 
 
 def test_a_default_is_the_same_everywhere() -> None:
-    asked = job.JobCheck(budget=job.BudgetIn(trials=1))
+    check = job.JobCheck(budget=job.BudgetIn(trials=1))
     terms = app_terms.JobTerms(budget=Budget(trials=1))
-    assert (asked.tuner, asked.seed, asked.priority) == (terms.tuner, terms.seed, terms.priority)
-    assert (asked.target, asked.device_key, asked.options.precision) == (None, None, None)
+    assert (check.tuner, check.seed, check.priority) == (terms.tuner, terms.seed, terms.priority)
+    assert (check.target, check.device_key, check.options.precision) == (None, None, None)
     assert (TermOptions().tuner, TermOptions().seed) == (terms.tuner, terms.seed)

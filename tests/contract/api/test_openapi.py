@@ -64,7 +64,7 @@ def _document() -> dict[str, Any]:
 
 DOCUMENT = _document()
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
-OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
+OPERATIONS = {operation.ok().label: operation.ok() for operation in SCHEMA.get_all_operations()}
 
 
 @schemathesis.serializer("application/offset+octet-stream")
@@ -129,8 +129,8 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walker]:
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
     name = schema.get("$ref", "").rpartition("/")[2]
-    found: dict[str, Any] = DOCUMENT["components"]["schemas"][name] if name else schema
-    return found
+    definition: dict[str, Any] = DOCUMENT["components"]["schemas"][name] if name else schema
+    return definition
 
 
 def good_case(label: str, world: World, good: Good) -> Any:
@@ -138,7 +138,7 @@ def good_case(label: str, world: World, good: Good) -> Any:
     operation = OPERATIONS[label]
     raw = operation.definition.raw
     known = {**world.known, **good.known}
-    names = [each["name"] for each in raw.get("parameters", ()) if each["in"] == "path"]
+    names = [parameter["name"] for parameter in raw.get("parameters", ()) if parameter["in"] == "path"]
     parts: dict[str, Any] = {"path_parameters": {name: known[name] for name in names}}
     if "requestBody" in raw:
         (media_type, content), *_ = raw["requestBody"]["content"].items()
@@ -182,9 +182,9 @@ def test_any_request(walker: Walker, label: str) -> None:
     def walk(case: Any, who: str, use_known: bool) -> None:
         checks = CHECKS
         if use_known:
-            for place in (case.path_parameters, case.query, case.body):
-                if isinstance(place, dict):
-                    place |= {name: value for name, value in known.items() if name in place}
+            for container in (case.path_parameters, case.query, case.body):
+                if isinstance(container, dict):
+                    container |= {name: value for name, value in known.items() if name in container}
         else:
             checks = [*CHECKS, negative_data_rejection]
         walker.send(case, who, checks)

@@ -19,7 +19,10 @@ AT = 1_800_000_000 // 28_800 * 28_800
 
 def states(repos: Repositories, device_id: str) -> list[tuple[str, str]]:
     """Return the device's history, oldest first."""
-    return [(one.event, one.state.value) for one in reversed(repos.device_history.changes(device_id).items)]
+    return [
+        (change.event, change.state.value)
+        for change in reversed(repos.device_history.changes(device_id).items)
+    ]
 
 
 def shift_lease(repos: Repositories, device_id: str, *, began_sec_ago: float) -> None:
@@ -33,7 +36,7 @@ def in_all(repos: Repositories, device_id: str) -> dict[str, float]:
     """Return what the device's slots come to."""
     query = "SELECT sum(work_sec), sum(calibration_sec), sum(measured_sec), sum(beats) FROM device_slots WHERE device_id = :id"
     row = repos._connection.execute(text(query), {"id": device_id}).one()
-    return dict(zip(("work", "calibration", "measured", "beats"), (one or 0 for one in row), strict=True))
+    return dict(zip(("work", "calibration", "measured", "beats"), (total or 0 for total in row), strict=True))
 
 
 def test_changes_are_kept_and_checks_that_go_well_are_not(uow: UnitOfWork, seed: Any) -> None:
@@ -61,7 +64,7 @@ def test_changes_are_kept_and_checks_that_go_well_are_not(uow: UnitOfWork, seed:
         ("quarantine", "quarantined"),
         ("release", "offline"),
     ]
-    assert [one.reason for one in (*first.items, *rest.items)][:2] == ["released", "it rattles"]
+    assert [change.reason for change in (*first.items, *rest.items)][:2] == ["released", "it rattles"]
     assert len(rest.items) == 5
     assert rest.next_cursor is None
 
@@ -103,17 +106,19 @@ def test_calibrations_are_kept_with_what_they_said(uow: UnitOfWork, seed: Any) -
     clean = NewCalibration(outcome=CalibrationOutcome.CLEAN, key="k", time_sec=0.002, reference_sec=0.0021)
     broken = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason="no answer")
     with uow.write() as repos:
-        for fence, told in enumerate((clean, broken, None)):
+        for fence, result in enumerate((clean, broken, None)):
             assert repos.calibrations.lease(device.id, fence, "calibration:w", LEASE_SEC) is not None
-            repos.calibrations.finish(device.id, fence + 1, event=None, reason="", result=told, next_sec=600)
+            repos.calibrations.finish(
+                device.id, fence + 1, event=None, reason="", result=result, next_sec=600
+            )
         page = repos.device_history.calibrations(device.id, limit=1)
-        assert [(one.outcome, one.reason, one.time_sec) for one in page.items] == [
-            ("broken", "no answer", None)
-        ]
+        assert [
+            (calibration.outcome, calibration.reason, calibration.time_sec) for calibration in page.items
+        ] == [("broken", "no answer", None)]
         (last,) = repos.device_history.calibrations(device.id, cursor=page.next_cursor).items
         assert (last.outcome, last.time_sec, last.reference_sec, last.key) == ("clean", 0.002, 0.0021, "k")
         times = repos.device_history.calibration_times(device.id, most=9)
-        assert [one[1:] for one in times] == [("clean", 0.002, 0.0021), ("broken", None, None)]
+        assert [row[1:] for row in times] == [("clean", 0.002, 0.0021), ("broken", None, None)]
         assert len(repos.device_history.calibration_times(device.id, most=1)) == 1
 
 
@@ -167,30 +172,39 @@ def test_intervals_add_up_and_are_all_there(uow: UnitOfWork, seed: Any) -> None:
         slots.use(other.id, AT, AT + 900.0, work_sec=1.0)
         fine = slots.intervals(device.id, since=AT, until=AT + 250.0, width_sec=60)
         wide = slots.intervals(device.id, since=AT, until=AT + 1000.0, width_sec=900)
-    assert [(one.at - AT, one.sec) for one in fine] == [(0, 60), (60, 60), (120, 60), (180, 60), (240, 10)]
-    assert [one.work_sec for one in fine] == [30, 60, 30, 0, 0]
-    assert [one.measured_sec for one in fine] == [15, 30, 15, 0, 0]
-    assert [one.calibration_sec for one in fine] == [0, 0, 10, 0, 0]
+    assert [(interval.at - AT, interval.sec) for interval in fine] == [
+        (0, 60),
+        (60, 60),
+        (120, 60),
+        (180, 60),
+        (240, 10),
+    ]
+    assert [interval.work_sec for interval in fine] == [30, 60, 30, 0, 0]
+    assert [interval.measured_sec for interval in fine] == [15, 30, 15, 0, 0]
+    assert [interval.calibration_sec for interval in fine] == [0, 0, 10, 0, 0]
     assert fine[0].load is None
-    assert [(one.work_sec, one.calibration_sec, one.sec) for one in wide] == [(120, 10, 900), (0, 0, 100)]
+    assert [(interval.work_sec, interval.calibration_sec, interval.sec) for interval in wide] == [
+        (120, 10, 900),
+        (0, 0, 100),
+    ]
 
 
 def test_signs_of_life_are_merged(uow: UnitOfWork, seed: Any) -> None:
     device = seed.device()
-    told = [
+    signs = [
         {"load": 1.0, "temperature_celsius": 50.0, "clock_mhz": None},
         {"load": 3.0, "temperature_celsius": 70.0, "clock_mhz": None},
         {"load": None, "temperature_celsius": 60.0, "clock_mhz": 3000.0},
     ]
     with uow.write() as repos:
-        for vitals in told:
+        for vitals in signs:
             repos.device_slots.beat(device.id, vitals)
         now = repos.now()
         since = int(now // 86_400) * 86_400 - 86_400
         shown = repos.device_slots.intervals(device.id, since=since, until=now, width_sec=86_400)
-    beats = [one for one in shown if one.beats]
-    assert sum(one.beats for one in beats) == 3
-    assert max(one.temperature_celsius or 0.0 for one in beats) == 70.0
+    beats = [interval for interval in shown if interval.beats]
+    assert sum(interval.beats for interval in beats) == 3
+    assert max(interval.temperature_celsius or 0.0 for interval in beats) == 70.0
     assert beats[-1].clock_mhz == pytest.approx(3000.0)
     assert 1.0 <= (beats[0].load or 0.0) <= 3.0
 
@@ -227,10 +241,10 @@ def test_what_was_measured_leads_to_the_job_and_the_kernel(
         )
         repos.records.add_many([new_record(device_id=other.id)])
         page = repos.device_history.measured(device.id, limit=2)
-        assert [one.id for one in page.items] == [ids[2], ids[1]]
+        assert [record.id for record in page.items] == [ids[2], ids[1]]
         assert (page.items[0].job_id, page.items[0].position, page.items[0].outcome) == (None, None, "ok")
         rest = repos.device_history.measured(device.id, limit=2, cursor=page.next_cursor)
-        assert [one.id for one in rest.items] == [ids[0]]
+        assert [record.id for record in rest.items] == [ids[0]]
 
 
 def test_history_is_forgotten_with_age(uow: UnitOfWork, seed: Any) -> None:

@@ -39,8 +39,8 @@ def test_list_filters_and_pages(uow: UnitOfWork, seed: Any) -> None:
         first = repos.devices.list(limit=2)
         assert [d.id for d in first.items] == ids[:2]
         assert [d.id for d in repos.devices.list(limit=2, cursor=first.next_cursor).items] == ids[2:]
-        (found,) = repos.devices.list(state=DeviceState.QUARANTINED, device_key="cpu").items
-        assert (found.id, found.reason) == (ids[1], "it lies")
+        (device,) = repos.devices.list(state=DeviceState.QUARANTINED, device_key="cpu").items
+        assert (device.id, device.reason) == (ids[1], "it lies")
 
 
 def test_a_silent_device_goes_offline_and_comes_back(uow: UnitOfWork, seed: Any) -> None:
@@ -92,10 +92,10 @@ def test_every_event_does_what_the_table_says(uow: UnitOfWork, seed: Any, event:
         stored(state, uow, device)
         with uow.write() as repos:
             after = repos.devices.apply(device.id, event, "after")
-            (found,) = repos.devices.list(state=after.state).items
+            (listed,) = repos.devices.list(state=after.state).items
         wanted = TRANSITIONS[event].get(state)
         assert (after.state, after.reason) == ((wanted, "after") if wanted else (state, "before"))
-        assert found == after
+        assert listed == after
 
 
 def test_a_removed_device_is_gone_until_it_joins_again(uow: UnitOfWork, seed: Any) -> None:

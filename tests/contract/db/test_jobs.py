@@ -147,10 +147,10 @@ def test_tasks_of_a_job(uow: UnitOfWork, seed: Any) -> None:
         )
         assert repos.jobs.update_task(job.id, 1) == changed
     with uow.read() as repos:
-        untouched, found = repos.jobs.tasks(job.id)
-    assert found == changed
-    assert (untouched.alternative, found.alternative) == ({"algorithm": "winograd-4"}, None)
-    assert (found.weight, found.history, found.exhausted) == (3, [[8, None], [16, 1e-3]], True)
+        untouched, second = repos.jobs.tasks(job.id)
+    assert second == changed
+    assert (untouched.alternative, second.alternative) == ({"algorithm": "winograd-4"}, None)
+    assert (second.weight, second.history, second.exhausted) == (3, [[8, None], [16, 1e-3]], True)
     with uow.read() as repos:
         assert repos.jobs.count_tasks([job.id, "job_nothing"]) == {job.id: (2, 0)}
     with uow.write() as repos:

@@ -133,11 +133,11 @@ def plan_of(uow: UnitOfWork, ask: Callable[[Repositories], None], table: str = "
     )
     with uow.read() as repos:
         ask(repos)
-    sql, given = next(one for one in reversed(seen) if table in one[0])
+    sql, params = next(statement for statement in reversed(seen) if table in statement[0])
     explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
     with uow.engine.connect() as connection:
         connection.exec_driver_sql("ANALYZE")
-        return "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, given))
+        return "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, params))
 
 
 def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
@@ -162,34 +162,34 @@ def test_the_best_of_every_place_by_pages(uow: UnitOfWork, new_record: Any) -> N
     rng, expected, records = random.Random(1), {}, []
     for _ in range(300):
         cost_sec = rng.choice([None, rng.uniform(1e-4, 1e-2)])
-        place = (f"w{rng.randrange(4)}", rng.choice("tu"), rng.choice("mn"), rng.choice("ab"))
+        scope = (f"w{rng.randrange(4)}", rng.choice("tu"), rng.choice("mn"), rng.choice("ab"))
         names = ("workload_key", "target_key", "device_model", "toolchain")
-        changes = dict(zip(names, place, strict=True))
+        changes = dict(zip(names, scope, strict=True))
         records.append(new_record(cost_sec=cost_sec, config=[0, [len(records)]], **changes))
         if cost_sec is not None:
-            expected[place] = min(cost_sec, expected.get(place, cost_sec))
+            expected[scope] = min(cost_sec, expected.get(scope, cost_sec))
     with uow.write() as repos:
         repos.records.add_many(records)
     with uow.read() as repos:
 
         def walk(limit: int, **wanted: str) -> dict[tuple[str, ...], float | None]:
-            found, cursor = {}, None
+            best, cursor = {}, None
             while True:
                 page = repos.records.best_page(RecordFilter(**wanted), cursor=cursor, limit=limit)
                 assert len(page.items) <= limit
                 for r in page.items:
                     place = (r.workload_key, r.target_key, r.device_model, r.toolchain)
-                    assert place not in found
-                    found[place] = r.cost_sec
+                    assert place not in best
+                    best[place] = r.cost_sec
                 cursor = page.next_cursor
                 if cursor is None:
-                    return found
+                    return best
 
         for limit in (1, 7, 500):
             assert walk(limit) == expected
         assert list(walk(3)) == sorted(expected)
         assert walk(2, device_model="m", toolchain="b") == {
-            place: cost for place, cost in expected.items() if place[2:] == ("m", "b")
+            scope: cost for scope, cost in expected.items() if scope[2:] == ("m", "b")
         }
         assert walk(2, workload_key="none") == {}
         with pytest.raises(InvalidInputError) as caught:
@@ -219,7 +219,7 @@ def test_top_and_history(uow: UnitOfWork, new_record: Any) -> None:
         assert [r.cost_sec for r in top] == [1e-3, 3e-3]
         assert [r.cost_sec for r in repos.records.top("w1", space_key="s1", **WHERE)] == [3e-3]
         ids = repos.records.history_ids("w1", **WHERE)
-        assert [repos.records.by_ids(ids)[one].cost_sec for one in ids] == costs[::-1]
+        assert [repos.records.by_ids(ids)[record_id].cost_sec for record_id in ids] == costs[::-1]
         (only,) = repos.records.history_ids("w1", space_key="s0", limit=1, **WHERE)
         assert repos.records.by_ids([only])[only].cost_sec == 1e-3
 
@@ -244,10 +244,10 @@ def test_who_may_win(uow: UnitOfWork, new_record: Any) -> None:
             ]
         )
         repos.records.add_many([new_record("a", cost_sec=8e-3, config=config(2), confirmed=True, **here)])
-        found = repos.records.contending(["a", "b", "none"], **here, limit=2)
-    assert found.keys() == {"a", "b"}
-    assert [r.cost_sec for r in found["b"]] == [7e-3]
-    assert [(r.cost_sec, r.confirmed) for r in found["a"]] == [
+        contenders = repos.records.contending(["a", "b", "none"], **here, limit=2)
+    assert contenders.keys() == {"a", "b"}
+    assert [r.cost_sec for r in contenders["b"]] == [7e-3]
+    assert [(r.cost_sec, r.confirmed) for r in contenders["a"]] == [
         (3e-3, False),
         (4e-3, False),
         (None, True),
@@ -301,12 +301,12 @@ def test_what_a_tuner_must_know_of_a_task(uow: UnitOfWork, seed: Any, new_trial:
             ]
             repos.trials.add_many(job.id, number, trials)
     with uow.read() as repos:
-        tried, whole = repos.trials.tried(job.id, 1), repos.trials.of_task(job.id, 1)
+        tried, all_trials = repos.trials.tried(job.id, 1), repos.trials.of_task(job.id, 1)
         assert repos.trials.tried(job.id, 0) == ()
-    assert [one.outcome for one in tried] == [outcome for outcomes in rounds for outcome in outcomes]
-    for one, trial in zip(tried, whole, strict=True):
+    assert [attempt.outcome for attempt in tried] == [outcome for outcomes in rounds for outcome in outcomes]
+    for attempt, trial in zip(tried, all_trials, strict=True):
         for name in ("asked_key", "config_key", "outcome", "cost_sec", "run_sec"):
-            assert getattr(one, name) == getattr(trial, name)
+            assert getattr(attempt, name) == getattr(trial, name)
     plan = plan_of(uow, lambda repos: repos.trials.tried(job.id, 1), "trials")
     if uow.engine.dialect.name == "sqlite":  # PostgreSQL reads small tables through
         assert "uq_trials_job_id_position_config_key" in plan

@@ -22,25 +22,25 @@ def test_jobs_are_filtered_sorted_and_counted(seed: Any, uow: UnitOfWork) -> Non
         repos.jobs.update(jobs[2].id, trials=9, best_latency_sec=1.0)
         repos.jobs.move(jobs[1].id, JobState.CANCELLED)
 
-    def found(**asked: Any) -> list[str]:
+    def names(**filters: Any) -> list[str]:
         with uow.read() as repos:
-            shown, total = repos.overview.jobs(**asked)
-        assert total == len(shown) or "limit" in asked
-        return [one.model_name for one in shown]
+            shown, total = repos.overview.jobs(**filters)
+        assert total == len(shown) or "limit" in filters
+        return [line.model_name for line in shown]
 
-    assert found() == ["gamma", "alpha%", "Beta_1"]
-    assert found(order=JobOrder.OLDEST) == ["Beta_1", "alpha%", "gamma"]
-    assert found(order=JobOrder.MODEL) == ["alpha%", "Beta_1", "gamma"]
-    assert found(order=JobOrder.TRIALS) == ["gamma", "Beta_1", "alpha%"]
-    assert found(order=JobOrder.LATENCY) == ["gamma", "Beta_1", "alpha%"]
-    assert set(found(order=JobOrder.CHANGED)) == {"gamma", "Beta_1", "alpha%"}
-    assert found(states=[JobState.CANCELLED]) == ["alpha%"]
-    assert found(model_text="A%") == ["alpha%"]
-    assert found(model_text="_1") == ["Beta_1"]
-    assert found(model_text="BETA") == ["Beta_1"]
-    assert found(device_key="pool-1") == ["alpha%"]
-    assert found(limit=1, offset=1) == ["alpha%"]
-    assert found(model_text="nothing") == []
+    assert names() == ["gamma", "alpha%", "Beta_1"]
+    assert names(order=JobOrder.OLDEST) == ["Beta_1", "alpha%", "gamma"]
+    assert names(order=JobOrder.MODEL) == ["alpha%", "Beta_1", "gamma"]
+    assert names(order=JobOrder.TRIALS) == ["gamma", "Beta_1", "alpha%"]
+    assert names(order=JobOrder.LATENCY) == ["gamma", "Beta_1", "alpha%"]
+    assert set(names(order=JobOrder.CHANGED)) == {"gamma", "Beta_1", "alpha%"}
+    assert names(states=[JobState.CANCELLED]) == ["alpha%"]
+    assert names(model_text="A%") == ["alpha%"]
+    assert names(model_text="_1") == ["Beta_1"]
+    assert names(model_text="BETA") == ["Beta_1"]
+    assert names(device_key="pool-1") == ["alpha%"]
+    assert names(limit=1, offset=1) == ["alpha%"]
+    assert names(model_text="nothing") == []
     with uow.read() as repos:
         assert repos.overview.pools() == ("pool-0", "pool-1")
         assert repos.overview.count_jobs([model.id for model in models]) == {model.id: 1 for model in models}
@@ -125,7 +125,7 @@ def test_the_trials_of_a_task(seed: Any, uow: UnitOfWork, new_trial: Any) -> Non
     with uow.read() as repos:
         assert [cost for _, cost in repos.searches.ends(job.id, 0)] == [2.0, None, 1.0, None, None]
         failed = repos.searches.failures(job.id, 0)
-        assert [(one.outcome, one.message) for one in failed] == [
+        assert [(trial.outcome, trial.message) for trial in failed] == [
             ("build-error", "no"),
             ("run-error", "boom"),
             ("run-error", "boom"),
@@ -147,8 +147,8 @@ def test_workloads_and_how_the_best_fell(uow: UnitOfWork, new_record: Any) -> No
         repos.workloads.add_many(workloads)
         ids = repos.records.add_many(
             [
-                new_record("w1", cost, config=[0, [place]])
-                for place, cost in enumerate((3.0, None, 5.0, 2.0, 4.0, 1.0))
+                new_record("w1", cost, config=[0, [number]])
+                for number, cost in enumerate((3.0, None, 5.0, 2.0, 4.0, 1.0))
             ]
         )
     with uow.read() as repos:

@@ -21,14 +21,14 @@ def test_a_peak_is_noted_under_the_lease(uow: UnitOfWork, seed: Any) -> None:
         assert repos.peaks.put(device.id, lease.fence, "k1", {"figure": 1.5})
         assert repos.peaks.put(device.id, lease.fence, "k2", {"figure": 2.5})
         assert not repos.peaks.put(device.id, lease.fence + 1, "k3", {})
-        found = repos.peaks.get(device.id)
+        peak = repos.peaks.get(device.id)
         now = repos.now()
         repos.devices.release_lease(device.id, lease.fence)
         assert not repos.peaks.put(device.id, lease.fence, "k4", {}), "given back"
-    assert found is not None
-    assert (found.key, found.peak, found.device_name) == ("k2", {"figure": 2.5}, device.name)
-    assert (found.device_key, found.device_model) == ("cpu", device.device_model)
-    assert found.measured_at == pytest.approx(now, abs=60)
+    assert peak is not None
+    assert (peak.key, peak.peak, peak.device_name) == ("k2", {"figure": 2.5}, device.name)
+    assert (peak.device_key, peak.device_model) == ("cpu", device.device_model)
+    assert peak.measured_at == pytest.approx(now, abs=60)
 
 
 def test_peaks_of_a_pool_and_of_devices(uow: UnitOfWork, seed: Any) -> None:
@@ -42,7 +42,7 @@ def test_peaks_of_a_pool_and_of_devices(uow: UnitOfWork, seed: Any) -> None:
             assert lease is not None
             repos.peaks.put(device.id, lease.fence, str(number), {})
         repos.devices.apply(devices[0].id, DeviceEvent.REMOVE, "sold")
-        assert [one.key for one in repos.peaks.of_pool("x")] == ["0", "1"], (
+        assert [peak.key for peak in repos.peaks.of_pool("x")] == ["0", "1"], (
             "what it measured holds all the same"
         )
         assert set(repos.peaks.of_devices([devices[1].id, devices[2].id, "dev_none"])) == {

@@ -43,15 +43,15 @@ def test_failures_that_still_say_why(uow: UnitOfWork, seed: Any, new_trial: Any)
     model = seed.model()
     job, at_work = seed.job(model), seed.job(model)
     with uow.write() as repos:
-        for number, one in enumerate((job, at_work)):
+        for number, owner in enumerate((job, at_work)):
             trials = [
                 new_trial(ordinal=0, config_key="a", outcome="ok", message="a remark"),
                 new_trial(ordinal=1, config_key="b", outcome="build-error", message="no"),
                 new_trial(ordinal=2, config_key="c", outcome="run-crash", message=""),
                 new_trial(ordinal=3, config_key="d", outcome="run-crash", message="SIGSEGV"),
             ]
-            ids = repos.trials.add_many(one.id, number, trials)
-            if one is job:
+            ids = repos.trials.add_many(owner.id, number, trials)
+            if owner is job:
                 wanted = (ids[1], ids[3])
         repos.jobs.move(job.id, JobState.CANCELLED)
         repos._connection.execute(text("UPDATE jobs SET finished_at = finished_at - 1000"))

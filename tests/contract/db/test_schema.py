@@ -33,7 +33,7 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
     """Alembic does not compare an index's WHERE."""
     schema.upgrade(database_url)
     engine = make_engine(database_url)
-    found = {
+    conditions = {
         index["name"]: index["dialect_options"].get(f"{engine.dialect.name}_where")
         for table in ("models", "records", "trials", "webhook_deliveries")
         for index in inspect(engine).get_indexes(table)
@@ -48,7 +48,7 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
         "uq_trials_job_id_position_config_key",
         "ix_webhook_deliveries_pending",
     ):
-        assert found[name] is not None, name
+        assert conditions[name] is not None, name
 
 
 def test_up_and_down_and_up(database_url: str) -> None:
@@ -130,16 +130,16 @@ def test_what_an_older_release_found_is_of_no_present_revision(database_url: str
         _insert(connection, "models", id="mdl_1", state="failed")
         _insert(connection, "workloads", key="w1", toolchain="t", args="[]")
         _insert(connection, "model_tasks", model_id="mdl_1", pipeline="cpu", toolchain="t", workload_key="w1")
-        place = {"workload_key": "w1", "target_key": "llvm", "toolchain": "t"}
-        _insert(connection, "config_spaces", **place, space_key="four knobs", family="conv", extents="[]")
+        scope = {"workload_key": "w1", "target_key": "llvm", "toolchain": "t"}
+        _insert(connection, "config_spaces", **scope, space_key="four knobs", family="conv", extents="[]")
     schema.upgrade(database_url)
     with UnitOfWork(engine).write() as repos:
         assert repos.models.get("mdl_1").revision == 0
         (old,) = repos.models.tasks("mdl_1", pipeline="cpu", toolchain="t")
-        found = {"pipeline": "cpu", "toolchain": "t", "revision": revisions.GRAPH_PASSES}
-        assert repos.models.tasks("mdl_1", **found) == ()
-        repos.models.set_tasks("mdl_1", **found, tasks=[("w1", 2)])
-        assert repos.models.tasks("mdl_1", **found) == (replace(old, weight=2),)
+        extraction = {"pipeline": "cpu", "toolchain": "t", "revision": revisions.GRAPH_PASSES}
+        assert repos.models.tasks("mdl_1", **extraction) == ()
+        repos.models.set_tasks("mdl_1", **extraction, tasks=[("w1", 2)])
+        assert repos.models.tasks("mdl_1", **extraction) == (replace(old, weight=2),)
         space = repos.spaces.get("w1", target_key="llvm", toolchain="t")
         assert space is not None
         assert space.revision == 0

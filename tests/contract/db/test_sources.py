@@ -56,7 +56,7 @@ def test_old_sources(uow: UnitOfWork, new_record: Any) -> None:
             text("UPDATE kernel_sources SET updated_at = updated_at - 1000 WHERE key != 'young'")
         )
     with uow.write() as repos:
-        assert [one.key for one in repos.sources.older_than(500, limit=9)] == ["failed"]
+        assert [source.key for source in repos.sources.older_than(500, limit=9)] == ["failed"]
         assert repos.sources.older_than(5000, limit=9) == ()
         repos.sources.delete("failed")
         assert repos.sources.older_than(500, limit=9) == ()

@@ -79,7 +79,7 @@ def test_open_steps_jobs_and_devices(uow: UnitOfWork, seed: Any, expire: Any) ->
             text("UPDATE steps SET not_before = not_before + 1000 WHERE id = :id"), {"id": waiting.id}
         )
     with uow.read() as repos:
-        ready, leased = sorted(repos.statistics.open_steps(), key=lambda one: one.state, reverse=True)
+        ready, leased = sorted(repos.statistics.open_steps(), key=lambda count: count.state, reverse=True)
         assert repos.statistics.jobs_by_state() == {JobState.QUEUED: 1}
         (standing,) = repos.statistics.devices()
     assert (ready.kind, ready.state, ready.count) == (StepKind.TUNE, StepState.READY, 2)
@@ -138,11 +138,11 @@ def test_a_look_reads_no_history(uow: UnitOfWork, seed: Any, new_trial: Any) -> 
         repos.statistics.devices()
         assert repos.counters.all()[Counter.TRIALS] == {"ok": 100_000}
     explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
-    asked = [(sql, given) for sql, given in seen if sql.startswith("SELECT")]
-    assert len(asked) == 4
+    statements = [(sql, params) for sql, params in seen if sql.startswith("SELECT")]
+    assert len(statements) == 4
     with uow.engine.connect() as connection:
-        for sql, given in asked:
+        for sql, params in statements:
             assert "trials" not in sql.split("FROM")[1]
-            plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, given))
+            plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, params))
             if "FROM steps" in sql:
                 assert "ix_steps_state_not_before" in plan, plan

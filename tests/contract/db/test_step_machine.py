@@ -201,11 +201,15 @@ class QueueMachine(RuleBasedStateMachine):
             return
         with self.uow.read() as repos:
             for step in self.steps:
-                found = repos.steps.get(step.id)
-                assert (found.state, found.fence, found.attempts) == (step.state, step.fence, step.attempts)
-                assert (found.error is not None) is step.has_error
-                assert (found.lease_until is not None) is (step.state is StepState.LEASED)
-                assert (found.finished_at is not None) is (
+                stored = repos.steps.get(step.id)
+                assert (stored.state, stored.fence, stored.attempts) == (
+                    step.state,
+                    step.fence,
+                    step.attempts,
+                )
+                assert (stored.error is not None) is step.has_error
+                assert (stored.lease_until is not None) is (step.state is StepState.LEASED)
+                assert (stored.finished_at is not None) is (
                     step.state in (StepState.DONE, StepState.FAILED, StepState.CANCELLED)
                 )
             assert not [event for event in repos.events.after(self.job_id) if event.kind == "late"]

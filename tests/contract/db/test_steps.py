@@ -241,16 +241,16 @@ def test_a_newcomer_begins_with_the_least_of_those_it_takes_turns_with(uow: Unit
 
 def test_the_open_step_of_a_job(uow: UnitOfWork, seed: Any) -> None:
     model = seed.model()
-    one, two, none = (seed.job(model, seed=n) for n in range(3))
+    first, two, none = (seed.job(model, seed=n) for n in range(3))
     with uow.write() as repos:
-        done = repos.steps.claim(seed_step(repos, one, 0).id, "a", LEASE_SEC)
+        done = repos.steps.claim(seed_step(repos, first, 0).id, "a", LEASE_SEC)
         assert done is not None
         repos.steps.finish(done.id, done.fence)
-        following = seed_step(repos, one, 1)
+        following = seed_step(repos, first, 1)
         paused = seed_step(repos, two, 0)
         repos.steps.pause(two.id)
-        found = repos.steps.open_of([one.id, two.id, none.id])
-    assert {job: step.id for job, step in found.items()} == {one.id: following.id, two.id: paused.id}
+        open_steps = repos.steps.open_of([first.id, two.id, none.id])
+    assert {job: step.id for job, step in open_steps.items()} == {first.id: following.id, two.id: paused.id}
 
 
 def test_the_next_round_of_a_kind(uow: UnitOfWork, seed: Any) -> None:
@@ -279,7 +279,7 @@ def test_a_failed_step_is_opened_again(uow: UnitOfWork, seed: Any) -> None:
         assert opened is not None
         assert (opened.state, opened.attempts, opened.error) == (StepState.READY, 0, None)
         assert (opened.finished_at, opened.fence) == (None, claimed.fence)
-        assert [one.id for one in repos.steps.lock_open(job.id)] == [step.id]
+        assert [opened.id for opened in repos.steps.lock_open(job.id)] == [step.id]
         again = repos.steps.claim(step.id, "b", LEASE_SEC)
         assert again is not None
         assert again.fence == claimed.fence + 1

@@ -47,8 +47,8 @@ def outlines(
 
 def records_of(uow: UnitOfWork, outline: Outline) -> list[Record]:
     with uow.read() as repos:
-        found = repos.records.by_ids(outline.record_ids)
-    return [found[record_id] for record_id in outline.record_ids]
+        records = repos.records.by_ids(outline.record_ids)
+    return [records[record_id] for record_id in outline.record_ids]
 
 
 def test_a_space_is_stored_once_and_replaced(uow: UnitOfWork, add_space: Any) -> None:
@@ -84,8 +84,8 @@ def test_the_most_alike_come_first(uow: UnitOfWork, add_space: Any, new_record: 
                 new_record("near", 9e-3, space_key="of another release"),
             ]
         )
-    found = outlines(uow)
-    places = [(one.workload_key, one.target_key, one.device_model) for one in found]
+    ranked = outlines(uow)
+    places = [(outline.workload_key, outline.target_key, outline.device_model) for outline in ranked]
     assert places == [
         ("own", "cuda", "cpu-model"),
         ("own", "llvm", "another"),
@@ -93,16 +93,16 @@ def test_the_most_alike_come_first(uow: UnitOfWork, add_space: Any, new_record: 
         ("far", "llvm", "cpu-model"),
         ("pool", "llvm", "cpu-model"),
     ]
-    assert [[r.cost_sec for r in records_of(uow, one)] for one in found] == [
+    assert [[r.cost_sec for r in records_of(uow, outline)] for outline in ranked] == [
         [3e-3],
         [2e-3],
         [1e-3, None],
         [1e-3, None],
         [1e-3, None],
     ]
-    assert [one.space_key for one in found] == ["s9", "s1", "s1", "s1", "s1"]
+    assert [outline.space_key for outline in ranked] == ["s9", "s1", "s1", "s1", "s1"]
     # Where the own family is not known, nothing is of it, and which come first is nobody's concern.
-    assert {one.workload_key for one in outlines(uow, family="")[2:]} == {"pool", "near", "far"}
+    assert {outline.workload_key for outline in outlines(uow, family="")[2:]} == {"pool", "near", "far"}
 
 
 def test_what_is_read_is_bounded(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
@@ -113,11 +113,11 @@ def test_what_is_read_is_bounded(uow: UnitOfWork, add_space: Any, new_record: An
     limits = HistoryLimits(same_family=3, same_family_records=10)
     statements: list[str] = []
     event.listen(uow.engine, "before_cursor_execute", lambda _c, _k, sql, *_: statements.append(sql))
-    found = outlines(uow, limits)
+    ranked = outlines(uow, limits)
     assert len(statements) < 20
-    assert [one.workload_key for one in found] == ["w0", "w1", "w2"]
-    for one in found:
-        costs = [round(1e3 * (r.cost_sec or 0.0)) for r in records_of(uow, one)]
+    assert [outline.workload_key for outline in ranked] == ["w0", "w1", "w2"]
+    for outline in ranked:
+        costs = [round(1e3 * (r.cost_sec or 0.0)) for r in records_of(uow, outline)]
         # Five of the oldest, then the five fastest, which came last.
         assert costs == [41, 40, 39, 38, 37, 6, 5, 4, 3, 2]
 
@@ -126,7 +126,7 @@ def test_many_places_are_cut_short(uow: UnitOfWork, add_space: Any, new_record: 
     add_space("own", 64, 64)
     with uow.write() as repos:
         repos.records.add_many([new_record("own", device_model=f"model-{n}") for n in range(9)])
-    assert [one.device_model for one in outlines(uow)] == ["model-0", "model-1", "model-2"]
+    assert [outline.device_model for outline in outlines(uow)] == ["model-0", "model-1", "model-2"]
 
 
 # ---- confirmations
@@ -156,7 +156,7 @@ def test_a_confirming_record_takes_the_place_of_all_others_of_its_config(
     with uow.read() as repos:
         assert [r.cost_sec for r in repos.records.top("w1", **WHERE)] == [1.05e-3, 1.1e-3]
         ids = repos.records.history_ids("w1", **WHERE)
-        assert [repos.records.by_ids(ids)[one].cost_sec for one in ids] == [1.05e-3, 1.1e-3]
+        assert [repos.records.by_ids(ids)[record_id].cost_sec for record_id in ids] == [1.05e-3, 1.1e-3]
         everything = repos.records.query().items
     assert [(r.cost_sec, r.confirmed, r.superseded) for r in everything[:2]] == [
         (1.05e-3, True, False),
@@ -218,8 +218,8 @@ def test_the_fastest_of_several_workloads(uow: UnitOfWork, new_record: Any) -> N
     with uow.write() as repos:
         repos.records.add_many([new_record(f"w{n % 3}", 1e-3 * (n + 1)) for n in range(12)])
     with uow.read() as repos:
-        found = repos.records.top_of(["w0", "w2", "none"], limit=2, **WHERE)
-    assert {key: [r.cost_sec for r in records] for key, records in found.items()} == {
+        fastest = repos.records.top_of(["w0", "w2", "none"], limit=2, **WHERE)
+    assert {key: [r.cost_sec for r in records] for key, records in fastest.items()} == {
         "w0": [1e-3, 4e-3],
         "w2": [3e-3, 6e-3],
     }

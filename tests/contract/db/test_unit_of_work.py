@@ -114,9 +114,9 @@ def test_a_server_that_came_back_costs_no_request(
 
 def test_api_keys(uow: UnitOfWork) -> None:
     with uow.write() as repos:
-        made = repos.api_keys.add(key_id="a1", name="first", secret_sha256="00" * 32, scopes=["admin"])
+        key = repos.api_keys.add(key_id="a1", name="first", secret_sha256="00" * 32, scopes=["admin"])
         repos.api_keys.add(key_id="b2", name="second", secret_sha256="11" * 32, scopes=["read"])
-        assert made.last_used_at is None
+        assert key.last_used_at is None
         repos.api_keys.touch("a1")
     with uow.write() as repos:
         used = repos.api_keys.find("a1")

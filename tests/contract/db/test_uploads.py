@@ -56,7 +56,7 @@ def test_only_from_where_it_is(uow: UnitOfWork) -> None:
 def test_each_key_has_its_own(uow: UnitOfWork) -> None:
     mine, others = add(uow), add(uow, api_key_id=OTHERS)
     with uow.read() as repos:
-        assert [one.id for one in repos.uploads.of_key(MINE, limit=10)] == [mine.id]
+        assert [upload.id for upload in repos.uploads.of_key(MINE, limit=10)] == [mine.id]
         assert repos.uploads.count_open(MINE) == 1
         with pytest.raises(NotFoundError):
             repos.uploads.get(others.id, api_key_id=MINE)
@@ -68,7 +68,7 @@ def test_what_is_over_is_forgotten(uow: UnitOfWork) -> None:
         repos.uploads.fail(failed.id, {"code": "x"})
     with uow.read() as repos:
         assert repos.uploads.count_open(MINE) == 1
-        assert {one.id for one in repos.uploads.of_key(MINE, limit=10)} == {kept.id, failed.id}
+        assert {upload.id for upload in repos.uploads.of_key(MINE, limit=10)} == {kept.id, failed.id}
         assert repos.uploads.open_among([kept.id, failed.id, "upl_none"]) == {kept.id}
         with pytest.raises(NotFoundError):
             repos.uploads.get(over.id, api_key_id=MINE)

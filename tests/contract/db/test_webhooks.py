@@ -34,7 +34,7 @@ def claim_all(uow: UnitOfWork) -> list[ClaimedDelivery]:
         with uow.read() as repos:
             due = repos.deliveries.due(100)
         if not due:
-            return [each for each in claimed if each is not None]
+            return [delivery for delivery in claimed if delivery is not None]
         for delivery_id in due:
             with uow.write() as repos:
                 claimed.append(repos.deliveries.claim(delivery_id, 60.0))
@@ -56,11 +56,13 @@ def test_who_wants_what(uow: UnitOfWork, seed: Any) -> None:
     happen(uow, job.id, "finished", state="failed")
     happen(uow, other.id, "device-trouble")
     with uow.read() as repos:
-        told = {
-            webhook.id: [(each.job_id, each.seq) for each in repos.deliveries.page(webhook.id).items][::-1]
+        sent = {
+            webhook.id: [
+                (delivery.job_id, delivery.seq) for delivery in repos.deliveries.page(webhook.id).items
+            ][::-1]
             for webhook in repos.webhooks.list()
         }
-    assert told == {
+    assert sent == {
         everything.id: [(job.id, 1), (job.id, 2), (job.id, 3), (other.id, 1)],
         failures.id: [(job.id, 3), (other.id, 1)],
         of_other.id: [(other.id, 1)],
@@ -72,10 +74,10 @@ def test_who_wants_what(uow: UnitOfWork, seed: Any) -> None:
 def test_in_order_within_a_job(uow: UnitOfWork, seed: Any) -> None:
     job, other = seed.job(seed=1), seed.job(seed=2)
     add(uow)
-    for each in (job, job, other):
-        happen(uow, each.id, number=each.seed)
+    for happening in (job, job, other):
+        happen(uow, happening.id, number=happening.seed)
     first, of_other = claim_all(uow)
-    assert [(each.delivery.job_id, each.delivery.seq) for each in (first, of_other)] == [
+    assert [(turn.delivery.job_id, turn.delivery.seq) for turn in (first, of_other)] == [
         (job.id, 1),
         (other.id, 1),
     ]
@@ -115,15 +117,15 @@ def test_many_take_and_each_is_taken_once(uow: UnitOfWork, seed: Any) -> None:
 
     def work(_: int) -> None:
         while claimed := claim_all(uow):
-            for each in claimed:
-                taken.append((each.delivery.webhook_id, each.delivery.job_id, each.delivery.seq))
-                assert deliver(uow, each)
+            for turn in claimed:
+                taken.append((turn.delivery.webhook_id, turn.delivery.job_id, turn.delivery.seq))
+                assert deliver(uow, turn)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     work(0)  # whoever found nothing has ended, while others were at the events before
     assert len(taken) == len(set(taken)) == 40
-    for webhook_id, job_id in {each[:2] for each in taken}:
+    for webhook_id, job_id in {turn[:2] for turn in taken}:
         assert [seq for w, j, seq in taken if (w, j) == (webhook_id, job_id)] == [1, 2, 3, 4]
 
 
@@ -173,11 +175,11 @@ def test_pages_and_what_is_forgotten(uow: UnitOfWork, seed: Any) -> None:
         deliver(uow, claimed)
     with uow.write() as repos:
         page = repos.deliveries.page(webhook.id, limit=2)
-        assert [each.seq for each in page.items] == [5, 4]
+        assert [delivery.seq for delivery in page.items] == [5, 4]
         page = repos.deliveries.page(webhook.id, limit=3, cursor=page.next_cursor)
-        assert ([each.seq for each in page.items], page.next_cursor) == ([3, 2, 1], None)
+        assert ([delivery.seq for delivery in page.items], page.next_cursor) == ([3, 2, 1], None)
         delivered = repos.deliveries.page(webhook.id, state=DeliveryState.DELIVERED).items
-        assert [each.seq for each in delivered] == [3, 2, 1]
+        assert [delivery.seq for delivery in delivered] == [3, 2, 1]
         assert repos.deliveries.forget(3600.0, limit=100) == 0
         assert repos.deliveries.forget(-1.0, limit=2) == 2
         assert repos.deliveries.forget(-1.0, limit=2) == 1

@@ -59,7 +59,7 @@ def check(nvml: Nvml) -> int:
             elif question is Question.PROCESS_LOADS:
                 assert all(type(pid) is int and 0 <= load <= 100 for pid, load in answer)
             elif isinstance(form := FORMS[question], list):
-                assert [type(one) for one in answer] == form
+                assert [type(part) for part in answer] == form
             else:
                 assert type(answer) is form
     with pytest.raises(NvmlError):
@@ -105,9 +105,9 @@ def test_the_binding_on_a_stub_of_the_drivers_library(tmp_path: Path, options: l
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    (only,) = told["gpus"]
-    assert (told["driver"], only) == (
+    document = json.loads(done.stdout)
+    (only,) = document["gpus"]
+    assert (document["driver"], only) == (
         "550.54.15",
         {
             "uuid": uuid_of(0),

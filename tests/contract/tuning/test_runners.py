@@ -56,12 +56,12 @@ class _RealKernels(RunnerContract):
         """The text is CUDA's; that nothing works in its process afterwards is played by the kernels."""
         illegal, uses_gpu = self.bad("illegal"), self.bad("after-illegal")
         results = self.runner().run([uses_gpu, illegal, uses_gpu])
-        outcomes = [None if one.failure is None else one.failure.outcome for one in results]
+        outcomes = [None if result.failure is None else result.failure.outcome for result in results]
         assert outcomes == [None, Outcome.RUN_ERROR, None], results
         assert results[1].failure is not None
         assert "an illegal memory access was encountered" in results[1].failure.message
         results = self.runner().run_interleaved([illegal, uses_gpu], rounds=2)
-        assert [one.failure is None for one in results] == [False, True], results
+        assert [result.failure is None for result in results] == [False, True], results
 
 
 @pytest.fixture(scope="module")

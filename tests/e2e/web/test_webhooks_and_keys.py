@@ -46,8 +46,8 @@ def test_a_webhook_from_its_beginning_to_its_end(seat, server: ReplayServer, rec
     page.get_by_role("button", name="Send a test").click()
     # No reload: the page hears of it.
     expect(page.locator("#deliveries")).to_contain_text("delivered")
-    assert is_signed(receiver.got[0], secret)
-    receiver.answer = lambda _got: 500
+    assert is_signed(receiver.requests[0], secret)
+    receiver.answer = lambda _request: 500
     page.get_by_role("button", name="Send a test").click()
     expect(page.locator("#deliveries")).to_contain_text("the receiver answered 500")
     expect(page.locator("#webhook-head")).to_contain_text("failing")

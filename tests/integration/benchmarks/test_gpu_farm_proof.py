@@ -19,7 +19,7 @@ def test_a_network_is_tuned_by_a_farm(tmp_path: Path, monkeypatch: pytest.Monkey
     network = write_network(small_networks()["convnet"], tmp_path / "net.onnx")
     said: list[str] = []
     with GpuFarm(tmp_path / "farm", said.append, target="host") as farm:
-        found = farm_proof.tuned_by(farm, network, tmp_path / "made", told=())
+        found = farm_proof.tuned_by(farm, network, tmp_path / "made", readings=())
         assert "kernels are tuned" in found
         assert "onnxruntime: " in found
         with pytest.raises(NotProvedError, match="records do not tell clock_mhz of the GPU"):

@@ -53,12 +53,12 @@ def test_from_the_command_line(run: Any, farm: ReplayServer, receiver: Receiver,
         lambda: "finished" in run("webhooks", "deliveries", webhook["id"], "--state", "delivered").stdout,
         "the delivery",
     )
-    assert [got.message["type"] for got in receiver.got] == ["test", "job.finished"]
-    assert all(is_signed(got, secret) for got in receiver.got)
+    assert [got.message["type"] for got in receiver.requests] == ["test", "job.finished"]
+    assert all(is_signed(got, secret) for got in receiver.requests)
     listed = json.loads(run("webhooks", "deliveries", webhook["id"], "--json").stdout)
     assert [each["kind"] for each in listed] == ["finished", "test"]
 
-    receiver.answer = lambda _got: 500
+    receiver.answer = lambda _request: 500
     assert "answered 500" in run("webhooks", "test", webhook["id"], code=4).stderr
     assert "is disabled" in run("webhooks", "disable", webhook["id"]).stdout
     assert "disabled by a person" in run("webhooks", "list").stdout
@@ -84,7 +84,7 @@ def use(client: Any, farm: ReplayServer, receiver: Receiver) -> None:
     assert client.webhooks.get(made.id) == client.webhooks.list()[0]
     told = client.webhooks.test(made.id)
     assert (told.state, told.status, told.kind, told.error) == ("delivered", 200, "test", "")
-    assert is_signed(receiver.got[0], made.secret)
+    assert is_signed(receiver.requests[0], made.secret)
     assert list(client.webhooks.deliveries(made.id, state="delivered")) == [told]
     assert client.webhooks.disable(made.id).disabled_reason == "disabled by a person"
     with pytest.raises(ConflictError):

@@ -14,7 +14,7 @@ def fake_nvcc(folder: Path, *, architectures: tuple[str, ...] = ("90",), script:
         script: Lines of shell that are run for everything else.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    listed = "\n".join(f"echo compute_{one}" for one in architectures) or "exit 1"
+    listed = "\n".join(f"echo compute_{arch}" for arch in architectures) or "exit 1"
     path = folder / "nvcc"
     path.write_text(
         f'#!/bin/sh\nif [ "$1" = --list-gpu-arch ]; then\n{listed}\nexit 0\nfi\n{script}\n', encoding="utf-8"

@@ -21,17 +21,17 @@ def main() -> None:
     session: DeviceSession | None = None
     print(json.dumps({"event": "started"}), flush=True)
     for line in sys.stdin:
-        said: dict[str, Any] = {"event": line.strip()}
+        reply: dict[str, Any] = {"event": line.strip()}
         if line.strip() == "open":
             try:
                 session = open_session(address, timeout_sec=300.0, connect_timeout_sec=120.0)
             except DeviceLostError as error:
-                said["error"] = error.message
+                reply["error"] = error.message
         elif session is not None and line.strip() == "alive":
-            said["alive"] = session.is_alive()
+            reply["alive"] = session.is_alive()
         elif session is not None:
             session.close()
-        print(json.dumps(said), flush=True)
+        print(json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

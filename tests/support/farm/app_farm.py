@@ -132,9 +132,9 @@ class Farm:
         """Note a device's peak; see `noted_peak`."""
         return noted_peak(self.services, device, **figures)
 
-    def submit(self, model: Model, *, trials: int | None = 16, key: str | None = None, **asked: Any) -> Job:
-        budget = asked.pop("budget", None) or Budget(trials=trials)
-        request = JobRequest(model_id=model.id, budget=budget, **asked)
+    def submit(self, model: Model, *, trials: int | None = 16, key: str | None = None, **terms: Any) -> Job:
+        budget = terms.pop("budget", None) or Budget(trials=trials)
+        request = JobRequest(model_id=model.id, budget=budget, **terms)
         return submit_job(self.services, request, idempotency_key=key).job
 
     def model(self, model_id: str) -> Model:

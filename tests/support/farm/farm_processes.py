@@ -122,10 +122,10 @@ class Worker:
             except OSError:
                 continue
             parents[int(stat.parent.name)] = int(fields[1])
-        found = [self.process.pid]
-        for pid in found:
-            found += [child for child, parent in parents.items() if parent == pid]
-        return found[1:]
+        pids = [self.process.pid]
+        for pid in pids:
+            pids += [child for child, parent in parents.items() if parent == pid]
+        return pids[1:]
 
     def kill(self) -> None:
         """``kill -9`` of the worker's main process, and of nothing else."""

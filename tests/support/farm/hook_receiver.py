@@ -56,12 +56,12 @@ class Receiver:
     """`answer` makes the status of each request; it may wait, or be replaced."""
 
     url: str = ""
-    got: list[Received] = field(default_factory=list)
+    requests: list[Received] = field(default_factory=list)
     answer: Callable[[Received], int] = lambda _received: 200
     location: str = ""
 
     def ids(self) -> list[str]:
-        return [received.id for received in self.got]
+        return [received.id for received in self.requests]
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def hook_receiver(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             received = Received(self.path, headers, body)
-            receiver.got.append(received)
+            receiver.requests.append(received)
             status = receiver.answer(received)
             try:
                 self.send_response(status)

@@ -55,12 +55,12 @@ def install(engine: Engine) -> None:
         _trigger(connection, "steps_commit", "steps", _COMMITTED, "commit", "")
 
 
-def _trigger(connection: Connection, name: str, table: str, when: str, what: str, beside: str) -> None:
+def _trigger(connection: Connection, name: str, table: str, when: str, event: str, beside: str) -> None:
     sqlite = connection.dialect.name == "sqlite"
     held = beside.format(now=_SQLITE_NOW if sqlite else _POSTGRESQL_NOW) or "1 = 0"
     insert = (
         "INSERT INTO audit_log (what, subject, fence, owner, beside) "
-        f"VALUES ('{what}', NEW.id, NEW.fence, NEW.lease_owner, CASE WHEN {held} THEN 1 ELSE 0 END);"
+        f"VALUES ('{event}', NEW.id, NEW.fence, NEW.lease_owner, CASE WHEN {held} THEN 1 ELSE 0 END);"
     )
     if sqlite:
         connection.exec_driver_sql(
@@ -80,15 +80,15 @@ def read(engine: Engine) -> LeaseLog:
     """Return what was written down so far."""
     with engine.connect() as connection:
 
-        def rows(what: str, where: str) -> list[tuple[Any, ...]]:
-            found = connection.execute(text(f"SELECT {what} FROM audit_log WHERE {where}")).tuples().all()
-            return [tuple(row) for row in found]
+        def rows(columns: str, where: str) -> list[tuple[Any, ...]]:
+            result = connection.execute(text(f"SELECT {columns} FROM audit_log WHERE {where}")).tuples().all()
+            return [tuple(row) for row in result]
 
         leases = rows("what, count(*)", "what IN ('steps', 'devices') GROUP BY what")
         twice = rows("subject", "what = 'commit' GROUP BY subject HAVING count(*) > 1")
         order = _Order(connection)
         return LeaseLog(
-            leases={what: int(number) for what, number in leases},
+            leases={event: int(number) for event, number in leases},
             overlapping=rows("what, subject, fence", "beside = 1"),
             committed_twice=[subject for (subject,) in twice],
             out_of_turn=order.out_of_turn,
@@ -109,21 +109,21 @@ class _Order:
         self._jobs = {f"step:{step}": job for step, job in steps}
         self._holders: dict[str, str] = {}
         self._devices: dict[str, str] = {}
-        for what, subject, owner in connection.execute(
+        for event, subject, owner in connection.execute(
             text("SELECT what, subject, owner FROM audit_log ORDER BY seq")
         ).tuples():
-            self._follow(what, subject, owner)
+            self._follow(event, subject, owner)
 
-    def _follow(self, what: str, subject: str, owner: str | None) -> None:
-        if what == "devices":
+    def _follow(self, event: str, subject: str, owner: str | None) -> None:
+        if event == "devices":
             assert owner is not None
             self._holders[subject] = owner
             self._devices[owner] = subject
             at_work = Counter(job for holder in self._holders.values() if (job := self._jobs.get(holder)))
             self.side_by_side = max(self.side_by_side, *at_work.values(), 0)
-        elif what == "release":
+        elif event == "release":
             self._holders.pop(subject, None)
-        elif what == "commit":
+        elif event == "commit":
             device = self._devices.get(f"step:{subject}")
             if device is not None and self._holders.get(device) != f"step:{subject}":
                 self.out_of_turn.append(subject)

@@ -23,5 +23,5 @@ def _migrated_sqlite() -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "migrated.db"
         schema.upgrade(f"sqlite:///{path}")
-        assert [one.name for one in Path(folder).iterdir()] == [path.name], "nothing waits in a journal"
+        assert [file.name for file in Path(folder).iterdir()] == [path.name], "nothing waits in a journal"
         return path.read_bytes()

@@ -74,8 +74,8 @@ class ReportingEngine(ReplayEngine):
             kernels=kernels,
             not_tunable=[UntunableKernel(name=self._name or "reshape", weight=1, reason="reshape")],
             coverage=Coverage(
-                hits=tuple(one.hit for one in kernels if one.hit is not None),
-                misses=tuple(one.miss for one in kernels if one.miss is not None),
+                hits=tuple(kernel.hit for kernel in kernels if kernel.hit is not None),
+                misses=tuple(kernel.miss for kernel in kernels if kernel.miss is not None),
             ),
             comparison=self._comparison(),
             latency={

@@ -19,8 +19,8 @@ class SmallDisk:
 
     @property
     def free_bytes(self) -> int:
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
+        usage = os.statvfs(self.path)
+        return usage.f_bavail * usage.f_frsize
 
     def fill(self) -> None:
         """Leave no room at all."""
@@ -37,26 +37,26 @@ def small_disk(path: Path, size_bytes: int) -> Iterator[SmallDisk | None]:
     """Mount one there for the time of the block; None where this process may not mount anything."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not in pytest's own folders: of a run that was killed it stays, and later runs could not clear them away.
-    place = Path(tempfile.mkdtemp(prefix="tunefarm-disk-"))
-    path.symlink_to(place, target_is_directory=True)
+    mount_point = Path(tempfile.mkdtemp(prefix="tunefarm-disk-"))
+    path.symlink_to(mount_point, target_is_directory=True)
     try:
-        if not _mounted(place, size_bytes):
+        if not _mounted(mount_point, size_bytes):
             yield None
             return
         try:
             yield SmallDisk(path)
         finally:
             # Lazily: somebody may still have a log file open there.
-            subprocess.run(["umount", "--lazy", str(place)], check=True)
+            subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
     finally:
-        place.rmdir()
+        mount_point.rmdir()
 
 
-def _mounted(place: Path, size_bytes: int) -> bool:
+def _mounted(mount_point: Path, size_bytes: int) -> bool:
     options = f"size={size_bytes},mode=0700"
     try:
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tunefarm-test", str(place)],
+            ["mount", "-t", "tmpfs", "-o", options, "tunefarm-test", str(mount_point)],
             capture_output=True,
             check=False,
         )

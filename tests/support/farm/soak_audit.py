@@ -106,8 +106,8 @@ def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
 def nothing_wrong(rows: Callable[[str], list[tuple[Any, ...]]]) -> None:
     """Look through a database whose jobs have all ended; `rows` asks it."""
     for name, query in _NEVER.items():
-        found = rows(query)
-        assert not found, f"{name}: {found[:5]}"
+        offending = rows(query)
+        assert not offending, f"{name}: {offending[:5]}"
 
 
 def _nothing_left_over(farm: SoakFarm) -> None:

@@ -142,7 +142,7 @@ class SoakFarm:
             trust_env=False,
         )
 
-    def wait(self, condition: Callable[[], Value], what: str) -> Value | None:
+    def wait(self, condition: Callable[[], Value], awaited: str) -> Value | None:
         """Wait for a condition; while the database is away it is not met."""
 
         def met() -> Value | None:
@@ -150,7 +150,7 @@ class SoakFarm:
                 return condition()
             return None
 
-        return wait_until(met, lambda: f"{what}; {self.standing()}", within_sec=WITHIN_SEC)
+        return wait_until(met, lambda: f"{awaited}; {self.standing()}", within_sec=WITHIN_SEC)
 
     def standing(self) -> str:
         """Say what is open, for a test that waited in vain."""
@@ -201,11 +201,11 @@ class SoakFarm:
         """Ask the database, without a lock that writers would wait for."""
         options = {"tunefarm_read_only": True, "postgresql_readonly": True}
         with self.services.uow.engine.connect() as connection:
-            found = connection.execution_options(**options).execute(text(query)).tuples().all()
-            return [tuple(row) for row in found]
+            result = connection.execution_options(**options).execute(text(query)).tuples().all()
+            return [tuple(row) for row in result]
 
-    def count(self, what: str) -> int:
-        return int(self.rows(f"SELECT count(*) FROM {what}")[0][0])
+    def count(self, table: str) -> int:
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
 
     def done_steps(self) -> int:
         return self.count("steps WHERE state = 'done'")
@@ -244,12 +244,12 @@ class SoakFarm:
         """Return a worker that is at a round, the round, and the process that works on it."""
         living = [worker for worker in self.workers if worker.process.poll() is None]
         children = {pid: worker for worker in living for pid in worker.descendants()}
-        found = [
+        workers_at_work = [
             (children[pid], step, pid)
             for step in self.leased()
             if step.lease_owner and (pid := int(step.lease_owner.split(":")[1])) in children and not gone(pid)
         ]
-        return rng.choice(found) if found else None
+        return rng.choice(workers_at_work) if workers_at_work else None
 
     def late_writes(self) -> int:
         """Return how often a worker said that its write came late."""
@@ -290,12 +290,12 @@ def vars_of(step: Step) -> dict[str, Any]:
 
 def marked(mark: str) -> list[int]:
     """Return the processes, this one left out, that were started with the mark."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
 @contextmanager
@@ -307,7 +307,9 @@ def soak_farm(
     temporary.mkdir(parents=True)
     broker = Broker(folder, free_port())
     chosen = {**_SETTINGS, **settings}
-    made = Settings(database_url=database_url, broker_url=broker.url, store_dir=folder / "store", **chosen)
+    chosen_settings = Settings(
+        database_url=database_url, broker_url=broker.url, store_dir=folder / "store", **chosen
+    )
     mark = secrets.token_hex(8)
     environment = {
         MARK: mark,
@@ -318,11 +320,11 @@ def soak_farm(
         **{f"TUNEFARM_{name.upper()}": str(value) for name, value in chosen.items()},
     }
     upgrade(database_url)
-    services = compose(made)
+    services = compose(chosen_settings)
     lease_log.install(services.uow.engine)
     farm = SoakFarm(
         folder=folder,
-        settings=made,
+        settings=chosen_settings,
         environment=environment,
         broker=broker,
         services=services,

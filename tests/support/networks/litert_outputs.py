@@ -21,11 +21,11 @@ PATH = Path(__file__).with_suffix(".json")
 def recorded() -> dict[str, list[NDArray[Any]]]:
     """Return outputs by the name of the file."""
     cases = json.loads(PATH.read_text(encoding="utf-8"))["outputs"]
-    return {name: [_decoded(one) for one in outputs] for name, outputs in cases.items()}
+    return {name: [_decoded(output) for output in outputs] for name, outputs in cases.items()}
 
 
-def _decoded(one: dict[str, Any]) -> NDArray[Any]:
-    return np.frombuffer(base64.b64decode(one["data"]), one["dtype"]).reshape(one["shape"])
+def _decoded(output: dict[str, Any]) -> NDArray[Any]:
+    return np.frombuffer(base64.b64decode(output["data"]), output["dtype"]).reshape(output["shape"])
 
 
 def _encoded(array: NDArray[Any]) -> dict[str, Any]:
@@ -39,15 +39,17 @@ def _outputs(case: Case) -> list[NDArray[Any]]:
     resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(model_content=case.data, experimental_op_resolver_type=resolver)
     interpreter.allocate_tensors()
-    for place, array in zip(interpreter.get_input_details(), case.feeds(), strict=True):
-        interpreter.set_tensor(place["index"], array)
+    for input_details, array in zip(interpreter.get_input_details(), case.feeds(), strict=True):
+        interpreter.set_tensor(input_details["index"], array)
     interpreter.invoke()
-    return [np.asarray(interpreter.get_tensor(one["index"])) for one in interpreter.get_output_details()]
+    return [
+        np.asarray(interpreter.get_tensor(details["index"])) for details in interpreter.get_output_details()
+    ]
 
 
 def main() -> None:
     lines = [
-        f"{json.dumps(name)}: {json.dumps([_encoded(one) for one in _outputs(make())])}"
+        f"{json.dumps(name)}: {json.dumps([_encoded(output) for output in _outputs(make())])}"
         for name, make in ZOO.items()
     ]
     made_by = json.dumps(f"ai-edge-litert {version('ai-edge-litert')}")

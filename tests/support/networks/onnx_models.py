@@ -226,9 +226,9 @@ def encoder_block(
         axis=-1,
     )
     hidden = g.linear(x, width, 4 * width)
-    half, one = (g.constant(np.array(v, np.float32)) for v in (0.5, 1.0))
+    half, unit = (g.constant(np.array(v, np.float32)) for v in (0.5, 1.0))
     erf = g.node("Erf", g.node("Div", hidden, g.constant(np.array(np.sqrt(2), np.float32))))
-    hidden = g.node("Mul", g.node("Mul", hidden, half), g.node("Add", erf, one))
+    hidden = g.node("Mul", g.node("Mul", hidden, half), g.node("Add", erf, unit))
     x = g.node("Add", x, g.linear(hidden, 4 * width, width))
     g.node("LayerNormalization", x, g.weight(width), g.weight(width), axis=-1, out="encoded")
     g.output("encoded", [batch, tokens, width])

@@ -45,8 +45,12 @@ def module_outputs(
     path = folder / f"{uuid4().hex}.so"  # a path that is in use already would give that library
     build_model(module, UNOPTIMISED, path, plain=not scheduled)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    made = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
-    return [made.numpy()] if isinstance(made, tvm.runtime.Tensor) else [one.numpy() for one in made]
+    outputs = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
+    return (
+        [outputs.numpy()]
+        if isinstance(outputs, tvm.runtime.Tensor)
+        else [output.numpy() for output in outputs]
+    )
 
 
 def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -77,6 +81,6 @@ def checked_network(g: GraphBuilder, folder: Path, *, special: bool = False) -> 
             value.reshape(-1)[:3] = [np.nan, np.inf, -np.inf]
     outputs = built_outputs(loaded, inputs, folder)
     for ours, theirs in zip(outputs, reference_outputs(path, loaded, inputs), strict=True):
-        found = compare_arrays("y", ours, theirs)
-        assert found.ok, found.message
+        comparison = compare_arrays("y", ours, theirs)
+        assert comparison.ok, comparison.message
     return loaded

@@ -16,7 +16,7 @@ from tunefarm_convert import FileFormat, to_onnx
 
 def exported(function: Callable[..., Any], *inputs: Any) -> Any:
     """Return the function as `jax.export` gives it, for inputs like these."""
-    shapes = [jax.ShapeDtypeStruct(np.shape(one), np.asarray(one).dtype) for one in inputs]
+    shapes = [jax.ShapeDtypeStruct(np.shape(array), np.asarray(array).dtype) for array in inputs]
     return export.export(jax.jit(function))(*shapes)
 
 
@@ -32,7 +32,7 @@ def computed(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    feeds = {one.name: np.asarray(x) for one, x in zip(session.get_inputs(), inputs, strict=True)}
+    feeds = {value.name: np.asarray(x) for value, x in zip(session.get_inputs(), inputs, strict=True)}
     return list(session.run(None, feeds))
 
 
@@ -41,10 +41,12 @@ def assert_like_jax(
 ) -> onnx.ModelProto:
     """Convert a function, and compare with what JAX computes."""
     model = converted(exported(function, *inputs).mlir_module_serialized)
-    expected = [np.asarray(one) for one in jax.tree_util.tree_leaves(jax.jit(function)(*inputs))]
-    found = computed(model, inputs)
-    assert [(one.shape, one.dtype) for one in found] == [(one.shape, one.dtype) for one in expected]
-    for got, wanted in zip(found, expected, strict=True):
+    expected = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(jax.jit(function)(*inputs))]
+    outputs = computed(model, inputs)
+    assert [(array.shape, array.dtype) for array in outputs] == [
+        (array.shape, array.dtype) for array in expected
+    ]
+    for output, wanted in zip(outputs, expected, strict=True):
         half = wanted.dtype == np.float16
-        np.testing.assert_allclose(got, wanted, rtol=1e-2 if half else rtol, atol=1e-2 if half else atol)
+        np.testing.assert_allclose(output, wanted, rtol=1e-2 if half else rtol, atol=1e-2 if half else atol)
     return model

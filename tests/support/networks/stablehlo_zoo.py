@@ -36,24 +36,33 @@ TABLE = jnp.asarray(normal(10, 5))
 ROWS = integers(-12, 12, 2, 3)
 
 # Elementwise
-for one in (jnp.abs, jnp.exp, jnp.tanh, jnp.negative, jnp.sign, jnp.floor, jnp.ceil, jnp.sin, jnp.cos, jnp.tan, jnp.cbrt,
+for function in (jnp.abs, jnp.exp, jnp.tanh, jnp.negative, jnp.sign, jnp.floor, jnp.ceil, jnp.sin, jnp.cos, jnp.tan, jnp.cbrt,
             jnp.isfinite, jnp.rint, jnp.arctan, lax.logistic, lax.erf, lax.erfc, jnp.expm1):  # fmt: skip
-    add(one.__name__, one, X)
-for one in (jnp.log, jnp.log1p, jnp.sqrt, lax.rsqrt):
-    add(f"{one.__name__} of positive", one, POSITIVE)
+    add(function.__name__, function, X)
+for function in (jnp.log, jnp.log1p, jnp.sqrt, lax.rsqrt):
+    add(f"{function.__name__} of positive", function, POSITIVE)
 add("log1p and expm1 near zero", lambda x: (jnp.log1p(x) * 1e4, jnp.expm1(x) * 1e4), X * np.float32(1e-4))
 add("erf_inv, by its polynomial", lambda x: lax.erf_inv(jnp.tanh(x)), X)
 add("round away from zero", lambda x: lax.round(x * 3, lax.RoundingMethod.AWAY_FROM_ZERO), X)
 add("is finite", jnp.isfinite, np.array([1.0, np.inf, -np.inf, np.nan], np.float32))
-for one in (jnp.add, jnp.subtract, jnp.multiply, jnp.divide, jnp.maximum, jnp.minimum, jnp.arctan2, lax.rem):
-    add(one.__name__, one, X, Y)
+for function in (
+    jnp.add,
+    jnp.subtract,
+    jnp.multiply,
+    jnp.divide,
+    jnp.maximum,
+    jnp.minimum,
+    jnp.arctan2,
+    lax.rem,
+):
+    add(function.__name__, function, X, Y)
 add("power", jnp.power, POSITIVE, Y)
-for one in (jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum, jnp.floor_divide, jnp.remainder, lax.div, lax.rem,
+for function in (jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum, jnp.floor_divide, jnp.remainder, lax.div, lax.rem,
             jnp.bitwise_and, jnp.bitwise_or, jnp.bitwise_xor):  # fmt: skip
-    add(f"{one.__name__} of integers", one, WHOLE, ABOVE)
+    add(f"{function.__name__} of integers", function, WHOLE, ABOVE)
 add("integers by zero", lambda a, b: (lax.div(a, b), lax.rem(a, b)), WHOLE, ABOVE - 1)
-for one in (jnp.equal, jnp.not_equal, jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal):
-    add(one.__name__, lambda a, b, c, d, f=one: (f(a, b), f(c, d)), X, Y, WHOLE, ABOVE)
+for function in (jnp.equal, jnp.not_equal, jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal):
+    add(function.__name__, lambda a, b, c, d, f=function: (f(a, b), f(c, d)), X, Y, WHOLE, ABOVE)
 
 
 def _narrow(a: Any, b: Any) -> Any:

@@ -141,10 +141,10 @@ class TfliteWriter:
     def data(self, outputs: Sequence[int], *, graphs: int = 1) -> bytes:
         """Return the file."""
         b = self._builder
-        buffers = [self._buffer(one) for one in self._buffers]
+        buffers = [self._buffer(buffer) for buffer in self._buffers]
         codes = [self._code(kind, custom) for kind, custom in self._codes]
-        tensors = [self._tensor(one) for one in self._tensors]
-        operators = [self._operator(one) for one in self._operators]
+        tensors = [self._tensor(tensor) for tensor in self._tensors]
+        operators = [self._operator(operator) for operator in self._operators]
         parts = [
             self._offsets(tensors),
             self._vector(self._inputs, "i"),
@@ -192,23 +192,23 @@ class TfliteWriter:
         b.PrependInt32Slot(3, number, 0)
         return int(b.EndObject())
 
-    def _tensor(self, one: Mapping[str, Any]) -> int:
+    def _tensor(self, tensor: Mapping[str, Any]) -> int:
         b = self._builder
-        shape, name = self._vector(one["shape"], "i"), b.CreateString(one["name"])
-        signature = None if one["signature"] is None else self._vector(one["signature"], "i")
+        shape, name = self._vector(tensor["shape"], "i"), b.CreateString(tensor["name"])
+        signature = None if tensor["signature"] is None else self._vector(tensor["signature"], "i")
         quantization = None
-        if one["scale"] is not None:
-            scale = self._vector(one["scale"].tolist(), "f")
-            zero = self._vector(np.broadcast_to(one["zero"], one["scale"].shape).tolist(), "q")
+        if tensor["scale"] is not None:
+            scale = self._vector(tensor["scale"].tolist(), "f")
+            zero = self._vector(np.broadcast_to(tensor["zero"], tensor["scale"].shape).tolist(), "q")
             b.StartObject(7)
             b.PrependUOffsetTRelativeSlot(2, scale, 0)
             b.PrependUOffsetTRelativeSlot(3, zero, 0)
-            b.PrependInt32Slot(6, one["axis"], 0)
+            b.PrependInt32Slot(6, tensor["axis"], 0)
             quantization = b.EndObject()
         b.StartObject(8)
         b.PrependUOffsetTRelativeSlot(0, shape, 0)
-        b.PrependInt8Slot(1, _TYPES[one["dtype"]], 0)
-        b.PrependUint32Slot(2, one["buffer"], 0)
+        b.PrependInt8Slot(1, _TYPES[tensor["dtype"]], 0)
+        b.PrependUint32Slot(2, tensor["buffer"], 0)
         b.PrependUOffsetTRelativeSlot(3, name, 0)
         if quantization is not None:
             b.PrependUOffsetTRelativeSlot(4, quantization, 0)
@@ -216,16 +216,16 @@ class TfliteWriter:
             b.PrependUOffsetTRelativeSlot(7, signature, 0)
         return int(b.EndObject())
 
-    def _operator(self, one: Mapping[str, Any]) -> int:
+    def _operator(self, operator: Mapping[str, Any]) -> int:
         b = self._builder
-        inputs, outputs = self._vector(one["inputs"], "i"), self._vector(one["outputs"], "i")
-        options = self._options(one["options"], one["fields"]) if one["options"] else None
+        inputs, outputs = self._vector(operator["inputs"], "i"), self._vector(operator["outputs"], "i")
+        options = self._options(operator["options"], operator["fields"]) if operator["options"] else None
         b.StartObject(9)
-        b.PrependUint32Slot(0, one["code"], 0)
+        b.PrependUint32Slot(0, operator["code"], 0)
         b.PrependUOffsetTRelativeSlot(1, inputs, 0)
         b.PrependUOffsetTRelativeSlot(2, outputs, 0)
         if options is not None:
-            b.PrependUint8Slot(3, getattr(tflite.BuiltinOptions, one["options"]), 0)
+            b.PrependUint8Slot(3, getattr(tflite.BuiltinOptions, operator["options"]), 0)
             b.PrependUOffsetTRelativeSlot(4, options, 0)
         return int(b.EndObject())
 
@@ -240,8 +240,8 @@ class TfliteWriter:
     def _offsets(self, offsets: Sequence[int]) -> int:
         b = self._builder
         b.StartVector(4, len(offsets), 4)
-        for one in reversed(offsets):
-            b.PrependUOffsetTRelative(one)
+        for offset in reversed(offsets):
+            b.PrependUOffsetTRelative(offset)
         return int(b.EndVector())
 
     def _vector(self, values: Sequence[Any], kind: str) -> int:
@@ -249,6 +249,6 @@ class TfliteWriter:
         size = 8 if kind == "q" else 4
         prepend = {"i": b.PrependInt32, "f": b.PrependFloat32, "q": b.PrependInt64}[kind]
         b.StartVector(size, len(values), size)
-        for one in reversed(values):
-            prepend(one)
+        for value in reversed(values):
+            prepend(value)
         return int(b.EndVector())

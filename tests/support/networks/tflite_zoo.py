@@ -365,8 +365,8 @@ def reshape_by_shape() -> Case:
         "STRIDED_SLICE", [shape, *bounds], (), "int32", "StridedSliceOptions", {"ShrinkAxisMask": 1}
     )
     twelve = net.constant(np.array(12, np.int32))
-    whole = net.op("PACK", [batch, twelve], (2,), "int32", "PackOptions", {"ValuesCount": 2})
-    return net.case(net.op("RESHAPE", [x, whole], (2, 12), options="ReshapeOptions"))
+    new_shape = net.op("PACK", [batch, twelve], (2,), "int32", "PackOptions", {"ValuesCount": 2})
+    return net.case(net.op("RESHAPE", [x, new_shape], (2, 12), options="ReshapeOptions"))
 
 
 @case
@@ -492,8 +492,8 @@ def one_hot() -> Case:
     ends = [net.constant(np.array(v, np.float32)) for v in (2.0, -1.0)]
     depth = net.constant(np.array(4, np.int32))
     ids = net.input((3,), "int32")
-    made = net.op("ONE_HOT", [ids, depth, *ends], (3, 4), options="OneHotOptions", fields={"Axis": -1})
-    return net.case(made, low=0, high=3)
+    encoded = net.op("ONE_HOT", [ids, depth, *ends], (3, 4), options="OneHotOptions", fields={"Axis": -1})
+    return net.case(encoded, low=0, high=3)
 
 
 @case
@@ -547,7 +547,7 @@ def _strided(name: str, bounds: Sequence[Sequence[int]], out: Sequence[int], **f
     def make() -> Case:
         net = Net()
         x = net.input((4, 5, 6))
-        inputs = [x, *(net.ints(*one) for one in bounds)]
+        inputs = [x, *(net.ints(*bound) for bound in bounds)]
         return net.case(net.op("STRIDED_SLICE", inputs, out, options="StridedSliceOptions", fields=fields))
 
     ZOO[f"strided_slice_{name}"] = make
@@ -926,8 +926,8 @@ def quantized_concatenation_of_two_scales() -> Case:
     net = Net()
     a, b = _scaled(net, (2, 3), 0.05, 130, "uint8"), _scaled(net, (2, 3), 0.02, 90, "uint8")
     options, fields = "ConcatenationOptions", {"Axis": 1}
-    made = net.op("CONCATENATION", [a, b], (2, 6), "uint8", options, fields, scale=0.05, zero=130)
-    return net.case(made, low=0, high=255)
+    joined = net.op("CONCATENATION", [a, b], (2, 6), "uint8", options, fields, scale=0.05, zero=130)
+    return net.case(joined, low=0, high=255)
 
 
 @case

@@ -16,20 +16,20 @@ PATHS = ["/healthz", "/readyz", "/v1/models", "/v1/jobs", "/v1/jobs/{job}", "/v1
 @pytest.mark.parametrize("path", PATHS)
 def test_head_is_get_without_the_body(client: TestClient, job: dict[str, Any], path: str) -> None:
     headers = {"X-Request-ID": "same"}
-    got = client.get(path.format(job=job["id"]), headers=headers)
+    fetched = client.get(path.format(job=job["id"]), headers=headers)
     head = client.head(path.format(job=job["id"]), headers=headers)
-    assert head.status_code == got.status_code
+    assert head.status_code == fetched.status_code
     assert head.content == b""
-    assert head.headers == got.headers
-    assert int(head.headers["content-length"]) == len(got.content)
+    assert head.headers == fetched.headers
+    assert int(head.headers["content-length"]) == len(fetched.content)
 
 
 def test_head_of_an_artifact_does_not_read_it(
     client: TestClient, finished_job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, headers = f"/v1/jobs/{finished_job['id']}/artifact", {"X-Request-ID": "same"}
-    got = client.get(path, headers=headers)
-    assert got.content == finished_job["artifact"]
+    fetched = client.get(path, headers=headers)
+    assert fetched.content == finished_job["artifact"]
 
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("the file is read")
@@ -37,7 +37,7 @@ def test_head_of_an_artifact_does_not_read_it(
     monkeypatch.setattr("anyio.open_file", fail)
     head = client.head(path, headers=headers)
     assert (head.status_code, head.content) == (200, b"")
-    assert head.headers == got.headers
+    assert head.headers == fetched.headers
     part = client.head(path, headers={"Range": "bytes=10-19"})
     assert (part.status_code, part.headers["content-length"], part.content) == (206, "10", b"")
 

@@ -90,11 +90,11 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(tmp_path / "nvml.json")
 
 
-def torch_says(said: str | Exception) -> Callable[[Sequence[str]], str]:
+def torch_says(answer: str | Exception) -> Callable[[Sequence[str]], str]:
     def ask(_command: Sequence[str]) -> str:
-        if isinstance(said, Exception):
-            raise said
-        return said
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     return ask
 
@@ -102,19 +102,19 @@ def torch_says(said: str | Exception) -> Callable[[Sequence[str]], str]:
 def test_a_machine_with_everything_lacks_nothing(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.has("A10", "H100")
     monkeypatch.setattr("benchmarks.gpu.machine.check_can_build", lambda _target: None)
-    machine = look("python", asked=torch_says(TORCH_SAYS))
+    machine = look("python", run=torch_says(TORCH_SAYS))
     assert machine.lacks == ()
     assert (machine.target, machine.gpu["name"]) == ("cuda/sm_86", "NVIDIA A10")
     assert machine.torch["cudnn"] == 91002
     assert run.impossible(machine) == ()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert look("python", asked=torch_says(TORCH_SAYS)).target == "cuda/sm_90"
+    assert look("python", run=torch_says(TORCH_SAYS)).target == "cuda/sm_90"
     json.dumps(machine.to_json())
 
 
 def test_what_a_machine_lacks_is_said(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacks(torch: str | Exception = TORCH_SAYS) -> str:
-        machine = look("python", asked=torch_says(torch))
+        machine = look("python", run=torch_says(torch))
         assert bool(machine.gpu) == has_gpu
         return "; ".join(machine.lacks)
 
@@ -157,15 +157,15 @@ def test_without_a_gpu_both_say_so_and_end_with_a_code_of_their_own(
 
 
 def test_proofs_are_told_one_by_one_and_a_failure_stops_none() -> None:
-    told: list[str] = []
+    lines: list[str] = []
     checks = [
         ("good", lambda: "seen"),
         ("bad", lambda: str(holds(False, "it does not"))),
         ("after", lambda: "seen"),
     ]
-    assert prove(checks, told.append) == FAILED
-    assert told == ["proved  good: seen", "FAILED  bad: it does not", "proved  after: seen", "2 of 3 proved"]
-    assert prove(checks[:1], told.append) == PROVED
+    assert prove(checks, lines.append) == FAILED
+    assert lines == ["proved  good: seen", "FAILED  bad: it does not", "proved  after: seen", "2 of 3 proved"]
+    assert prove(checks[:1], lines.append) == PROVED
 
 
 def test_an_artifact_can_be_made_out_to_be_for_another_gpu(tmp_path: Path) -> None:
@@ -180,9 +180,9 @@ def test_an_artifact_can_be_made_out_to_be_for_another_gpu(tmp_path: Path) -> No
         "target_key": "cuda -arch=sm_90",
         "versions": {},
     }
-    with zipfile.ZipFile(tmp_path / "one", "w") as made:
-        made.writestr("manifest.json", json.dumps(manifest))
-        made.writestr("lib.so", library)
+    with zipfile.ZipFile(tmp_path / "one", "w") as artifact:
+        artifact.writestr("manifest.json", json.dumps(manifest))
+        artifact.writestr("lib.so", library)
     other = check.with_architecture(tmp_path / "one", tmp_path / "other", "sm_80")
     with zipfile.ZipFile(other) as archive:
         assert json.loads(archive.read("manifest.json"))["target"]["arch"] == "sm_80"

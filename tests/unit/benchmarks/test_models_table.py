@@ -86,10 +86,12 @@ def test_the_table_has_every_model_the_mean_and_the_worst() -> None:
         "| net | 10 | 5 | 0.500 | 1.100 | 10 | 500 | – | – | 2.2 | 50 % | 2/3 | 500 | 20.0 | 3 %, 10 % | 3.2e-06 |"
         in text
     )
-    one, two = text.split("## 2 threads")
-    assert "## 1 thread\n" in one
-    assert "Geometric mean of 2: **1.000×** ONNX Runtime; worst other, 2.000×; 1 above 1.0 (other)" in one
-    assert "; 0.500× untuned (2 models); 0.010× plain TVM (2 models)." in one
+    one_thread, two = text.split("## 2 threads")
+    assert "## 1 thread\n" in one_thread
+    assert (
+        "Geometric mean of 2: **1.000×** ONNX Runtime; worst other, 2.000×; 1 above 1.0 (other)" in one_thread
+    )
+    assert "; 0.500× untuned (2 models); 0.010× plain TVM (2 models)." in one_thread
     assert "Geometric mean of 1: **0.900×** ONNX Runtime; worst net, 0.900×; none above 1.0" in two
     assert "Left out: torch: torch not installed." in text
     assert "A CPU (a-cpu-2c), llvm. apache-tvm 0.27, onnxruntime 1.31. Commit abc." in text
@@ -97,10 +99,10 @@ def test_the_table_has_every_model_the_mean_and_the_worst() -> None:
 
 def test_the_last_line_of_a_model_counts() -> None:
     lines = [line("net", 2, 0.9), line("net", 1, 0.5), {"kind": "other"}, line("net", 1, 0.4)]
-    assert [(one["threads"], one["ratio"]) for one in last_lines(lines)] == [(1, 0.4), (2, 0.9)]
-    found = finished(lines, "net", 1)
-    assert found is not None
-    assert found["ratio"] == 0.4
+    assert [(line["threads"], line["ratio"]) for line in last_lines(lines)] == [(1, 0.4), (2, 0.9)]
+    newest = finished(lines, "net", 1)
+    assert newest is not None
+    assert newest["ratio"] == 0.4
     assert finished(lines, "net", 4) is None
 
 
@@ -222,20 +224,20 @@ def test_a_ratio_is_of_rounds_and_against_the_faster_settings() -> None:
         difference=Difference(largest=1e-3, relative=1e-6),
     )
     assert best_onnxruntime(timing.samples_sec) == "onnxruntime_still"
-    found = result_of(timing)
-    assert found["ratio"] == pytest.approx(0.5)
-    assert found["latency_ms"]["artifact"] == pytest.approx(10.0)
-    assert found["spread"]["artifact"] == pytest.approx(1.1)
-    assert found["onnxruntime_best"] == "onnxruntime_still"
-    assert found["relative_difference"] == 1e-6
+    result = result_of(timing)
+    assert result["ratio"] == pytest.approx(0.5)
+    assert result["latency_ms"]["artifact"] == pytest.approx(10.0)
+    assert result["spread"]["artifact"] == pytest.approx(1.1)
+    assert result["onnxruntime_best"] == "onnxruntime_still"
+    assert result["relative_difference"] == 1e-6
 
 
 def test_differences_are_of_the_outputs_size() -> None:
     wanted = [np.array([3.0, -4.0], np.float32), np.zeros(2, np.float32)]
-    got = [np.array([3.0, -4.5], np.float32), np.array([0.0, 0.25], np.float32)]
-    found = difference(got, wanted)
-    assert found.largest == pytest.approx(0.5)
-    assert found.relative == pytest.approx(0.25)  # of zeros, as it is
+    outputs = [np.array([3.0, -4.5], np.float32), np.array([0.0, 0.25], np.float32)]
+    apart = difference(outputs, wanted)
+    assert apart.largest == pytest.approx(0.5)
+    assert apart.relative == pytest.approx(0.25)  # of zeros, as it is
 
 
 def test_what_is_not_installed_is_said() -> None:

@@ -85,7 +85,7 @@ def test_files_are_written_and_read_again(tmp_path: Path, capsys: pytest.Capture
     assert path.read_bytes() == (tmp_path / "a" / "unet.onnx").read_bytes()
     written_at = path.stat().st_mtime_ns
     assert network_file("unet", tmp_path / "b").stat().st_mtime_ns == written_at
-    assert [one.name for one in path.parent.iterdir()] == ["unet.onnx"]
+    assert [file.name for file in path.parent.iterdir()] == ["unet.onnx"]
     assert network_file("mine.onnx", tmp_path) == Path("mine.onnx")
 
 

@@ -98,7 +98,7 @@ def test_wrong_usage_is_json_where_json_is_asked_for(arguments: list[str], messa
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "complaint"),
     [
         ("KEEP_MODEL_DAYS=30", "write it like KEEP_MODELS_DAYS"),
         ("TUNEFARM_LEASE_SECONDS=30", "write it like LEASE_SEC"),
@@ -107,12 +107,12 @@ def test_wrong_usage_is_json_where_json_is_asked_for(arguments: list[str], messa
     ],
 )
 def test_a_setting_that_there_is_not_is_no_setting(
-    setting: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    setting: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--home", str(tmp_path / "farm"), "--setting", setting])
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
     assert not (tmp_path / "farm").exists()
 
 
@@ -159,13 +159,13 @@ def test_a_program_of_pytorch_is_loaded_for_those_alone_who_trust_it(tmp_path: P
 def test_a_tflite_file_is_known_by_its_bytes(name: str, tmp_path: Path) -> None:
     net = TfliteWriter()
     (tmp_path / name).write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
-    place = tmp_path / "net.onnx"
-    result = CliRunner().invoke(APP, ["models", "convert", str(tmp_path / name), str(place), "--json"])
+    converted = tmp_path / "net.onnx"
+    result = CliRunner().invoke(APP, ["models", "convert", str(tmp_path / name), str(converted), "--json"])
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    assert said["path"] == str(place)
-    assert said["operators"] == [["Relu", 1]]
-    assert place.stat().st_size > 0
+    document = json.loads(result.stdout)
+    assert document["path"] == str(converted)
+    assert document["operators"] == [["Relu", 1]]
+    assert converted.stat().st_size > 0
 
 
 @pytest.mark.parametrize(

@@ -40,20 +40,20 @@ class Place:
 
 
 def test_one_place_is_written_again() -> None:
-    place = Place()
-    bars = notebook_view(OF_A_JOB, Console(file=io.StringIO()), place.display)
-    assert place.displays == 0, "nothing to see yet"
+    handle = Place()
+    bars = notebook_view(OF_A_JOB, Console(file=io.StringIO()), handle.display)
+    assert handle.displays == 0, "nothing to see yet"
     bars.on_job(job("queued"))
     bars.on_job(job("tuning", 4))
     bars.on_away()
     bars.on_job(job("succeeded", 8))
-    assert place.displays == 1
-    assert len(place.shown) == 4
-    assert "4 trials, 0 failed, 2 of 4 kernels" in place.shown[1]
-    assert "the server does not answer" in place.shown[2]
-    assert "does not answer" not in place.shown[3]
-    assert "verify" in place.shown[3]
-    assert "upload" not in place.shown[3]
+    assert handle.displays == 1
+    assert len(handle.shown) == 4
+    assert "4 trials, 0 failed, 2 of 4 kernels" in handle.shown[1]
+    assert "the server does not answer" in handle.shown[2]
+    assert "does not answer" not in handle.shown[3]
+    assert "verify" in handle.shown[3]
+    assert "upload" not in handle.shown[3]
 
 
 def test_nobody_watches_a_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,15 +41,15 @@ def shown(
 
 def test_the_queue_is_counted() -> None:
     waits = job("w", waiting="waiting for its turn")
-    told = glance(
+    view = glance(
         line(job("a"), rate=90.0),
         line(waits),
         line(job("q", "queued")),
         line(job("p", "paused", waiting="x")),
     )
-    assert told.queue == {"at_work": 1, "waiting": 2, "paused": 1}
-    assert told.trials_per_min == 90.0
-    assert told.as_json()["jobs"][1]["waiting"] == "waiting for its turn"
+    assert view.queue == {"at_work": 1, "waiting": 2, "paused": 1}
+    assert view.trials_per_min == 90.0
+    assert view.as_json()["jobs"][1]["waiting"] == "waiting for its turn"
 
 
 def test_everything_is_shown() -> None:

@@ -21,7 +21,7 @@ QUICK = RetryPolicy(attempts=4, base_sec=0.001, cap_sec=0.002, retry_after_cap_s
 
 
 @dataclass
-class Asked:
+class SentRequest:
     method: str
     path: str
     query: dict[str, list[str]]
@@ -66,11 +66,11 @@ class Scripted(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[Asked] = []
+        self.requests: list[SentRequest] = []
         self.replies: list[Reply] = []
-        self.answer: Callable[[Asked], Reply] = self._next
+        self.answer: Callable[[SentRequest], Reply] = self._next
 
-    def _next(self, asked: Asked) -> Reply:
+    def _next(self, request: SentRequest) -> Reply:
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
     @property
@@ -85,9 +85,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         parts = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        asked = Asked(self.command, parts.path, parse_qs(parts.query), dict(self.headers), body)
-        self.server.asked.append(asked)
-        reply = self.server.answer(asked)
+        request = SentRequest(self.command, parts.path, parse_qs(parts.query), dict(self.headers), body)
+        self.server.requests.append(request)
+        reply = self.server.answer(request)
         if reply.drop:
             self.close_connection = True
             return
@@ -129,8 +129,8 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def client(server: Scripted, connect: Callable[..., Any]) -> Iterator[Any]:
-    with connect(server.url, "tfk_id_secret", retry=QUICK, timeout_sec=60) as made:
-        yield made
+    with connect(server.url, "tfk_id_secret", retry=QUICK, timeout_sec=60) as client:
+        yield client
 
 
 @pytest.fixture

@@ -68,16 +68,16 @@ def test_the_package_has_it() -> None:
 def test_many_requests_at_once(server: Any, make_reply: Any) -> None:
     together = threading.Barrier(4, timeout=LIMIT_SEC)
 
-    def answer(asked: Any) -> Any:
+    def answer(request: Any) -> Any:
         together.wait()  # broken unless four are there at the same time
-        return make_reply(body={**MODEL, "id": asked.path.rsplit("/", 1)[1]})
+        return make_reply(body={**MODEL, "id": request.path.rsplit("/", 1)[1]})
 
     server.answer = answer
 
     async def main() -> list[str]:
         async with AsyncClient(server.url, "k") as client:
-            found = await asyncio.gather(*(client.models.get(f"mdl_{n}") for n in range(4)))
-            return [model.id for model in found]
+            models = await asyncio.gather(*(client.models.get(f"mdl_{n}") for n in range(4)))
+            return [model.id for model in models]
 
     assert asyncio.run(main()) == ["mdl_0", "mdl_1", "mdl_2", "mdl_3"]
 
@@ -106,14 +106,14 @@ def test_a_list_can_be_left_early(server: Any, make_reply: Any) -> None:
 
     async def main() -> None:
         async with AsyncClient(server.url, "k") as client:
-            async for found in client.jobs.all():
-                assert found.id == "job_1"
+            async for job in client.jobs.all():
+                assert job.id == "job_1"
                 break
 
     asyncio.run(main())
     with Client(server.url, "k") as client:
         assert next(client.jobs.all()).id == "job_1"
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_both_clients_in_one_program(server: Any, make_reply: Any) -> None:

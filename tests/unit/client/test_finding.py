@@ -42,7 +42,7 @@ def test_the_farm_of_this_machine(server: Any, connect: Any, make_reply: Any, tm
             client.models.get("mdl_1")
     finally:
         os.close(lock)
-    assert [asked.headers["Authorization"] for asked in server.asked] == [
+    assert [request.headers["Authorization"] for request in server.requests] == [
         "Bearer tfk_here",
         "Bearer tfk_other",
     ]

@@ -15,9 +15,9 @@ def test_it_is_asked_for_until_it_is_there(
     being_made = make_problem(409, "source-being-made", "no worker has taken it yet")
     server.replies = [being_made, being_made, make_reply(200, "é\n".encode(), content_type="text/plain")]
     assert client.jobs.source("job_1", 3, kind="asm") == "é\n"
-    assert len(server.asked) == 3
-    assert {one.path for one in server.asked} == {"/v1/jobs/job_1/tasks/3/source"}
-    assert server.asked[0].query == {"kind": ["asm"]}
+    assert len(server.requests) == 3
+    assert {request.path for request in server.requests} == {"/v1/jobs/job_1/tasks/3/source"}
+    assert server.requests[0].query == {"kind": ["asm"]}
     server.replies = [being_made]
     with pytest.raises(WaitTimeoutError, match="no worker has taken it yet"):
         client.jobs.source("job_1", 3, timeout_sec=0.0)

@@ -78,13 +78,13 @@ def test_a_job_is_read() -> None:
 def test_pages_are_walked(server: Any, client: Client, make_reply: Any) -> None:
     pages = {None: (["a", "b"], "c1"), "c1": (["c"], "c2"), "c2": ([], None)}
 
-    def answer(asked: Any) -> Any:
-        ids, cursor = pages[asked.query.get("cursor", [None])[0]]
+    def answer(request: Any) -> Any:
+        ids, cursor = pages[request.query.get("cursor", [None])[0]]
         return make_reply(body={"items": [{**MODEL, "id": i} for i in ids], "next_cursor": cursor})
 
     server.answer = answer
     assert [model.id for model in client.models.all()] == ["a", "b", "c"]
-    assert server.asked[0].query == {"limit": ["500"]}
+    assert server.requests[0].query == {"limit": ["500"]}
 
 
 def test_filters_reach_the_server(server: Any, client: Client, make_reply: Any) -> None:
@@ -93,7 +93,7 @@ def test_filters_reach_the_server(server: Any, client: Client, make_reply: Any) 
     assert list(client.jobs.all(state="tuning")) == []
     assert client.devices.list() == ()
     assert client.jobs.events("job_1", after=7) == ()
-    assert [asked.query for asked in server.asked] == [
+    assert [request.query for request in server.requests] == [
         {"workload_key": ["w"], "target_key": ["llvm -mcpu=x"], "limit": ["500"]},
         {"state": ["tuning"], "limit": ["500"]},
         {"limit": ["500"]},
@@ -144,8 +144,8 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
     jobs = [{**JOB, "state": state} for state in ("queued", "tuning", "compiling", "succeeded")]
     attachment = {"Content-Disposition": 'attachment; filename="net.tunefarm"'}
 
-    def answer(asked: Any) -> Any:
-        match asked.method, asked.path:
+    def answer(request: Any) -> Any:
+        match request.method, request.path:
             case "POST", "/v1/jobs/check":
                 return make_reply(body={})
             case "POST", "/v1/models":
@@ -162,7 +162,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
                 return make_reply(body={"latency": {}})
             case "GET", "/v1/jobs/job_1/report.html":
                 return make_reply(body=b"<!DOCTYPE html>", content_type="text/html; charset=utf-8")
-        raise AssertionError(asked.path)
+        raise AssertionError(request.path)
 
     server.answer = answer
     file = tmp_path / "net.onnx"
@@ -179,7 +179,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         min_gain=0.01,
         precision="float16-weights",
     )
-    sent = next(asked.json for asked in server.asked if asked.path == "/v1/jobs")
+    sent = next(request.json for request in server.requests if request.path == "/v1/jobs")
     assert sent == {
         "model_id": "mdl_1",
         "target": "host",
@@ -189,24 +189,24 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         "options": {"precision": "float16-weights"},
         "budget": {"wall_sec": 90.0, "patience_trials": 9, "min_gain_per_min": 0.01},
     }
-    assert [asked.path for asked in server.asked][:2] == ["/v1/jobs/check", "/v1/models"]
-    assert {"model_id": "mdl_1", **server.asked[0].json} == sent
+    assert [request.path for request in server.requests][:2] == ["/v1/jobs/check", "/v1/models"]
+    assert {"model_id": "mdl_1", **server.requests[0].json} == sent
     seen: list[str] = []
     assert job.wait(lambda j: seen.append(j.state), poll_sec=0.001).state == "succeeded"
     assert seen == ["queued", "tuning", "compiling", "succeeded"]
-    got = job.download(tmp_path / "out")
-    assert got.artifact.read_bytes() == b"zip"
-    assert got.report.name == "net.report.json"
-    assert json.loads(got.report.read_text()) == {"latency": {}}
-    assert got.report_page.name == "net.report.html"
-    assert got.report_page.read_text() == "<!DOCTYPE html>"
+    files = job.download(tmp_path / "out")
+    assert files.artifact.read_bytes() == b"zip"
+    assert files.report.name == "net.report.json"
+    assert json.loads(files.report.read_text()) == {"latency": {}}
+    assert files.report_page.name == "net.report.html"
+    assert files.report_page.read_text() == "<!DOCTYPE html>"
 
 
 def test_a_typo_costs_no_upload(server: Any, client: Client, make_problem: Any, tmp_path: Path) -> None:
     server.replies = [make_problem(422, "unknown-tuner", "there is no tuner xgp")]
     with pytest.raises(InvalidRequestError, match="no tuner xgp"):
         client.tune(tmp_path / "net.onnx", trials=8, tuner="xgp")
-    assert [asked.path for asked in server.asked] == ["/v1/jobs/check"]
+    assert [request.path for request in server.requests] == ["/v1/jobs/check"]
 
 
 def test_jobs_that_end_badly(server: Any, client: Client, make_reply: Any) -> None:
@@ -227,7 +227,7 @@ def test_jobs_that_end_badly(server: Any, client: Client, make_reply: Any) -> No
 def test_a_budget_is_asked_for_before_anything_is_sent(server: Any, client: Client, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="budget"):
         client.tune(tmp_path / "net.onnx")
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(

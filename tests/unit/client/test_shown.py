@@ -81,7 +81,7 @@ def test_a_job_and_its_report(server: Any, client: Any, make_reply: Any) -> None
     server.replies = [make_reply(body=html.encode(), content_type="text/html")]
     page = job.report_page()
     assert page == ReportPage(html=html)
-    assert server.asked[-1].path == "/v1/jobs/job_1/report.html"
+    assert server.requests[-1].path == "/v1/jobs/job_1/report.html"
     assert "sandbox" in page._repr_html_()
     assert "&lt;p class=&quot;a&quot;&gt;" in page._repr_html_()
     assert "kB" in repr(page)
@@ -92,5 +92,5 @@ def test_minutes(server: Any, client: Any, make_reply: Any) -> None:
     client.jobs.create("mdl_1", minutes=2)
     client.jobs.check(minutes=1, seconds=30)
     client.job("job_1").change(minutes=3)
-    budgets = [asked.json["budget"] for asked in server.asked if asked.body]
+    budgets = [request.json["budget"] for request in server.requests if request.body]
     assert budgets == [{"wall_sec": 120.0}, {"wall_sec": 90.0}, {"wall_sec": 180.0}]

@@ -79,8 +79,8 @@ def test_reads_are_repeated(server: Any, client: Client, make_problem: Any, make
         make_reply(body=MODEL),
     ]
     assert client.models.get("mdl_1").state == "ready"
-    assert len(server.asked) == 4
-    assert server.asked[0].headers["Authorization"] == "Bearer tfk_id_secret"
+    assert len(server.requests) == 4
+    assert server.requests[0].headers["Authorization"] == "Bearer tfk_id_secret"
 
 
 def test_retries_end(server: Any, client: Client, make_problem: Any) -> None:
@@ -88,7 +88,7 @@ def test_retries_end(server: Any, client: Client, make_problem: Any) -> None:
     with pytest.raises(UnavailableError, match="come back later") as caught:
         client.models.get("mdl_1")
     assert caught.value.code == "busy"
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 def test_refusals_are_not_repeated(server: Any, client: Client, make_problem: Any) -> None:
@@ -99,7 +99,7 @@ def test_refusals_are_not_repeated(server: Any, client: Client, make_problem: An
     server.replies = [make_problem(500, "internal")]
     with pytest.raises(ServerError):
         client.models.get("mdl_1")
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_a_new_job_is_repeated_under_one_key(
@@ -107,19 +107,19 @@ def test_a_new_job_is_repeated_under_one_key(
 ) -> None:
     server.replies = [make_reply(drop=True), make_problem(503, "x"), make_reply(status=201, body=JOB)]
     assert client.jobs.create("mdl_1", trials=8, target="host").id == "job_1"
-    keys = {asked.headers["Idempotency-Key"] for asked in server.asked}
-    assert len(server.asked) == 3
+    keys = {request.headers["Idempotency-Key"] for request in server.requests}
+    assert len(server.requests) == 3
     assert len(keys) == 1
-    assert server.asked[0].json == {"model_id": "mdl_1", "budget": {"trials": 8}, "target": "host"}
+    assert server.requests[0].json == {"model_id": "mdl_1", "budget": {"trials": 8}, "target": "host"}
     client.jobs.create("mdl_1", trials=8)
-    assert server.asked[-1].headers["Idempotency-Key"] not in keys
+    assert server.requests[-1].headers["Idempotency-Key"] not in keys
 
 
 def test_a_delete_is_not_repeated(server: Any, client: Client, make_problem: Any) -> None:
     server.replies = [make_problem(503, "x")]
     with pytest.raises(UnavailableError):
         client.models.delete("mdl_1")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_delete_too_is_repeated_where_nothing_listens(connect: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_garbled_answer(server: Any, client: Any, make_reply: Any) -> None:
     server.replies = [make_reply(body=b"no gzip", headers={"Content-Encoding": "gzip"})]
     with pytest.raises(ProtocolError, match="garbled"):
         client.models.get("mdl_1")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_an_id_stays_in_its_place(server: Any, client: Client, make_problem: Any) -> None:
@@ -170,9 +170,9 @@ def test_an_id_stays_in_its_place(server: Any, client: Client, make_problem: Any
     for odd in ("..", "../models", "a/b", "a?b=1", "a#b", "\0", "\udcff", "é", "%2E%2E", " "):
         with pytest.raises(NotFoundError):
             client.jobs.get(odd)
-        assert server.asked[-1].path.startswith("/v1/jobs/"), odd
-        assert server.asked[-1].path.count("/") == 3, odd
-        assert server.asked[-1].query == {}
+        assert server.requests[-1].path.startswith("/v1/jobs/"), odd
+        assert server.requests[-1].path.count("/") == 3, odd
+        assert server.requests[-1].query == {}
 
 
 def test_what_cannot_be_sent(server: Any, client: Client, make_reply: Any, tmp_path: Path) -> None:
@@ -185,11 +185,11 @@ def test_what_cannot_be_sent(server: Any, client: Client, make_reply: Any, tmp_p
         with pytest.raises(InvalidRequestError) as caught:
             client.jobs.create("mdl_1", **wrong)
         assert caught.value.code == "bad-request"
-    assert server.asked == []
+    assert server.requests == []
     file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff.onnx"))
     file.write_bytes(b"x")
     client.models.upload(file)
-    assert server.asked[-1].query["name"] == ["n?"]
+    assert server.requests[-1].query["name"] == ["n?"]
 
 
 def test_redirects_are_not_followed(server: Any, client: Client, make_reply: Any) -> None:
@@ -223,8 +223,8 @@ def test_server_and_key_from_the_environment(
     server.replies = [make_reply(body=MODEL)]
     with connect() as client:
         client.models.get("mdl_1")
-    assert server.asked[0].path == "/v1/models/mdl_1"
-    assert server.asked[0].headers["Authorization"] == "Bearer tfk_env"
+    assert server.requests[0].path == "/v1/models/mdl_1"
+    assert server.requests[0].headers["Authorization"] == "Bearer tfk_env"
 
 
 def test_an_upload_is_streamed_and_begins_anew(
@@ -239,11 +239,11 @@ def test_an_upload_is_streamed_and_begins_anew(
         file, shapes={"x": (1, 3, 8, 8), "y": (2,)}, on_progress=lambda *sent: seen.append(sent)
     )
     assert model.state == "importing"
-    assert [asked.body == content for asked in server.asked] == [True, True]
-    asked = server.asked[1]
-    assert asked.query == {"name": ["net"], "shape": ["x=1,3,8,8", "y=2"]}
-    assert asked.headers["Content-Length"] == str(len(content))
-    assert "Transfer-Encoding" not in asked.headers
+    assert [request.body == content for request in server.requests] == [True, True]
+    request = server.requests[1]
+    assert request.query == {"name": ["net"], "shape": ["x=1,3,8,8", "y=2"]}
+    assert request.headers["Content-Length"] == str(len(content))
+    assert "Transfer-Encoding" not in request.headers
     assert seen[0] == (0, len(content))
     assert seen[-1] == (len(content), len(content))
 
@@ -257,13 +257,13 @@ def test_a_download_is_whole_or_not_at_all(
     server: Any, client: Client, make_reply: Any, tmp_path: Path
 ) -> None:
     content = bytes(range(256)) * 12_000
-    whole = make_reply(
+    complete = make_reply(
         body=content,
         content_type="application/octet-stream",
         headers={"Content-Disposition": 'attachment; filename="net.tunefarm"'},
     )
     part = make_reply(body=content, cut=1_500_000)
-    server.replies = [part, whole]
+    server.replies = [part, complete]
     folder = tmp_path / "out" / "deep"
     assert client.jobs.download("job_1", folder).read_bytes() == content
     assert [file.name for file in folder.iterdir()] == ["net.tunefarm"]

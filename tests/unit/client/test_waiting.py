@@ -17,12 +17,12 @@ def test_a_server_that_is_restarted(server: Any, client: Any, make_reply: Any) -
     job = client.job("job_1")
     gone = [make_reply(drop=True), make_reply(503)] * 6  # of a look, four requests
     server.replies = [make_reply(body=TUNING), *gone, make_reply(body=TUNING), *gone, make_reply(body=DONE)]
-    told: list[ClientError] = []
+    errors: list[ClientError] = []
     seen: list[str] = []
-    assert job.wait(lambda job: seen.append(job.state), poll_sec=0.001, on_away=told.append).is_finished
+    assert job.wait(lambda job: seen.append(job.state), poll_sec=0.001, on_away=errors.append).is_finished
     assert seen == ["tuning", "tuning", "succeeded"]
-    assert len(told) == 6
-    assert {type(error) for error in told} == {UnavailableError}
+    assert len(errors) == 6
+    assert {type(error) for error in errors} == {UnavailableError}
 
 
 def test_a_server_that_stays_away(server: Any, client: Any, make_reply: Any) -> None:
@@ -55,7 +55,7 @@ def test_ctrl_c_leaves_the_job_alone(server: Any, client: Any, make_reply: Any) 
     with pytest.raises(KeyboardInterrupt) as stopped:
         job.wait(interrupt)
     assert "job_1 goes on" in stopped.value.__notes__[0]
-    assert {asked.method for asked in server.asked} == {"GET"}
+    assert {request.method for request in server.requests} == {"GET"}
 
 
 def test_a_limit_in_the_wrong_place(server: Any, client: Any, make_reply: Any) -> None:

@@ -42,12 +42,12 @@ def test_other_urls_are_refused_without_showing_them(url: str) -> None:
 def test_sqlite_is_opened_for_many_processes(tmp_path: Path) -> None:
     engine = make_engine(f"sqlite:///{tmp_path / 'x.db'}")
     with engine.connect() as connection:
-        found = {
+        pragmas = {
             name: connection.execute(text(f"PRAGMA {name}")).scalar_one()
             for name in ("journal_mode", "busy_timeout", "foreign_keys", "synchronous")
         }
     engine.dispose()
-    assert found == {"journal_mode": "wal", "busy_timeout": 15000, "foreign_keys": 1, "synchronous": 2}
+    assert pragmas == {"journal_mode": "wal", "busy_timeout": 15000, "foreign_keys": 1, "synchronous": 2}
 
 
 def test_many_may_be_the_first_to_open_a_file(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:?[-?][^}]*)?\}")
 
 def texts(value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [text for one in value.values() for text in texts(one)]
+        return [text for child in value.values() for text in texts(child)]
     if isinstance(value, list):
-        return [text for one in value for text in texts(one)]
+        return [text for child in value for text in texts(child)]
     return [value] if isinstance(value, str) else []
 
 

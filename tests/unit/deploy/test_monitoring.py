@@ -63,12 +63,12 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         assert repos.devices.lease(device.device_key, "step:x", 60.0) is not None
     lines = render_metrics(farm.services, "")[0].decode().splitlines()
     farm.services.close()
-    found: dict[str, set[str]] = {}
+    labels_of: dict[str, set[str]] = {}
     for line in lines:
         if not line.startswith("#"):
             name, _, labels = line.rpartition(" ")[0].partition("{")
-            found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
-    return found
+            labels_of.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    return labels_of
 
 
 def test_every_metric_and_label_exists(metrics: dict[str, set[str]]) -> None:
@@ -102,7 +102,7 @@ def test_metrics_are_documented(metrics: dict[str, set[str]]) -> None:
 
 def test_prometheus_scrapes_the_api_with_a_key() -> None:
     scrape = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"]
-    assert [one["static_configs"][0]["targets"] for one in scrape] == [["api:8000"]]
+    assert [job["static_configs"][0]["targets"] for job in scrape] == [["api:8000"]]
     assert scrape[0]["authorization"]["credentials_file"] == "/run/secrets/prometheus-key"
     assert COMPOSE["services"]["prometheus"]["secrets"] == ["prometheus-key"]
 

@@ -33,17 +33,17 @@ def test_a_gpu_tells_of_itself(driver: Driver) -> None:
     now = [0.0]
     vitals = Vitals(second, every_sec=5.0, clock=lambda: now[0])
 
-    def told(at: float) -> dict[str, Any]:
+    def reading_at(at: float) -> dict[str, Any]:
         now[0] = at
         vitals.read()
         vitals.wait(60.0)
         now[0] = at + 5.0
-        found: list[dict[str, Any]] = vitals.read()["gpus"]
+        readings: list[dict[str, Any]] = vitals.read()["gpus"]
         vitals.wait(60.0)
-        (only,) = found
+        (only,) = readings
         return only
 
-    assert told(0.0) == {
+    assert reading_at(0.0) == {
         "temperature_celsius": 42.0,
         "clock_mhz": 1980.0,
         "clock_max_mhz": 1980.0,
@@ -56,11 +56,11 @@ def test_a_gpu_tells_of_itself(driver: Driver) -> None:
         "mig": False,
     }
     driver.answers_of(1, events=0x40 | 0x4, load=7, processes=[[7, None, "/usr/bin/python3"]])
-    busy = told(20.0)
+    busy = reading_at(20.0)
     assert busy["throttle"] == ["power-cap", "hardware-thermal"]
     assert busy["processes"] == [{"pid": 7, "name": "python3", "load": 0.0}]
     driver.fails()
-    assert "driver was replaced" in told(40.0)["lost"]
+    assert "driver was replaced" in reading_at(40.0)["lost"]
 
 
 class FrozenNvml(RecordedNvml):
@@ -142,17 +142,17 @@ def test_what_nobody_foresaw_is_told(driver: Driver) -> None:
 
 def test_a_gpu_that_falls_off_the_bus_is_told(driver: Driver) -> None:
     driver.is_as("eight")
-    found = gpu.find()
+    gpus = gpu.find()
     now = [0.0]
 
     def reasons() -> list[str]:
-        told = []
-        for one in (found[4], found[5]):
-            vitals = Vitals(one, every_sec=5.0, clock=lambda: now[0])
+        reasons = []
+        for lost in (gpus[4], gpus[5]):
+            vitals = Vitals(lost, every_sec=5.0, clock=lambda: now[0])
             vitals.read()
             vitals.wait(60.0)
-            told.append(GpuWatch(vitals, clock=lambda: now[0]).reason(1e9))
-        return told
+            reasons.append(GpuWatch(vitals, clock=lambda: now[0]).reason(1e9))
+        return reasons
 
     assert reasons() == ["", ""]
     driver.is_as("lost")

@@ -48,9 +48,9 @@ def test_a_running_farm_is_found(home: FarmHome) -> None:
     assert home.running() is None  # not up yet
     home.key_file.write_text("tfk_x\n")
     home.announce("http://127.0.0.1:4711")
-    found = home.running()
-    assert found is not None
-    assert (found.url, found.api_key, found.pid) == ("http://127.0.0.1:4711", "tfk_x", os.getpid())
+    running = home.running()
+    assert running is not None
+    assert (running.url, running.api_key, running.pid) == ("http://127.0.0.1:4711", "tfk_x", os.getpid())
     os.close(lock)
     # A killed farm could not withdraw what it wrote.
     assert home.running() is None

@@ -108,7 +108,7 @@ def test_dynamic_batch_has_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "graph", "told"),
+    ("script", "options", "graph", "message"),
     [
         ("tiny_convnet", ["--kind", "mlp", "--dynamic-batch"], "tiny_mlp", "tiny_mlp"),
         ("resnet18", ["--size", "32", "--classes", "10"], "resnet18", "ResNet-18"),
@@ -122,9 +122,9 @@ def test_scripts_write_files(
     script: str,
     options: list[str],
     graph: str,
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(sys, "argv", [f"{script}.py", str(tmp_path / "net.onnx"), *options])
     load(script).main()
-    assert told in capsys.readouterr().out
+    assert message in capsys.readouterr().out
     assert onnx.load(tmp_path / "net.onnx").graph.name == graph

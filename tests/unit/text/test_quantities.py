@@ -37,7 +37,7 @@ def test_seconds_are_right_to_a_percent(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("shown", "text"),
     [
         (q.ratio(47.09), "47.1×"),
         (q.ratio(0.8499), "0.85×"),
@@ -66,8 +66,8 @@ def test_seconds_are_right_to_a_percent(value: float) -> None:
         (q.kernel_shapes([]), ""),
     ],
 )
-def test_others(told: str, text: str) -> None:
-    assert told == text
+def test_others(shown: str, text: str) -> None:
+    assert shown == text
 
 
 def test_shapes_of_a_kernel() -> None:

@@ -24,8 +24,8 @@ def test_use_is_of_the_time_that_the_device_is_known() -> None:
         DeviceInterval(at=60.0, sec=60.0, work_sec=20.0, measured_sec=10.0, calibration_sec=10.0),
         DeviceInterval(at=120.0, sec=20.0, work_sec=10.0),
     ]
-    whole = use_of(intervals, created_at=-5.0)
-    assert (whole.known_sec, whole.work) == (140.0, pytest.approx(30 / 140))
+    use = use_of(intervals, created_at=-5.0)
+    assert (use.known_sec, use.work) == (140.0, pytest.approx(30 / 140))
     known = use_of(intervals, created_at=80.0)
     assert (known.known_sec, known.work, known.measured) == (60.0, 0.5, pytest.approx(1 / 6))
     assert known.leased == pytest.approx(40 / 60)
@@ -83,7 +83,7 @@ def test_intervals_are_as_many_as_a_screen_can_show(span: Span) -> None:
 
 
 def told_by(agent: dict[str, Any]) -> dict[str, str]:
-    known: dict[str, Any] = {one.name: None for one in fields(Device)}
+    known: dict[str, Any] = {field.name: None for field in fields(Device)}
     return dict(agent_facts(Device(**{**known, "info": {"agent": agent}})))
 
 

@@ -21,25 +21,25 @@ def test_messages_that_differ_in_numbers_are_one() -> None:
         failed("it died at 0x7f00 in /tmp/c3d4/x.so"),
         failed("it died at 0x7f00 in /tmp/c3d4/x.so", outcome="run-crash"),
     ]
-    found = group_failures(trials, 10)
-    assert [(one.outcome, one.count, one.variants) for one in found.groups] == [
+    failures = group_failures(trials, 10)
+    assert [(group.outcome, group.count, group.variants) for group in failures.groups] == [
         ("run-error", 3, 2),
         ("run-error", 2, 2),
         ("run-crash", 1, 1),
     ]
-    assert found.groups[0].example.endswith("too many threads (2048)"), "the newest is the example"
-    assert found.groups[0].newest.round == 3
-    assert (found.more, found.looked_at, found.in_all) == (0, 6, 10)
+    assert failures.groups[0].example.endswith("too many threads (2048)"), "the newest is the example"
+    assert failures.groups[0].newest.round == 3
+    assert (failures.more, failures.looked_at, failures.in_all) == (0, 6, 10)
 
 
 def test_hostile_and_endless_messages() -> None:
-    found = group_failures([failed("\x1b[31m\n" + "1" * 10**6 + "<b>" * 10**5), failed("")], 2)
-    assert found.groups[0].example.isprintable()
-    assert len(found.groups[0].example) < MOST_CHARACTERS + 50
-    assert found.groups[1].example == ""
+    failures = group_failures([failed("\x1b[31m\n" + "1" * 10**6 + "<b>" * 10**5), failed("")], 2)
+    assert failures.groups[0].example.isprintable()
+    assert len(failures.groups[0].example) < MOST_CHARACTERS + 50
+    assert failures.groups[1].example == ""
 
 
 def test_the_rest_is_counted() -> None:
-    found = group_failures([failed("x" * number) for number in range(1, MOST_GROUPS + 6)], 17)
-    assert len(found.groups) == MOST_GROUPS
-    assert found.more == 5
+    failures = group_failures([failed("x" * number) for number in range(1, MOST_GROUPS + 6)], 17)
+    assert len(failures.groups) == MOST_GROUPS
+    assert failures.more == 5

@@ -74,10 +74,10 @@ def test_progress_is_held_against_the_limits_that_there_are() -> None:
 
 
 def test_the_latency_is_measured_where_it_can_be() -> None:
-    found = latency_of(job(best_latency_sec=0.5), None)
-    assert (found.sec, found.is_measured) == (0.5, False)
-    found = latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": {"median_sec": 0.6}}})
-    assert (found.sec, found.is_measured) == (0.6, True)
+    latency = latency_of(job(best_latency_sec=0.5), None)
+    assert (latency.sec, latency.is_measured) == (0.5, False)
+    latency = latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": {"median_sec": 0.6}}})
+    assert (latency.sec, latency.is_measured) == (0.6, True)
     assert latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": None}}).sec == 0.5
 
 
@@ -134,8 +134,8 @@ def test_baselines_are_what_was_measured() -> None:
 
 def test_a_sparkline_falls_within_its_box() -> None:
     points = [
-        tuple(map(float, one.split(",")))
-        for one in staircase([[8, None], [8, 4.0], [8, 2.0], [8, 2.0]]).split()
+        tuple(map(float, pair.split(",")))
+        for pair in staircase([[8, None], [8, 4.0], [8, 2.0], [8, 2.0]]).split()
     ]
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
     assert points[0][1] < points[-1][1]
@@ -229,7 +229,7 @@ def test_what_changed_between_two_looks() -> None:
 
 def test_a_hundred_thousand_trials_are_cut_down_without_losing_the_best() -> None:
     ends = [
-        ("build-error", None) if place % 3 == 0 else ("ok", 1.0 / (place + 1)) for place in range(100_000)
+        ("build-error", None) if number % 3 == 0 else ("ok", 1.0 / (number + 1)) for number in range(100_000)
     ]
     few = [("ok", 1.0)] * 50_000 + [("ok", 0.5), ("run-error", None)] + [("ok", 1.0)] * 50_000
     drawn = scatter(few)
@@ -259,13 +259,15 @@ def test_a_schedule_in_words() -> None:
         KnobLine(knob="unroll", decision="16"),
         KnobLine(knob="fuse: computed", decision="at the root"),
     ]
-    assert [one.knob for one in schedule_lines(config, space, "another")] == ["knob 1", "knob 2", "knob 3"]
-    assert [one.decision for one in schedule_lines([5, [[2, 1]]], space, "k")] == ["2 × 1"]
+    assert [line.knob for line in schedule_lines(config, space, "another")] == ["knob 1", "knob 2", "knob 3"]
+    assert [line.decision for line in schedule_lines([5, [[2, 1]]], space, "k")] == ["2 × 1"]
     assert schedule_lines([0, []], None, "k") == []
 
 
 def test_the_fall_of_the_best_stays_within_its_box() -> None:
-    points = [tuple(map(float, one.split(","))) for one in fall([(0.0, 4.0), (5.0, 2.0), (9.0, 1.0)]).split()]
+    points = [
+        tuple(map(float, pair.split(","))) for pair in fall([(0.0, 4.0), (5.0, 2.0), (9.0, 1.0)]).split()
+    ]
     assert all(0 <= x <= FALL_WIDTH and 0 <= y <= FALL_HEIGHT for x, y in points)
     assert fall([]) == fall([(0.0, 1.0)]) == ""
 

@@ -45,16 +45,16 @@ def with_batch_norms(model: onnx.ModelProto) -> None:
         if "scale" not in norm.values or len(norm.nodes) < 2:
             continue
         dtype = norm.values["scale"].dtype
-        given = []
+        parameters = []
         for field, otherwise in (("scale", 1), ("shift", 0), ("mean", 0), ("variance", 1)):
             name = f"{node.name}/{field}"
             value = norm.values.get(field, np.full(channels, otherwise, dtype))
             graph.initializer.append(numpy_helper.from_array(value, name))
-            given.append(name)
+            parameters.append(name)
         last = norm.nodes[-1]
         replaced[last.name] = helper.make_node(
             "BatchNormalization",
-            [node.output[0], *given],
+            [node.output[0], *parameters],
             [last.output[0]],
             name=f"{node.name}/BatchNormalization",
             epsilon=0.0,
@@ -64,10 +64,10 @@ def with_batch_norms(model: onnx.ModelProto) -> None:
         return
     kept = [replaced.get(node.name, node) for node in graph.node if node.name not in gone]
     used = {name for node in kept for name in node.input}
-    left = [item for item in graph.initializer if item.name in used]
+    still_used = [item for item in graph.initializer if item.name in used]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(kept)
-    graph.initializer.extend(left)
+    graph.initializer.extend(still_used)
 
 
 def _norm(

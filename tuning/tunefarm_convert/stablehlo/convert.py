@@ -137,15 +137,15 @@ class _Conversion:
         with_batch_norms(model)
         return model
 
-    def _check_edge(self, what: str, type_: Type) -> None:
+    def _check_edge(self, edge: str, type_: Type) -> None:
         if isinstance(type_, OtherType):
-            self._unsupported.add_text(f"{what} is of type {clean(type_.text, 80)}: {type_.why}", type_.code)
+            self._unsupported.add_text(f"{edge} is of type {clean(type_.text, 80)}: {type_.why}", type_.code)
         elif isinstance(type_, TensorType) and 0 in type_.shape:
             self._unsupported.add_text(
-                f"{what} has the shape {list(type_.shape)}: there is nothing to compute", "zero-size"
+                f"{edge} has the shape {list(type_.shape)}: there is nothing to compute", "zero-size"
             )
         elif not isinstance(type_, TensorType):
-            self._unsupported.add_text(f"{what} is a tuple", "unsupported-operator")
+            self._unsupported.add_text(f"{edge} is a tuple", "unsupported-operator")
 
     def _note_unknown(self, block: Block, seen: set[str]) -> None:
         """Note all operations of unknown kinds that a block may reach, even if its conversion stops before them."""

@@ -48,12 +48,12 @@ class OperatorContext:
         assert isinstance(type_, TensorType)  # others are refused before
         return type_
 
-    def constant(self, position: int, what: str) -> NDArray[Any]:
+    def constant(self, position: int, operand: str) -> NDArray[Any]:
         """Return the elements of an operand that must be constant.
 
         Args:
             position: Which operand.
-            what: The operand's role, for the message.
+            operand: The operand's role, for the message.
 
         Raises:
             UnsupportedFormError: If the program computes it.
@@ -63,7 +63,7 @@ class OperatorContext:
             if self.operands[position].broken:
                 self.emit.name(self.operands[position])
             raise UnsupportedFormError(
-                f"{what} is computed by the program; tunefarm takes constant ones only"
+                f"{operand} is computed by the program; tunefarm takes constant ones only"
             )
         return data
 

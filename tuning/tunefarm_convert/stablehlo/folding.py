@@ -27,8 +27,8 @@ def _remainder(a: NDArray[Any], b: NDArray[Any]) -> Any:
 
 
 def _sigmoid(x: NDArray[Any]) -> Any:
-    one = np.ones((), x.dtype)
-    return one / (one + np.exp(-x))
+    unit = np.ones((), x.dtype)
+    return unit / (unit + np.exp(-x))
 
 
 _FOLDED: Mapping[str, Callable[..., Any]] = {

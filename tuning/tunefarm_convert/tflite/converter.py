@@ -59,20 +59,20 @@ class OperatorContext:
     def out_shape(self, position: int = 0) -> tuple[int, ...]:
         return self.values.shape(self.output(position))
 
-    def constant(self, position: int, what: str) -> NDArray[Any]:
+    def constant(self, position: int, operand: str) -> NDArray[Any]:
         """Return an input that must be a constant."""
         data = self.values.constant(self.index(position))
         if data is None:
             raise unsupported_form(
-                self.operator, f"{what} is computed by the graph; tunefarm takes constant ones only"
+                self.operator, f"{operand} is computed by the graph; tunefarm takes constant ones only"
             )
         return data
 
-    def ints(self, position: int, what: str) -> list[int]:
+    def ints(self, position: int, operand: str) -> list[int]:
         """Return an input that must be a constant list of integers (one of no dimension is a list of one)."""
-        array = self.constant(position, what)
+        array = self.constant(position, operand)
         if array.dtype.kind not in "iu":
-            raise bad_file(f"{self.operator.label}: {what} is no integer")
+            raise bad_file(f"{self.operator.label}: {operand} is no integer")
         return [int(number) for number in array.reshape(-1).tolist()]
 
     def axis(self, value: int, rank: int) -> int:

@@ -91,10 +91,10 @@ class _Reader:
                     self._check_index(index, len(tensors))
         return Graph(tensors=tensors, operators=operators, inputs=inputs, outputs=outputs)
 
-    def _refuse_many(self, what: str, count: int, limit: int) -> None:
+    def _refuse_many(self, noun: str, count: int, limit: int) -> None:
         if count > limit:
             raise InvalidModelError(
-                f"the TFLite file claims {count} {what}; at most {limit} are taken", code="too-large"
+                f"the TFLite file claims {count} {noun}; at most {limit} are taken", code="too-large"
             )
 
     def _check_index(self, index: int, count: int) -> None:
@@ -104,45 +104,45 @@ class _Reader:
     def _tensor(self, table: Any, index: int) -> Tensor:
         name = (table.Name() or b"").decode("utf-8", "replace")
         shape = _ints(table.ShapeAsNumpy())
-        what = f"tensor '{clean(name, 60)}' (number {index})"
+        label = f"tensor '{clean(name, 60)}' (number {index})"
         if len(shape) > _MAX_RANK or any(not 0 <= size < _MAX_SIZE for size in shape):
-            raise bad_file(f"{what} has the shape {list(shape[:16])}, which is none")
+            raise bad_file(f"{label} has the shape {list(shape[:16])}, which is none")
         type_name = str(self._dtypes.get(table.Type(), f"number {table.Type()}"))
         dtype = _DTYPES.get(type_name)
         if dtype is None:
             raise InvalidModelError(
-                f"{what} has element type {type_name.lower()}; tunefarm takes {', '.join(sorted(set(_DTYPES.values())))}",
+                f"{label} has element type {type_name.lower()}; tunefarm takes {', '.join(sorted(set(_DTYPES.values())))}",
                 code="unsupported-dtype",
                 dtype=type_name.lower(),
             )
         if table.Sparsity() is not None:
             raise InvalidModelError(
-                f"{what} is sparse; tunefarm takes dense tensors only: convert without sparsity",
+                f"{label} is sparse; tunefarm takes dense tensors only: convert without sparsity",
                 code="unsupported-dtype",
                 dtype="sparse",
             )
-        data = None if table.IsVariable() else self._constant(table.Buffer(), shape, dtype, type_name, what)
+        data = None if table.IsVariable() else self._constant(table.Buffer(), shape, dtype, type_name, label)
         return Tensor(
             index=index,
             name=name,
             shape=shape,
             dtype=dtype,
             data=data,
-            quantization=_quantization(table.Quantization(), shape, what),
+            quantization=_quantization(table.Quantization(), shape, label),
         )
 
     def _constant(
-        self, buffer: int, shape: tuple[int, ...], dtype: str, type_name: str, what: str
+        self, buffer: int, shape: tuple[int, ...], dtype: str, type_name: str, label: str
     ) -> NDArray[Any] | None:
         if not 0 <= buffer < self._model.BuffersLength():
-            raise bad_file(f"{what} keeps its data in buffer {buffer}, of {self._model.BuffersLength()}")
+            raise bad_file(f"{label} keeps its data in buffer {buffer}, of {self._model.BuffersLength()}")
         if buffer == 0:  # by convention the empty one
             return None
         table = self._model.Buffers(buffer)
         if table.Offset() > 1:  # of large files, behind the flatbuffer
             if table.Offset() + table.Size() > len(self._data):
                 raise InvalidModelError(
-                    f"the model is cut off after {len(self._data)} bytes: the data of {what} lies behind",
+                    f"the model is cut off after {len(self._data)} bytes: the data of {label} lies behind",
                     code="truncated-model",
                 )
             raw = np.frombuffer(self._data, np.uint8, table.Size(), table.Offset())
@@ -156,7 +156,7 @@ class _Reader:
         wanted = count * np.dtype(dtype).itemsize
         if raw.nbytes != wanted:
             raise bad_file(
-                f"{what} of shape {list(shape)} should hold {wanted} bytes, but holds {raw.nbytes}"
+                f"{label} of shape {list(shape)} should hold {wanted} bytes, but holds {raw.nbytes}"
             )
         return np.frombuffer(raw.tobytes(), np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
 
@@ -205,18 +205,18 @@ def _ints(array: Any) -> tuple[int, ...]:
     return tuple(array.tolist()) if isinstance(array, np.ndarray) else ()
 
 
-def _quantization(table: Any, shape: tuple[int, ...], what: str) -> Quantization | None:
+def _quantization(table: Any, shape: tuple[int, ...], label: str) -> Quantization | None:
     if table is None or not table.ScaleLength():
         return None
     scale = np.array(table.ScaleAsNumpy(), np.float32)
     zero = np.array(table.ZeroPointAsNumpy(), np.int64) if table.ZeroPointLength() else np.zeros(1, np.int64)
     axis = table.QuantizedDimension()
     if len(scale) > 1 and not (0 <= axis < len(shape) and shape[axis] == len(scale)):
-        raise bad_file(f"{what} of shape {list(shape)} has {len(scale)} scales for dimension {axis}")
+        raise bad_file(f"{label} of shape {list(shape)} has {len(scale)} scales for dimension {axis}")
     if len(zero) not in (1, len(scale)):
-        raise bad_file(f"{what} has {len(scale)} scales, but {len(zero)} zero points")
+        raise bad_file(f"{label} has {len(scale)} scales, but {len(zero)} zero points")
     if not np.all(np.isfinite(scale)) or np.any(scale < 0):
-        raise bad_file(f"{what} has a scale that is no positive number")
+        raise bad_file(f"{label} has a scale that is no positive number")
     if np.any(scale == 0):
         return None
     return Quantization(scale=scale, zero=np.broadcast_to(zero, scale.shape), axis=axis)

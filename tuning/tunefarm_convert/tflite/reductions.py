@@ -20,8 +20,8 @@ def _stays_first(op: OperatorContext, axes: list[int], *, keep: bool) -> bool:
     index = op.index(0)
     if not op.prefers_first(index):
         return False
-    left = [i for i in TO_FIRST if i not in axes]
-    return keep or left == sorted(left)
+    remaining = [i for i in TO_FIRST if i not in axes]
+    return keep or remaining == sorted(remaining)
 
 
 def _moved(axes: list[int], *, first: bool) -> list[int]:

@@ -165,7 +165,7 @@ class OutputTaker:
         if None in self._is_fresh:
             self._learn(tensors)
         arrays = {}
-        given: set[int] = set()
+        addresses: set[int] = set()
         for name, tensor, is_seen, is_fresh in zip(
             self._names, tensors, self._is_seen, self._is_fresh, strict=True
         ):
@@ -174,10 +174,10 @@ class OutputTaker:
                 continue
             array = np.from_dlpack(tensor)
             if is_fresh:
-                given = given or {tensor.data_ptr() for tensor in inputs}
+                addresses = addresses or {tensor.data_ptr() for tensor in inputs}
                 address = tensor.data_ptr()
-                is_fresh = address not in given
-                given.add(address)
+                is_fresh = address not in addresses
+                addresses.add(address)
             arrays[name] = array if is_fresh else array.copy()
         return arrays
 

@@ -69,13 +69,13 @@ def _batches(inputs: Specs, data: Any, size: int) -> Iterator[list[NDArray[Any]]
     return _stacks(inputs, data, size)
 
 
-def _in_order(inputs: Specs, given: Mapping[str, Any]) -> list[Any]:
+def _in_order(inputs: Specs, by_name: Mapping[str, Any]) -> list[Any]:
     names = [spec["name"] for spec in inputs]
-    if given.keys() != set(names):
+    if by_name.keys() != set(names):
         raise ArtifactInputError(
-            f"the inputs given are {', '.join(map(repr, given)) or 'none'}, but the model has {listed(inputs)}"
+            f"the inputs given are {', '.join(map(repr, by_name)) or 'none'}, but the model has {listed(inputs)}"
         )
-    return [given[name] for name in names]
+    return [by_name[name] for name in names]
 
 
 def _slices(inputs: Specs, values: Sequence[Any], size: int) -> Iterator[list[NDArray[Any]]]:

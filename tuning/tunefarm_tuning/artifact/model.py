@@ -145,10 +145,10 @@ class TunedModel:
             raise ArtifactInputError(
                 f"{len(arrays)} inputs were given, but the model has {listed(self.inputs)}"
             )
-        given = dict(zip(self._names, arrays, strict=False))
-        if twice := given.keys() & named.keys():
+        positional = dict(zip(self._names, arrays, strict=False))
+        if twice := positional.keys() & named.keys():
             raise ArtifactInputError(f"input {min(twice)!r} was given by position and by name")
-        return self.run({**given, **named})
+        return self.run({**positional, **named})
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run the model on inputs by name (see `__call__`)."""

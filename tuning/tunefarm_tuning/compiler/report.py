@@ -164,14 +164,14 @@ def make_report(
     }
 
 
-def why_no_baseline(*, asked: bool, here: bool) -> str:
+def why_no_baseline(*, wanted: bool, here: bool) -> str:
     """Return why no baseline is timed; empty if baselines may be timed.
 
     Args:
-        asked: Whether the compile was asked for baselines.
+        wanted: Whether the compile was asked for baselines.
         here: Whether baselines can run where the network runs.
     """
-    if not asked:
+    if not wanted:
         return "not asked for"
     return "" if here else "the device is another machine, which has no ONNX Runtime"
 

@@ -51,8 +51,8 @@ def import_model(
     path = Path(path)
     limits = limits or ImportLimits()
     sha256 = _hash(path, limits.file_bytes)
-    given = {str(name): [_plain_int(size) for size in shape] for name, shape in (shapes or {}).items()}
-    common = {"path": str(path.absolute()), "shapes": given, "max_tensor_bytes": limits.tensor_bytes}
+    plain_shapes = {str(name): [_plain_int(size) for size in shape] for name, shape in (shapes or {}).items()}
+    common = {"path": str(path.absolute()), "shapes": plain_shapes, "max_tensor_bytes": limits.tensor_bytes}
     inspected = _stage(
         "reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes}, limits
     )

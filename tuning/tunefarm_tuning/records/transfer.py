@@ -65,14 +65,14 @@ def choose_histories(
         key=lambda entry: entry[0],
     )
     chosen: list[TaskHistory] = []
-    left, other_families = limit, 0
+    remaining, other_families = limit, 0
     for (likeness, _distance), history in ranked:
         other_families += likeness == _OTHER_FAMILY
-        most = min(left, _MAX_RECORDS_PER_HISTORY[likeness])
+        most = min(remaining, _MAX_RECORDS_PER_HISTORY[likeness])
         if most < 1 or other_families > _MAX_OTHER_FAMILIES:
             break
         records = thin_out(history.records, most)
-        left -= len(records)
+        remaining -= len(records)
         chosen.append(replace(history, records=records))
     return tuple(chosen)
 

@@ -124,13 +124,13 @@ def _compare_floats(
     ties: bool,
 ) -> Comparison:
     dtype = str(expected.dtype)
-    got, want = actual.astype(np.float64), expected.astype(np.float64)
+    ours, want = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(want)
-    both = finite & np.isfinite(got)
-    kind_differs = finite != np.isfinite(got)
-    kind_differs |= ~finite & ~((got == want) | (np.isnan(got) & np.isnan(want)))
+    both = finite & np.isfinite(ours)
+    kind_differs = finite != np.isfinite(ours)
+    kind_differs |= ~finite & ~((ours == want) | (np.isnan(ours) & np.isnan(want)))
     scale = float(np.sqrt(np.mean(np.square(want[finite])))) if finite.any() else 0.0
-    error = np.abs(np.subtract(got, want, out=np.zeros_like(want), where=both))
+    error = np.abs(np.subtract(ours, want, out=np.zeros_like(want), where=both))
     absolute = max(share_of_rms * scale, _SMALLEST_ABSOLUTE[dtype])
     outside = kind_differs | (both & (error > rtol * np.abs(np.where(both, want, 0.0)) + absolute))
     mismatches = int(np.count_nonzero(outside))
@@ -149,7 +149,7 @@ def _compare_floats(
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(badness)), want.shape))
         message = (
             f"{mismatches} of {want.size} elements are outside of the tolerance, "
-            f"the worst at {list(at)}: {got[at]:.6g}, expected {want[at]:.6g}"
+            f"the worst at {list(at)}: {ours[at]:.6g}, expected {want[at]:.6g}"
         )
     return Comparison(
         name=name,
@@ -169,10 +169,10 @@ def _compare_floats(
 def _compare_exact(
     name: str, actual: NDArray[Any], expected: NDArray[Any], forgiven_share: float
 ) -> Comparison:
-    got, want = actual.astype(np.float64), expected.astype(np.float64)
+    ours, want = actual.astype(np.float64), expected.astype(np.float64)
     # float64 does not hold all 64-bit integers exactly, so the originals are compared.
     differs = actual != expected
-    error = np.where(differs, np.abs(got - want), 0.0)
+    error = np.where(differs, np.abs(ours - want), 0.0)
     slack = 1.0 if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1 else 0.0
     outside = differs & (error > slack) if slack else differs
     mismatches = int(np.count_nonzero(outside))

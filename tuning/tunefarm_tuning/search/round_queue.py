@@ -164,14 +164,14 @@ class RoundQueue:
         """Return the histories that the task's tuner learns from: all but the task's own records."""
         assert task.space is not None
         key = task.task.workload.key
-        given = [
+        transferable = [
             # The task has its own records, and those of other devices.
             history
             for history in self._histories
             if history.records
             and (history.records[0].workload_key != key or history.space.key != task.space.key)
         ]
-        return choose_histories(task.space, key, [*task.foreign, *siblings, *given])
+        return choose_histories(task.space, key, [*task.foreign, *siblings, *transferable])
 
     def _open_known(self) -> None:
         """Open the tasks with records that have had no round: a task without records is to learn from them at once."""

@@ -116,12 +116,12 @@ class TaskScheduler:
         if untouched and self._is_minor(states, index):
             size = max(1, most // 3)
         if budget.trials is not None:
-            left = budget.trials - trials
-            size = min(size, left, left // untouched if untouched else left)
+            remaining = budget.trials - trials
+            size = min(size, remaining, remaining // untouched if untouched else remaining)
         if budget.wall_sec is not None:
             left_sec = max(budget.wall_sec - wall_sec, 0.0)
-            left = int(left_sec / max(self.sec_per_trial(states, index), 1e-3))
-            size = min(size, left // untouched if untouched else left)
+            remaining = int(left_sec / max(self.sec_per_trial(states, index), 1e-3))
+            size = min(size, remaining // untouched if untouched else remaining)
         return max(1, size)
 
     def gain_per_min(self, states: Sequence[TaskState]) -> float | None:

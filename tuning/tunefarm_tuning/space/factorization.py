@@ -97,10 +97,10 @@ def _extend(
     rows: list[list[int]], quotients: list[int], remaining: int, counter: _Counter
 ) -> tuple[list[list[int]], list[int]]:
     """Append every legal next factor to every row; return the longer rows and what is left of the extent in each."""
-    longer, left = [], []
+    longer, remainders = [], []
     for row, quotient in zip(rows, quotients, strict=True):
         for divisor in divisors(quotient):
             if counter.count(quotient // divisor, remaining):
                 longer.append([*row, divisor])
-                left.append(quotient // divisor)
-    return longer, left
+                remainders.append(quotient // divisor)
+    return longer, remainders

@@ -289,13 +289,13 @@ def draw_fitting(space: _Space, rows: IntArray, draw: Callable[[int], IntArray])
         more = draw(_AT_A_TIME)
         more = more[space.fits(more)]
         spare = more if len(more) else spare
-        left = []
+        unfilled = []
         for sketch in np.unique(rows[missing, 0]):
             wanted = missing[rows[missing, 0] == sketch]
             fitting = more[more[:, 0] == sketch][: len(wanted)]
             result[wanted[: len(fitting)]] = fitting
-            left.append(wanted[len(fitting) :])
-        missing = np.concatenate(left)
+            unfilled.append(wanted[len(fitting) :])
+        missing = np.concatenate(unfilled)
     if len(spare):  # sketches of which almost nothing fits: take rows of others
         result[missing] = spare[np.arange(len(missing)) % len(spare)]
     return result

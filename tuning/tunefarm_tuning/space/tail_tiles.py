@@ -64,13 +64,13 @@ def num_tails(tilings: IntArray, extent: int) -> IntArray:
     Returns:
         Shape ``(n,)``.
     """
-    left = np.full(len(tilings), extent, dtype=np.int64)
+    span = np.full(len(tilings), extent, dtype=np.int64)
     count = np.zeros(len(tilings), dtype=np.int64)
     for level in range(1, tilings.shape[1]):
         tile = tilings[:, level:].prod(axis=1)
-        tail = left % tile
-        count += (left > tile) & (tail > 0)
-        left = np.where(tail > 0, tail, tile)
+        tail = span % tile
+        count += (span > tile) & (tail > 0)
+        span = np.where(tail > 0, tail, tile)
     return count
 
 

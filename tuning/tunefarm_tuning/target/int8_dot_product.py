@@ -35,8 +35,8 @@ def dot_product_lanes(target: Target) -> int:
     """
     if target.kind != "llvm":
         return 0
-    given = target.get("mattr")
-    attributes = given if isinstance(given, tuple) else str(given or "").split(",")
+    mattr = target.get("mattr")
+    attributes = mattr if isinstance(mattr, tuple) else str(mattr or "").split(",")
     removed = {feature[1:] for feature in attributes if feature.startswith("-")}
     own = _LANES.get(str(target.get("mcpu")), 0)
     for lanes, (feature, needed) in _NEEDED.items():

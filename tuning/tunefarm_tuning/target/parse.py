@@ -42,28 +42,28 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
         return text
     if isinstance(text, Mapping):
         return _from_config(text)
-    given = text.strip()
-    if not given or len(given) > _MAX_TEXT:
+    stripped = text.strip()
+    if not stripped or len(stripped) > _MAX_TEXT:
         raise UnknownTargetError(
             "a target is needed: host, 'llvm -mcpu=NAME', cuda/sm_90, or one of TVM's tags"
         )
-    if given == "host":
+    if stripped == "host":
         return detect_host_target()
-    if given.startswith("{"):
+    if stripped.startswith("{"):
         try:
-            return _from_config(json.loads(given))
+            return _from_config(json.loads(stripped))
         except (ValueError, RecursionError) as error:
             raise UnknownTargetError(
                 f"the target starts like JSON, but is none: {clean(str(error))}"
             ) from error
-    if given in _table()["tags"]:
-        return _from_config(_table()["tags"][given])
-    kind, slash, name = given.partition("/")
-    if slash and " " not in given and kind in KINDS:
+    if stripped in _table()["tags"]:
+        return _from_config(_table()["tags"][stripped])
+    kind, slash, name = stripped.partition("/")
+    if slash and " " not in stripped and kind in KINDS:
         return _from_config({"kind": kind, "arch" if kind == "cuda" else "mcpu": name})
-    if (gpu := find_gpu(given)) is not None:
+    if (gpu := find_gpu(stripped)) is not None:
         return _from_config(gpu)
-    return _from_options(given)
+    return _from_options(stripped)
 
 
 @cache
@@ -80,16 +80,16 @@ def detect_host_target() -> Target:
     )
 
 
-def _from_options(given: str) -> Target:
+def _from_options(options: str) -> Target:
     try:
-        words = shlex.split(given)
+        words = shlex.split(options)
     except ValueError as error:
         raise UnknownTargetError(
-            f"the target '{clean(given)}' cannot be split into words: {error}"
+            f"the target '{clean(options)}' cannot be split into words: {error}"
         ) from error
     kind = words[0] if words else ""
     if kind not in KINDS:
-        raise _unknown(given)
+        raise _unknown(options)
     config: dict[str, Any] = {"kind": kind}
     remaining = list(words[1:])
     while remaining:
@@ -97,12 +97,12 @@ def _from_options(given: str) -> Target:
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not name:
             raise UnknownTargetError(
-                f"in target '{clean(given)}', '{clean(word)}' is not an option; write -name=value",
+                f"in target '{clean(options)}', '{clean(word)}' is not an option; write -name=value",
                 word=clean(word),
             )
         if not equals:
             if not remaining:
-                raise UnknownTargetError(f"in target '{clean(given)}', option -{clean(name)} has no value")
+                raise UnknownTargetError(f"in target '{clean(options)}', option -{clean(name)} has no value")
             value = remaining.pop(0)
         config[name] = _value_from_text(kind, name, value)
     return _from_config(config)
@@ -134,9 +134,9 @@ def _from_config(config: Any) -> Target:
     }
     if kind == "cuda":
         if not isinstance(attributes.get("arch"), str) or not _CUDA_ARCH.fullmatch(attributes["arch"]):
-            given = clean(str(attributes.get("arch", "")), 40)
+            arch = clean(str(attributes.get("arch", "")), 40)
             raise UnknownTargetError(
-                f"a cuda target needs its architecture as sm_NN, for example cuda/sm_90 (found: {given or 'none'})"
+                f"a cuda target needs its architecture as sm_NN, for example cuda/sm_90 (found: {arch or 'none'})"
             )
         attributes = {**target_limits(attributes["arch"]), **attributes}
     else:
@@ -193,8 +193,8 @@ def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
         )
 
 
-def _unknown(given: str) -> UnknownTargetError:
-    word = given.split(maxsplit=1)[0].lower()
+def _unknown(target: str) -> UnknownTargetError:
+    word = target.split(maxsplit=1)[0].lower()
     if word in _OTHER_KINDS:
         return _unsupported(word)
     names = [*_table()["tags"], "host", *KINDS, *(f"cuda/sm_{n}" for n in (75, 80, 86, 89, 90))]
@@ -208,10 +208,10 @@ def _unknown(given: str) -> UnknownTargetError:
     ]
     nearest = list(dict.fromkeys(near))[:5]
     forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, a GPU's name, or one of TVM's tags"
-    if looks_like_gpu(given):
+    if looks_like_gpu(target):
         forms = f"of a GPU that is not listed give the architecture (cuda/sm_NN); known are {', '.join(known_gpus())}"
     return UnknownTargetError(
-        f"unknown target '{clean(given, 60)}'{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
+        f"unknown target '{clean(target, 60)}'{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
     )
 
 

@@ -49,20 +49,20 @@ class TunerContract(ABC):
         space = conv_space()
         landscape = SyntheticLandscape(space, seed=3, failing=failing)
         tuner = self.make(space, seed)
-        asked, told = [], []
+        batches, results_told = [], []
         for _ in range(self.rounds):
-            asked.append(tuner.ask(8))
-            results = answers(asked[-1], landscape)
+            batches.append(tuner.ask(8))
+            results = answers(batches[-1], landscape)
             tuner.tell(results)
-            told += results
-        return tuner, asked, told
+            results_told += results
+        return tuner, batches, results_told
 
     def test_asks_for_as_many_as_wanted_and_none_twice(self) -> None:
-        tuner, asked, _ = self._run(seed=0)
-        assert [len(batch) for batch in asked] == [8] * self.rounds
-        keys = [config.key for batch in asked for config in batch]
+        tuner, batches, _ = self._run(seed=0)
+        assert [len(batch) for batch in batches] == [8] * self.rounds
+        keys = [config.key for batch in batches for config in batch]
         assert len(set(keys)) == len(keys)
-        assert all(tuner.space.contains(config) for batch in asked for config in batch)
+        assert all(tuner.space.contains(config) for batch in batches for config in batch)
         assert tuner.ask(0) == []
 
     def test_asking_again_before_telling_gives_others(self) -> None:
@@ -74,9 +74,9 @@ class TunerContract(ABC):
         assert self._run(seed=5)[1] == self._run(seed=5)[1]
 
     def test_a_tuner_rebuilt_from_results_goes_on_where_the_old_one_was(self) -> None:
-        old, _, told = self._run(seed=2)
+        old, _, results = self._run(seed=2)
         new = self.make(conv_space(), 2)
-        new.tell(told)
+        new.tell(results)
         assert new.ask(8) == old.ask(8)
 
     def test_a_small_space_is_searched_to_the_end_and_then_spent(self) -> None:

@@ -70,8 +70,8 @@ class EvolutionaryTuner(SearchTuner):
             self._child.call("open", {**opening, "batch_size": self._batch_size}, timeout_sec=_TIMEOUT_SEC)
             self._opened = True
         if self._untold:
-            told = [[r.config.to_json(), r.cost_sec] for r in self._untold]
-            self._child.call("learn", {"results": told}, timeout_sec=_TIMEOUT_SEC)
+            results = [[r.config.to_json(), r.cost_sec] for r in self._untold]
+            self._child.call("learn", {"results": results}, timeout_sec=_TIMEOUT_SEC)
             self._untold = []
         proposals = self._child.call("propose", {}, timeout_sec=_TIMEOUT_SEC)
         return [Config.from_json(config) for config in proposals]

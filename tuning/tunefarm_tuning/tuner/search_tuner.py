@@ -51,7 +51,7 @@ class SearchTuner(Tuner):
         return proposals
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        told = []
+        new_results = []
         for result in results:
             if result.outcome is Outcome.INFRASTRUCTURE_ERROR:
                 if result.asked.key in self._known and result.asked.key not in self._results:
@@ -61,9 +61,9 @@ class SearchTuner(Tuner):
             self._known.update((result.asked.key, result.config.key))
             if result.config.key not in self._results:
                 self._results[result.config.key] = result
-                told.append(result)
-        if told:
-            self._learn(told)
+                new_results.append(result)
+        if new_results:
+            self._learn(new_results)
 
     def set_aside(self, configs: Sequence[Config]) -> None:
         keys = {config.key for config in configs}

@@ -141,9 +141,9 @@ def wants_json(args: Sequence[str]) -> bool:
 
 
 def _tell(error: Any) -> None:
-    told = {"error": {"code": "wrong-usage", "message": error.format_message()}}
+    document = {"error": {"code": "wrong-usage", "message": error.format_message()}}
     if error.ctx is not None:
-        told["error"]["usage"] = error.ctx.get_usage()
+        document["error"]["usage"] = error.ctx.get_usage()
     with suppress(BrokenPipeError):
-        Output(json=True).data(told)
-    sys.stderr.write(json_format.dumps(told, separators=(",", ":")) + "\n")
+        Output(json=True).data(document)
+    sys.stderr.write(json_format.dumps(document, separators=(",", ":")) + "\n")

@@ -60,8 +60,8 @@ def describe(error: Exception) -> dict[str, Any]:
     code = getattr(error, "code", None)
     if isinstance(message, str) and isinstance(code, str):
         return {"code": code, "message": message, **dict(getattr(error, "fields", {}))}
-    if isinstance(error, ModuleNotFoundError) and (what := advice(error)):
-        return {"code": "not-installed", "message": what}
+    if isinstance(error, ModuleNotFoundError) and (hint := advice(error)):
+        return {"code": "not-installed", "message": hint}
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return {"code": "os-error", "message": f"{where}{error.strerror or error}"}
@@ -74,11 +74,11 @@ def describe(error: Exception) -> dict[str, Any]:
 def _explain(output: Output, error: Exception) -> None:
     if output.debug:
         traceback.print_exc()
-    what = describe(error)
+    description = describe(error)
     if output.json:
         with suppress(BrokenPipeError):
-            output.data({"error": what})
-    output.note(f"error: {what['message']}", style="red")
+            output.data({"error": description})
+    output.note(f"error: {description['message']}", style="red")
 
 
 @contextmanager

@@ -102,16 +102,16 @@ def _ask(url: str, api_key: str | None) -> Iterator[_Row]:
     before = time.time()
     try:
         with Client(url, api_key, timeout_sec=_TIMEOUT_SEC, retry=NO_RETRY) as client:
-            said = client.checks()
+            checks = client.checks()
     except ClientError as error:
         yield _no_answer(url, error)
         return
     after = time.time()
     yield _Row.of("here", ok("api", f"{url} answers"))
     # Its clock was read some time between: only what is outside of that is skew.
-    nearest = min(max(said.time, before), after)
-    yield _Row.of("here", judge_clock("clock", said.time - nearest, "the server's"))
-    for check in said.checks:
+    nearest = min(max(checks.time, before), after)
+    yield _Row.of("here", judge_clock("clock", checks.time - nearest, "the server's"))
+    for check in checks.checks:
         yield _Row.of("server", check)
 
 

@@ -138,8 +138,8 @@ def versions_of(device: Device) -> list[Fact]:
 
 def agent_facts(device: Device) -> list[Fact]:
     """Return how the agent does."""
-    told = device.info.get("agent")
-    agent = told if isinstance(told, Mapping) else {}
+    info = device.info.get("agent")
+    agent = info if isinstance(info, Mapping) else {}
     facts = [
         ("RPC server", _text(agent.get("state"))),
         ("Restarts of it", _text(agent.get("rpc_restarts"))),
@@ -148,8 +148,8 @@ def agent_facts(device: Device) -> list[Fact]:
     return [(name, text) for name, text in facts if text]
 
 
-def _gpu_facts(told: object) -> list[Fact]:
-    gpu = told[0] if isinstance(told, list) and told and isinstance(told[0], Mapping) else {}
+def _gpu_facts(facts: object) -> list[Fact]:
+    gpu = facts[0] if isinstance(facts, list) and facts and isinstance(facts[0], Mapping) else {}
     power, limit = _text(gpu.get("power_watts")), _text(gpu.get("power_limit_watts"))
     throttle, processes = gpu.get("throttle"), gpu.get("processes")
     return [
@@ -166,8 +166,8 @@ def _gpu_facts(told: object) -> list[Fact]:
     ]
 
 
-def _process(told: object) -> str:
-    process = told if isinstance(told, Mapping) else {}
+def _process(facts: object) -> str:
+    process = facts if isinstance(facts, Mapping) else {}
     return f"{_text(process.get('name')) or 'a process'} (pid {_text(process.get('pid')) or '?'})"
 
 

@@ -55,7 +55,7 @@ def jobs_page(
     """The list of jobs."""
     states = GROUPS.get(state) or frozenset(job_state for job_state in JobState if job_state == state)
     with services.uow.read() as repos:
-        found, total = repos.overview.jobs(
+        jobs, total = repos.overview.jobs(
             states=states,
             model_text=model.strip(),
             device_key=pool or None,
@@ -63,17 +63,17 @@ def jobs_page(
             limit=PAGE_SIZE,
             offset=(number - 1) * PAGE_SIZE,
         )
-        lines = job_lines(repos, found)
+        lines = job_lines(repos, jobs)
         pools = repos.overview.pools()
-        devices = () if found else repos.devices.list(limit=_MOST_DEVICES).items
-        has_models = not found and bool(repos.models.list(limit=1).items)
-    asked = {"state": state, "model": model.strip(), "pool": pool, "order": order.value}
+        devices = () if jobs else repos.devices.list(limit=_MOST_DEVICES).items
+        has_models = not jobs and bool(repos.models.list(limit=1).items)
+    filters = {"state": state, "model": model.strip(), "pool": pool, "order": order.value}
     return page(
         "jobs.html",
         request,
         lines=lines,
         total=total,
-        asked=asked,
+        asked=filters,
         filtered=bool(state or model.strip() or pool),
         number=number,
         pages=max(-(-total // PAGE_SIZE), 1),
@@ -85,11 +85,11 @@ def jobs_page(
         devices_up=sum(device.state in UP_STATES for device in devices),
         max_bytes=services.settings.max_upload_bytes,
         upload_url=UPLOADS,
-        url_of=lambda shown: _url({**asked, "page": str(shown)}),
+        url_of=lambda shown: _url({**filters, "page": str(shown)}),
     )
 
 
-def _url(asked: dict[str, str]) -> str:
+def _url(filters: dict[str, str]) -> str:
     defaults = {"order": JobOrder.NEWEST.value, "page": "1"}
-    query = urlencode({name: value for name, value in asked.items() if value != defaults.get(name, "")})
+    query = urlencode({name: value for name, value in filters.items() if value != defaults.get(name, "")})
     return f"/jobs?{query}" if query else "/jobs"

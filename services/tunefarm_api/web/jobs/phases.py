@@ -53,16 +53,16 @@ def phases_of(
     ended = job.state.is_finished
     reached = ORDER.index(last) if last else 0
     return [
-        Phase(name=name, status=_status(job, place, reached, name in spent), sec=spent.get(name))
-        for place, name in enumerate(ORDER)
-        if name in spent or not (name == "confirm" and (place < reached or ended))
+        Phase(name=name, status=_status(job, index, reached, name in spent), sec=spent.get(name))
+        for index, name in enumerate(ORDER)
+        if name in spent or not (name == "confirm" and (index < reached or ended))
     ]
 
 
-def _status(job: Job, place: int, reached: int, was: bool) -> str:
-    if place < reached or job.state is JobState.SUCCEEDED:
+def _status(job: Job, index: int, reached: int, was: bool) -> str:
+    if index < reached or job.state is JobState.SUCCEEDED:
         return "done"
-    if place > reached or not was:
+    if index > reached or not was:
         return "waiting"
     if job.state.is_finished:
         return "stopped"

@@ -42,17 +42,17 @@ def latency_lines(report: Mapping[str, Any] | None) -> list[LatencyLine]:
 
 
 def _line(
-    key: str, name: str, one: Mapping[str, Any] | None, tuned_sec: float, latency: Mapping[str, Any]
+    key: str, name: str, timing: Mapping[str, Any] | None, tuned_sec: float, latency: Mapping[str, Any]
 ) -> LatencyLine:
-    median_sec = (one or {}).get("median_sec")
-    samples = (one or {}).get("samples_sec") or ([] if median_sec is None else [median_sec])
+    median_sec = (timing or {}).get("median_sec")
+    samples = (timing or {}).get("samples_sec") or ([] if median_sec is None else [median_sec])
     return LatencyLine(
         key=key,
         name=name,
         median_sec=median_sec,
         fastest_sec=min(samples, default=None),
         slowest_sec=max(samples, default=None),
-        threads=(one or {}).get("threads"),
+        threads=(timing or {}).get("threads"),
         ratio=median_sec / tuned_sec if median_sec and tuned_sec else None,
         missing=str(latency.get(f"{key}_missing") or "") if median_sec is None else "",
     )

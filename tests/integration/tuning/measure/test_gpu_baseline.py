@@ -41,7 +41,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
 
 
 def test_where_none_is_wanted_none_is_started(tmp_path: Path) -> None:
-    why = why_no_baseline(asked=False, here=True)
+    why = why_no_baseline(wanted=False, here=True)
     model = import_model(_mlp(tmp_path))
     assert time_baselines(model, tmp_path / "none", why, 60.0, Cancellation()) == (
         {},

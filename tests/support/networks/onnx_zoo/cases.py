@@ -54,8 +54,8 @@ def ways_of_writing(name: str) -> list[int]:
 
 def build(name: str, opset: int) -> onnx.ModelProto:
     g = GraphBuilder(seed=7)
-    made = _CASES[name][2](g, opset)
-    for tensor in made if isinstance(made, list) else [made]:
+    outputs = _CASES[name][2](g, opset)
+    for tensor in outputs if isinstance(outputs, list) else [outputs]:
         if isinstance(tensor, tuple):
             g.output(tensor[0], None, tensor[1])
         else:

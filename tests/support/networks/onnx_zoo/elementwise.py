@@ -31,7 +31,7 @@ def activations(g: GraphBuilder, v: int) -> Any:
         "Floor",
         "Ceil",
     ]
-    out = [g.node(one, x) for one in simple]
+    out = [g.node(operator, x) for operator in simple]
     out.append(g.node("Elu", x, alpha=0.3))
     out.append(g.node("Selu", x, alpha=1.2, gamma=0.7))
     out.append(g.node("LeakyRelu", x, alpha=0.3))
@@ -45,7 +45,7 @@ def activations(g: GraphBuilder, v: int) -> Any:
 def activations_half(g: GraphBuilder, v: int) -> Any:
     x = g.node("Cast", image(g, 2, 5), to=TensorProto.FLOAT16)
     names = ("Elu", "Selu", "ThresholdedRelu") if v >= 10 else ("Elu", "Selu")
-    return [(g.node(one, x), TensorProto.FLOAT16) for one in names]
+    return [(g.node(operator, x), TensorProto.FLOAT16) for operator in names]
 
 
 @case(17)
@@ -61,8 +61,8 @@ def layer_norm_double(g: GraphBuilder, v: int) -> Any:
 @case()
 def log_sum_exp(g: GraphBuilder, v: int) -> Any:
     x = image(g)
-    made = [axes_node(g, x, "ReduceLogSumExp", axes, 18, v) for axes in ([1], [-1, 0])]
-    return [*made, g.node("ReduceLogSumExp", x, keepdims=0)]
+    over_axes = [axes_node(g, x, "ReduceLogSumExp", axes, 18, v) for axes in ([1], [-1, 0])]
+    return [*over_axes, g.node("ReduceLogSumExp", x, keepdims=0)]
 
 
 @case()
@@ -78,7 +78,7 @@ def prelu_channels(g: GraphBuilder, v: int) -> Any:
 @case(9)
 def activations_9(g: GraphBuilder, v: int) -> Any:
     x = image(g, 2, 5)
-    return [g.node(one, x) for one in ("Erf", "Sign", "Sinh", "Cosh", "Asinh", "Atan")] + [
+    return [g.node(operator, x) for operator in ("Erf", "Sign", "Sinh", "Cosh", "Asinh", "Atan")] + [
         g.node("Shrink", x, lambd=0.3, bias=0.1),
         g.node("Acosh", g.node("Add", g.node("Abs", x), scalar(g, 1.5))),
     ]
@@ -189,7 +189,7 @@ def comparisons(g: GraphBuilder, v: int) -> Any:
         out.append(g.node("Equal", x, y))
     if v >= 12:
         out += [g.node("GreaterOrEqual", x, y), g.node("LessOrEqual", x, y)]
-    return [(one, TensorProto.BOOL) for one in out]
+    return [(output, TensorProto.BOOL) for output in out]
 
 
 @case(10)

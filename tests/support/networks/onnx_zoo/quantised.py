@@ -220,4 +220,4 @@ def microsofts_quantised(g: GraphBuilder, v: int) -> Any:
     i = g.node(
         "QGemm", flat, s, z, w, scalar(g, 0.01), scalar(g, 0, np.int8), b, s2, z2, transB=1, alpha=1.0, **m
     )
-    return [(one, TensorProto.UINT8) for one in (a, c, d, e, f, h, i)]
+    return [(output, TensorProto.UINT8) for output in (a, c, d, e, f, h, i)]

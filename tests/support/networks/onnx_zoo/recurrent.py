@@ -29,10 +29,10 @@ def layer(
     x = x or g.input("x", [STEPS, BATCH, INPUTS])
     weights = [g.weight(directions, gates, INPUTS), g.weight(directions, gates, hidden)]
     b = g.weight(directions, 2 * gates) if bias else ""
-    made = g.node(
+    outputs = g.node(
         kind, x, *weights, b, *more, hidden_size=hidden, outputs=3 if kind == "LSTM" else 2, **attributes
     )
-    return list(made)
+    return list(outputs)
 
 
 def states(g: GraphBuilder, hidden: int = 20, directions: int = 1, count: int = 2) -> list[str]:
@@ -112,10 +112,10 @@ def rnn(g: GraphBuilder, v: int) -> Any:
 
 @case()
 def rnn_activations(g: GraphBuilder, v: int) -> Any:
-    made = []
+    outputs = []
     for number, name in enumerate(["Softsign", "ScaledTanh", "ThresholdedRelu", "Sigmoid"]):
         x = g.input(f"x{number}", [STEPS, BATCH, INPUTS])
         numbers = {"activation_alpha": [0.6]} if name in ("ScaledTanh", "ThresholdedRelu") else {}
         numbers |= {"activation_beta": [0.8]} if name == "ScaledTanh" else {}
-        made += layer(g, "RNN", x=x, activations=[name], **numbers)
-    return made
+        outputs += layer(g, "RNN", x=x, activations=[name], **numbers)
+    return outputs

@@ -186,7 +186,7 @@ def shape_arithmetic(g: GraphBuilder, v: int) -> Any:
     both = g.node("Mul", dim(2), scalar(g, 2, np.int64))
     wanted = g.node(
         "Concat",
-        *[axes_node(g, one, "Unsqueeze", [0], 13, v) for one in (dim(0), dim(1), both, half)],
+        *[axes_node(g, extent, "Unsqueeze", [0], 13, v) for extent in (dim(0), dim(1), both, half)],
         axis=0,
     )
     out = [g.node("Reshape", x, wanted)]

@@ -83,14 +83,14 @@ def test_a_database_without_room(
     client: TestClient, ready_model: Any, device: Any, disk: SmallDisk, problem: Any
 ) -> None:
     disk.fill()
-    asked = {"model_id": ready_model.id, "budget": {"trials": 64}}
-    refused = client.post("/v1/jobs", json=asked)
+    job_request = {"model_id": ready_model.id, "budget": {"trials": 64}}
+    refused = client.post("/v1/jobs", json=job_request)
     # What the journal has room for already is taken.
     for seed in range(1000):
         if refused.status_code != 201:
             break
-        refused = client.post("/v1/jobs", json={**asked, "seed": seed})
+        refused = client.post("/v1/jobs", json={**job_request, "seed": seed})
     problem(refused, 507, "database-full")
     assert client.get("/v1/models").status_code == 200
     disk.make_room()
-    assert client.post("/v1/jobs", json=asked).status_code == 201
+    assert client.post("/v1/jobs", json=job_request).status_code == 201

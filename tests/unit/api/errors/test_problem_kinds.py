@@ -56,14 +56,14 @@ def _parsed(packages: tuple[Any, ...]) -> Iterator[ast.Module]:
 
 def raised() -> set[tuple[str, str]]:
     """Return (code, name of the class) wherever one of ours is made with a code, in what requests reach."""
-    found = set()
+    kinds = set()
     for module in parsed(tunefarm_db, tunefarm_app, tunefarm_api):
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 for keyword in node.keywords:
                     if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
-                        found.add((str(keyword.value.value), node.func.id))
-    return found
+                        kinds.add((str(keyword.value.value), node.func.id))
+    return kinds
 
 
 def test_every_code_is_documented() -> None:

@@ -139,8 +139,8 @@ def test_the_log_holds_no_secret(
     written = "\n".join(line for line in lines if '"logger": "httpx"' not in line)  # the test's own client
     for request_id, status in (("abc-2", 200), ("abc-3", 422)):
         line = next(json.loads(text) for text in written.splitlines() if request_id in text)
-        found = (line["event"], line["method"], line["path"], line["status"])
-        assert found == ("request", "GET", "/v1/jobs", status)
+        logged = (line["event"], line["method"], line["path"], line["status"])
+        assert logged == ("request", "GET", "/v1/jobs", status)
     assert "ZeroDivisionError" in written
     assert line["key_id"] in token
     assert token.rpartition("_")[2] not in written

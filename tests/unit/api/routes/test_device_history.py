@@ -24,15 +24,15 @@ def path(device: dict[str, Any]) -> str:
 def items(client: TestClient, path: str, **query: Any) -> list[dict[str, Any]]:
     answer = client.get(path, params=query)
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["items"]
-    return found
+    listed: list[dict[str, Any]] = answer.json()["items"]
+    return listed
 
 
 @pytest.mark.parametrize(("span", "count", "width"), [("hour", 61, 60), ("day", 97, 900), ("week", 85, 7200)])
 def test_intervals_cover_the_span(client: TestClient, path: str, span: str, count: int, width: int) -> None:
     document = client.get(f"{path}/intervals", params={"span": span}).json()
     assert (document["span"], document["width_sec"], len(document["items"])) == (span, width, count)
-    starts = [one["at"] for one in document["items"]]
+    starts = [interval["at"] for interval in document["items"]]
     assert all(later - earlier == width for earlier, later in itertools.pairwise(starts))
     assert 0.0 <= document["items"][-1]["sec"] <= width
 
@@ -47,11 +47,11 @@ def test_signs_of_life_and_the_running_lease_are_in_the_intervals(
         assert repos.devices.lease(device["device_key"], f"step:{step.id}", 600.0) is not None
         repos._connection.execute(text("UPDATE devices SET leased_at = leased_at - 120"))
     shown = items(client, f"{path}/intervals", span="hour")
-    assert sum(one["beats"] for one in shown) == 3
-    assert max(one["temperature_celsius"] or 0.0 for one in shown) == 70.5
-    assert {one["load"] for one in shown} == {None, 1.5}
-    assert 110.0 < sum(one["work_sec"] for one in shown) < 300.0
-    assert all(one["work_sec"] <= one["sec"] + 1e-6 for one in shown)
+    assert sum(interval["beats"] for interval in shown) == 3
+    assert max(interval["temperature_celsius"] or 0.0 for interval in shown) == 70.5
+    assert {interval["load"] for interval in shown} == {None, 1.5}
+    assert 110.0 < sum(interval["work_sec"] for interval in shown) < 300.0
+    assert all(interval["work_sec"] <= interval["sec"] + 1e-6 for interval in shown)
     held = client.get(path).json()
     assert (held["work"], held["step_id"], held["job_id"]) == (step.kind.value, step.id, job["id"])
     assert held["leased_at"] < held["lease_until"]
@@ -64,8 +64,8 @@ def test_a_calibration_is_no_work_of_a_job(
         assert repos.devices.lease(device["device_key"], "calibration:w", 600.0) is not None
         repos._connection.execute(text("UPDATE devices SET leased_at = leased_at - 120"))
     shown = items(client, f"{path}/intervals")
-    assert sum(one["work_sec"] for one in shown) == 0.0
-    assert sum(one["calibration_sec"] for one in shown) > 110.0
+    assert sum(interval["work_sec"] for interval in shown) == 0.0
+    assert sum(interval["calibration_sec"] for interval in shown) > 110.0
     assert client.get(path).json()["work"] == "calibrate"
 
 
@@ -73,11 +73,11 @@ def test_calibrations_with_the_limit_that_they_are_held_to(
     client: TestClient, services: Services, path: str, device: dict[str, Any]
 ) -> None:
     with services.uow.write() as repos:
-        for told in (
+        for calibration in (
             NewCalibration(outcome=CalibrationOutcome.CLEAN, key="k", time_sec=0.002, reference_sec=0.002),
             NewCalibration(outcome=CalibrationOutcome.BROKEN, reason="no answer"),
         ):
-            repos.device_history.add_calibration(device["id"], told)
+            repos.device_history.add_calibration(device["id"], calibration)
     broken, clean = items(client, f"{path}/calibrations")
     assert (broken["outcome"], broken["reason"], broken["time_sec"], broken["limit_sec"]) == (
         "broken",
@@ -93,7 +93,7 @@ def test_calibrations_with_the_limit_that_they_are_held_to(
 def test_changes_of_its_state(client: TestClient, path: str) -> None:
     client.post(f"{path}/drain", json={"reason": "a new fan"})
     changes = items(client, f"{path}/changes")
-    assert [(one["event"], one["state"]) for one in changes] == [
+    assert [(change["event"], change["state"]) for change in changes] == [
         ("drain", "draining"),
         ("clean", "online"),
         ("ready", "checking"),
@@ -141,14 +141,14 @@ def test_what_it_measured_and_how_much(
     )
 
 
-@pytest.mark.parametrize("what", ["intervals", "totals", "calibrations", "changes", "records"])
-def test_of_no_device(client: TestClient, stranger: TestClient, problem: Any, what: str) -> None:
-    problem(client.get(f"/v1/devices/{new_id('dev')}/{what}"), 404, "device-not-found")
+@pytest.mark.parametrize("collection", ["intervals", "totals", "calibrations", "changes", "records"])
+def test_of_no_device(client: TestClient, stranger: TestClient, problem: Any, collection: str) -> None:
+    problem(client.get(f"/v1/devices/{new_id('dev')}/{collection}"), 404, "device-not-found")
     stranger.headers.pop("Authorization")
-    problem(stranger.get(f"/v1/devices/{new_id('dev')}/{what}"), 401, "unauthenticated")
+    problem(stranger.get(f"/v1/devices/{new_id('dev')}/{collection}"), 401, "unauthenticated")
 
 
 def test_of_no_span_and_no_cursor(client: TestClient, path: str, problem: Any) -> None:
     problem(client.get(f"{path}/intervals", params={"span": "century"}), 422, "invalid-request")
-    for what, other in (("calibrations", "dch"), ("changes", "cal"), ("records", "cal")):
-        problem(client.get(f"{path}/{what}", params={"cursor": new_id(other)}), 422, "invalid-cursor")
+    for collection, other in (("calibrations", "dch"), ("changes", "cal"), ("records", "cal")):
+        problem(client.get(f"{path}/{collection}", params={"cursor": new_id(other)}), 422, "invalid-cursor")

@@ -19,7 +19,7 @@ def test_who_holds_a_device(
         (step,) = repos.steps.for_job(job["id"])
         assert repos.devices.lease(pool, f"step:{step.id}", 600.0) is not None
     assert client.get(path).json()["job_id"] == job["id"]
-    assert [one["job_id"] for one in client.get("/v1/devices").json()["items"]] == [job["id"]]
+    assert [listed["job_id"] for listed in client.get("/v1/devices").json()["items"]] == [job["id"]]
     assert client.post(f"{path}/heartbeat", json={}).json()["job_id"] == job["id"]
 
 

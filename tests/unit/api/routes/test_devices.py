@@ -76,8 +76,8 @@ def test_people_order_devices(client: TestClient, device: dict[str, Any], proble
     def order(word: str, **body: str) -> dict[str, Any]:
         answer = client.post(f"{path}/{word}", json=body)
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        ordered: dict[str, Any] = answer.json()
+        return ordered
 
     problem(client.post(f"{path}/release", json={}), 409, "device-state")
     drained = order("drain", reason="a new fan\x1b")
@@ -99,16 +99,18 @@ def test_people_order_devices(client: TestClient, device: dict[str, Any], proble
 
 
 def enrolled(client: TestClient, token: str, **body: Any) -> Any:
-    asked = {"name": "node-7", "device_key": "lab-cpu", **body}
-    return client.post("/v1/devices/enrol", json=asked, headers={"Authorization": f"Bearer {token}"})
+    body_of_request = {"name": "node-7", "device_key": "lab-cpu", **body}
+    return client.post(
+        "/v1/devices/enrol", json=body_of_request, headers={"Authorization": f"Bearer {token}"}
+    )
 
 
 def test_a_token_enrols_one_device_once(
     client: TestClient, services: Services, device: dict[str, Any], problem: Any
 ) -> None:
-    made = client.post("/v1/devices/tokens", json={"device_key": "lab-cpu"})
-    assert made.status_code == 201, made.text
-    token = made.json()["token"]
+    created = client.post("/v1/devices/tokens", json={"device_key": "lab-cpu"})
+    assert created.status_code == 201, created.text
+    token = created.json()["token"]
     problem(enrolled(client, token, device_key="other"), 409, "enrolment-other-device")
     problem(enrolled(client, token, name="node-1"), 409, "device-name-taken")
     problem(enrolled(client, token, name="a b"), 422, "invalid-device")
@@ -121,7 +123,7 @@ def test_a_token_enrols_one_device_once(
     for changes in ({"name": "node-1"}, {"name": "node-7", "device_key": "other"}):
         problem(client.post("/v1/devices", json={**body, **changes}, headers=own), 403, "forbidden")
     registered = client.post("/v1/devices", json={**body, "name": "node-7"}, headers=own).json()
-    mine, other = (f"/v1/devices/{one['id']}/heartbeat" for one in (registered, device))
+    mine, other = (f"/v1/devices/{device['id']}/heartbeat" for device in (registered, device))
     assert client.post(mine, json={}, headers=own).status_code == 200
     problem(client.post(other, json={}, headers=own), 404, "device-not-found")
     for method, path in (
@@ -154,13 +156,13 @@ def test_a_token_enrols_all_devices_of_a_machine(client: TestClient, problem: An
         problem(enrolled(client, token, also=wrong), 422, "invalid-device")
     problem(enrolled(client, token, also=["x"] * 64), 422, "invalid-request")
     answer = enrolled(client, token, also=also).json()
-    assert [answer["name"], *(one["name"] for one in answer["also"])] == ["node-7", *also]
+    assert [answer["name"], *(other["name"] for other in answer["also"])] == ["node-7", *also]
     body = {key: value for key, value in DEVICE.items() if key != "name"}
-    for one in (answer, *answer["also"]):
-        own = {"Authorization": f"Bearer {one['api_key']}"}
+    for enrolment in (answer, *answer["also"]):
+        own = {"Authorization": f"Bearer {enrolment['api_key']}"}
         for name in ("node-7", *also):
             status = client.post("/v1/devices", json={**body, "name": name}, headers=own).status_code
-            assert (status == 200) == (name == one["name"])
+            assert (status == 200) == (name == enrolment["name"])
     problem(enrolled(client, token, name="node-8"), 401, "unauthenticated")
 
     # Set up anew: a token for the machine is good for its GPUs, and for nothing else.
@@ -259,17 +261,17 @@ def test_records(client: TestClient, services: Services, problem: Any) -> None:
     with services.uow.write() as repos:
         ids = repos.records.add_many(records)
 
-    def found(**params: Any) -> list[str]:
+    def ids_of(**params: Any) -> list[str]:
         answer = client.get("/v1/records", params=params)
         assert answer.status_code == 200, answer.text
         return [record["id"] for record in answer.json()["items"]]
 
-    assert found() == list(ids[::-1])
-    assert found(workload_key="w1", target_key="llvm -mcpu=x", outcome="ok") == [ids[3], ids[1]]
-    assert found(toolchain="t2") == []
+    assert ids_of() == list(ids[::-1])
+    assert ids_of(workload_key="w1", target_key="llvm -mcpu=x", outcome="ok") == [ids[3], ids[1]]
+    assert ids_of(toolchain="t2") == []
     page = client.get("/v1/records", params={"limit": 3}).json()
     assert page["items"][0]["config"] == [0, [[4, 2], 1]]
-    assert found(cursor=page["next_cursor"]) == [ids[0]]
+    assert ids_of(cursor=page["next_cursor"]) == [ids[0]]
 
     first = client.get("/v1/records/best", params={"limit": 1}).json()
     second = client.get("/v1/records/best", params={"limit": 1, "cursor": first["next_cursor"]}).json()

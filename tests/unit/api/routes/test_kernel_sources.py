@@ -40,9 +40,9 @@ class Refusing(ReplayEngine):
 
 @pytest.fixture
 def farm(tmp_path: Path) -> Iterator[Farm]:
-    made = make_farm(farm_settings(tmp_path))
-    yield made
-    made.services.close()
+    farm = make_farm(farm_settings(tmp_path))
+    yield farm
+    farm.services.close()
 
 
 @pytest.fixture
@@ -131,31 +131,33 @@ def test_records_by_operator_and_shape(client: TestClient, farm: Farm, done: Job
     farm.run()
     for path, all_of_one in (("/v1/records", 4), ("/v1/records/best", 1)):
 
-        def found(path: str = path, **params: str) -> list[str]:
+        def keys_of(path: str = path, **params: str) -> list[str]:
             answer = client.get(path, params={"limit": "500", **params})
             assert answer.status_code == 200, answer.text
             return [item["workload_key"] for item in answer.json()["items"]]
 
-        everything = found()
-        assert found(operator="MATMUL") == everything
-        assert found(operator="matmul", shape="1x8") == everything
-        assert found(shape="1,8") == everything
-        assert len(found(operator="matmul_2")) == all_of_one
-        assert found(operator="conv2d") == []
-        assert found(operator="%") == []
-        assert found(shape="8x1") == []
-        assert found(shape="9999999999") == []
+        everything = keys_of()
+        assert keys_of(operator="MATMUL") == everything
+        assert keys_of(operator="matmul", shape="1x8") == everything
+        assert keys_of(shape="1,8") == everything
+        assert len(keys_of(operator="matmul_2")) == all_of_one
+        assert keys_of(operator="conv2d") == []
+        assert keys_of(operator="%") == []
+        assert keys_of(shape="8x1") == []
+        assert keys_of(shape="9999999999") == []
         key = tasks_of(farm, second)[0].workload_key
-        assert found(operator="matmul", workload_key=key) == [one for one in everything if one == key]
-        assert found(operator=key[:12]) == [one for one in everything if one == key]
+        assert keys_of(operator="matmul", workload_key=key) == [
+            listed for listed in everything if listed == key
+        ]
+        assert keys_of(operator=key[:12]) == [listed for listed in everything if listed == key]
         for wrong in ("1x", "x", "1x-1", "1.5", "99999999999999"):
             problem(client.get(path, params={"shape": wrong}), 422, "bad-shape")
         problem(client.get(path, params={"operator": "x" * 201}), 422, "invalid-request")
         parts: list[str] = []
         cursor = None
         while True:
-            asked = {"operator": "matmul", "limit": "2", **({} if cursor is None else {"cursor": cursor})}
-            answer = client.get(path, params=asked).json()
+            params = {"operator": "matmul", "limit": "2", **({} if cursor is None else {"cursor": cursor})}
+            answer = client.get(path, params=params).json()
             parts += [item["workload_key"] for item in answer["items"]]
             cursor = answer["next_cursor"]
             if cursor is None:

@@ -23,24 +23,24 @@ def test_a_key_is_shown_once_and_good_until_it_is_revoked(
     with capture_logs() as log:
         answer = client.post("/v1/keys", json={"name": "ci", "scopes": ["write", "read", "read"]})
         assert answer.status_code == 201, answer.text
-        made = answer.json()
-        assert (made["name"], made["scopes"], made["revoked_at"]) == ("ci", ["read", "write"], None)
-        mine = {"Authorization": f"Bearer {made['key']}"}
+        created = answer.json()
+        assert (created["name"], created["scopes"], created["revoked_at"]) == ("ci", ["read", "write"], None)
+        mine = {"Authorization": f"Bearer {created['key']}"}
         assert client.get("/v1/jobs", headers=mine).status_code == 200
         problem(client.get("/v1/keys", headers=mine), 403, "forbidden")
         own, listed = client.get("/v1/keys").json()["items"]
-        assert (listed["id"], listed["name"]) == (made["id"], "ci")
+        assert (listed["id"], listed["name"]) == (created["id"], "ci")
         assert listed["last_used_at"] is not None
-        assert listed.keys() == own.keys() == made.keys() - {"key"}
+        assert listed.keys() == own.keys() == created.keys() - {"key"}
 
-        revoked = client.post(f"/v1/keys/{made['id']}/revoke").json()
+        revoked = client.post(f"/v1/keys/{created['id']}/revoke").json()
         assert revoked["revoked_at"] is not None
-        assert client.post(f"/v1/keys/{made['id']}/revoke").json() == revoked
+        assert client.post(f"/v1/keys/{created['id']}/revoke").json() == revoked
         problem(client.get("/v1/jobs", headers=mine), 401, "unauthenticated")
-    told = {entry["event"]: entry for entry in log if entry["event"].startswith("api key")}
+    entries = {entry["event"]: entry for entry in log if entry["event"].startswith("api key")}
     for event in ("api key created", "api key revoked"):
-        assert (told[event]["api_key_id"], told[event]["by_key_id"]) == (made["id"], own["id"])
-    assert made["key"].rpartition("_")[2] not in json.dumps(log, default=str)
+        assert (entries[event]["api_key_id"], entries[event]["by_key_id"]) == (created["id"], own["id"])
+    assert created["key"].rpartition("_")[2] not in json.dumps(log, default=str)
 
 
 def test_the_last_key_for_admin_stays(client: TestClient, services: Services, problem: Any) -> None:

@@ -145,6 +145,6 @@ def test_tasks(client: TestClient, services: Services, ready_model: Model, probl
     (task,) = client.get(path).json()["items"]
     assert (task["workload_key"], task["weight"], task["args"]) == ("w1", 3, args)
     assert client.get(path, params={"pipeline": "gpu"}).json()["items"] == []
-    (found,) = client.get("/v1/workloads/w1").json()["items"]
-    assert found == {"key": "w1", "toolchain": "t1", "name": "conv", "flops": 1e9, "args": args}
+    (listed,) = client.get("/v1/workloads/w1").json()["items"]
+    assert listed == {"key": "w1", "toolchain": "t1", "name": "conv", "flops": 1e9, "args": args}
     problem(client.get("/v1/workloads/w2"), 404, "workload-not-found")

@@ -19,7 +19,7 @@ from tunefarm_app.settings import Settings
 URL = "https://8.8.8.8/hooks/token"
 
 
-def made(client: TestClient, **more: Any) -> dict[str, Any]:
+def create_webhook(client: TestClient, **more: Any) -> dict[str, Any]:
     answer = client.post("/v1/webhooks", json={"url": URL, **more})
     assert answer.status_code == 201, answer.text
     webhook: dict[str, Any] = answer.json()
@@ -28,20 +28,20 @@ def made(client: TestClient, **more: Any) -> dict[str, Any]:
 
 def test_the_secret_is_shown_once(client: TestClient, job: dict[str, Any]) -> None:
     with capture_logs() as log:
-        webhook = made(client, kinds=["failed", "finished", "failed"], job_id=job["id"])
+        webhook = create_webhook(client, kinds=["failed", "finished", "failed"], job_id=job["id"])
     secret = webhook.pop("secret")
     assert secret.startswith("whsec_")
     assert (webhook["url"], webhook["kinds"], webhook["job_id"]) == (URL, ["finished", "failed"], job["id"])
     assert client.get("/v1/webhooks").json() == {"items": [webhook], "next_cursor": None}
     assert client.get(f"/v1/webhooks/{webhook['id']}").json() == webhook
-    (told,) = (entry for entry in log if entry["event"] == "webhook created")
-    assert told["host"] == "8.8.8.8"
+    (entry,) = (entry for entry in log if entry["event"] == "webhook created")
+    assert entry["host"] == "8.8.8.8"
     assert secret not in json.dumps(log, default=str)
     assert URL not in json.dumps(log, default=str)
 
 
 def test_deliveries_are_listed(client: TestClient, job: dict[str, Any], problem: Any) -> None:
-    webhook = made(client)
+    webhook = create_webhook(client)
     path = f"/v1/webhooks/{webhook['id']}"
     assert client.post(f"/v1/jobs/{job['id']}/cancel").status_code < 300
     sent = client.post(f"{path}/test")
@@ -55,7 +55,7 @@ def test_deliveries_are_listed(client: TestClient, job: dict[str, Any], problem:
     problem(client.get(f"{path}/deliveries?state=lost"), 422, "invalid-request")
     problem(client.get(f"{path}/deliveries?cursor=x"), 422, "invalid-cursor")
     problem(client.get(f"{path}/deliveries/none"), 404, "delivery-not-found")
-    other = made(client)
+    other = create_webhook(client)
     problem(client.get(f"/v1/webhooks/{other['id']}/deliveries/{test['id']}"), 404, "delivery-not-found")
     assert client.delete(path).status_code == 204
     problem(client.get(path), 404, "webhook-not-found")
@@ -63,7 +63,7 @@ def test_deliveries_are_listed(client: TestClient, job: dict[str, Any], problem:
 
 
 def test_a_disabled_one_is_enabled(client: TestClient, services: Services, problem: Any) -> None:
-    webhook = made(client)
+    webhook = create_webhook(client)
     path = f"/v1/webhooks/{webhook['id']}"
     with services.uow.write() as repos:
         repos.webhooks.disable(webhook["id"], "it did not answer")
@@ -98,9 +98,9 @@ def test_what_is_refused(
 
 
 def test_it_takes_the_scope_write(client: TestClient, services: Services, problem: Any) -> None:
-    path = f"/v1/webhooks/{made(client)['id']}"
+    path = f"/v1/webhooks/{create_webhook(client)['id']}"
     client.headers["Authorization"] = f"Bearer {create_api_key(services, name='r', scopes=['read'])[1]}"
-    for method, place in (
+    for method, url in (
         ("GET", "/v1/webhooks"),
         ("POST", "/v1/webhooks"),
         ("GET", path),
@@ -110,7 +110,7 @@ def test_it_takes_the_scope_write(client: TestClient, services: Services, proble
         ("POST", f"{path}/disable"),
         ("GET", f"{path}/deliveries"),
     ):
-        problem(client.request(method, place, json={"url": URL}), 403, "forbidden")
+        problem(client.request(method, url, json={"url": URL}), 403, "forbidden")
 
 
 def test_the_api_process_tells_them(settings: Settings) -> None:
@@ -121,10 +121,10 @@ def test_the_api_process_tells_them(settings: Settings) -> None:
         webhook = client.post("/v1/webhooks", json={"url": receiver.url}).json()
         path = f"/v1/webhooks/{webhook['id']}"
         sent = f"{path}/deliveries/{client.post(f'{path}/test').json()['id']}"
-        told = wait_until(
+        delivery = wait_until(
             lambda: (now := client.get(sent).json())["state"] != "pending" and now,
             "the delivery",
             within_sec=90,
         )
-        assert (told["state"], told["attempts"], told["status"]) == ("delivered", 1, 200)
-        assert receiver.ids() == [told["id"]]
+        assert (delivery["state"], delivery["attempts"], delivery["status"]) == ("delivered", 1, 200)
+        assert receiver.ids() == [delivery["id"]]

@@ -85,19 +85,19 @@ class Caller:
             mutated(base, *properties).map(lambda v: json.dumps(v).encode()), st.binary(max_size=8)
         )
 
-    def check(self, operation: dict[str, Any], answer: Any, told: str) -> None:
-        assert answer.status_code < 500, told
+    def check(self, operation: dict[str, Any], answer: Any, context: str) -> None:
+        assert answer.status_code < 500, context
         documented = operation["responses"]
         status = str(answer.status_code)
-        assert status in documented or status in ALWAYS, told
+        assert status in documented or status in ALWAYS, context
         media_type = answer.headers.get("content-type", "").partition(";")[0]
         if answer.status_code >= 400:
-            assert media_type == "application/problem+json", told
-            assert answer.json()["code"], told
+            assert media_type == "application/problem+json", context
+            assert answer.json()["code"], context
         elif media_type == "application/json":
             schema = documented[status]["content"]["application/json"].get("schema", {})
             errors = list(Draft202012Validator(self.schema(schema)).iter_errors(answer.json()))
-            assert not errors, f"{told}\n{errors[0].message}"
+            assert not errors, f"{context}\n{errors[0].message}"
 
 
 @pytest.fixture

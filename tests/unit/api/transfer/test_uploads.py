@@ -27,9 +27,9 @@ def metadata(**texts: str) -> str:
 
 
 def begin(client: TestClient, content: bytes = ONNX_BYTES, headers: Any = None, **texts: str) -> Any:
-    said = {"Upload-Metadata": metadata(**texts)} if texts else {}
+    described = {"Upload-Metadata": metadata(**texts)} if texts else {}
     length = {"Upload-Length": str(len(content))}
-    return client.post("/v1/uploads", headers={**TUS, **length, **said, **(headers or {})})
+    return client.post("/v1/uploads", headers={**TUS, **length, **described, **(headers or {})})
 
 
 def send(client: TestClient, path: str, content: Any, offset: int | str, **headers: str) -> Any:

@@ -212,8 +212,8 @@ def test_a_gpu_that_somebody_uses_is_calibrated_later(farm: Farm, kernel: Kernel
 
     ask_for_calibrations(farm.services)
     calibrate_device(*farm.inbox.calibrations.pop(), farm.with_engine(Told()).services)
-    told = farm.device(device.id)
-    assert (told.state, told.reason) == (DeviceState.OFFLINE, "busy: the agent's word")
+    offline = farm.device(device.id)
+    assert (offline.state, offline.reason) == (DeviceState.OFFLINE, "busy: the agent's word")
     kernel.error = None
     heartbeat(farm.services, device.id)
     farm.calibrate()
@@ -314,11 +314,11 @@ def test_all_cores_at_once(farm: Farm, kernel: Kernel) -> None:
 
     def again(all_cores_sec: float, limit: float | None) -> Device:
         kernel.all_cores_sec = all_cores_sec
-        told = farm.with_settings(calibration_all_cores_drift=limit)
-        with told.services.uow.write() as repos:
+        limited = farm.with_settings(calibration_all_cores_drift=limit)
+        with limited.services.uow.write() as repos:
             repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
-        assert told.calibrate() == 1
-        return told.device(device.id)
+        assert limited.calibrate() == 1
+        return limited.device(device.id)
 
     slow = again(9e-3, None)
     assert slow.state is DeviceState.ONLINE
@@ -334,9 +334,9 @@ def test_all_cores_at_once(farm: Farm, kernel: Kernel) -> None:
     kernel.time_sec = 1e-3
     kernel.all_cores_sec = 4e-3
     farm.calibrate()
-    told = farm.device(newcomer.id).calibration
-    assert told is not None
-    assert told["all_cores_reference_sec"] == 2e-3, "its pool's"
+    calibration = farm.device(newcomer.id).calibration
+    assert calibration is not None
+    assert calibration["all_cores_reference_sec"] == 2e-3, "its pool's"
 
 
 def test_calibrations_of_before_there_was_a_figure_of_all_cores(farm: Farm, kernel: Kernel) -> None:
@@ -350,6 +350,6 @@ def test_calibrations_of_before_there_was_a_figure_of_all_cores(farm: Farm, kern
         repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
     kernel.all_cores_sec = 3e-3
     farm.calibrate()
-    told = farm.device(device.id).calibration
-    assert told is not None
-    assert (told["reference_sec"], told["all_cores_reference_sec"]) == (1e-3, 3e-3)
+    calibration = farm.device(device.id).calibration
+    assert calibration is not None
+    assert (calibration["reference_sec"], calibration["all_cores_reference_sec"]) == (1e-3, 3e-3)

@@ -42,8 +42,8 @@ def test_what_is_a_day_old_becomes_wide_and_what_is_too_old_goes(farm: Farm) -> 
     assert len(slots(farm)) == 3 * 3 * 30
     thin_device_history(farm.services)
     shown = slots(farm)
-    assert [one for one in shown if one[0] == 900] == [(900, 900.0)] * 6
-    assert len([one for one in shown if one[0] == 60]) == 3 * 30
+    assert [interval for interval in shown if interval[0] == 900] == [(900, 900.0)] * 6
+    assert len([interval for interval in shown if interval[0] == 60]) == 3 * 30
     assert thin_device_history(farm.services) == 0
 
 
@@ -93,7 +93,7 @@ def test_a_span_shows_the_fine_and_the_wide_alike(farm: Farm) -> None:
         for _ in range(2):
             with farm.services.uow.read() as repos:
                 shown = intervals_of(repos, device, span)
-            assert sum(one.work_sec for one in shown) == pytest.approx(seen)
+            assert sum(interval.work_sec for interval in shown) == pytest.approx(seen)
             thin_device_history(farm.services)
 
 
@@ -105,9 +105,9 @@ def test_a_job_leaves_the_use_of_its_device(farm: Farm) -> None:
         shown = intervals_of(repos, farm.device(device.id), Span.HOUR)
         measured_sec, outcomes = repos.counters.of_device(device.id)
     assert sum(outcomes.values()) == 16
-    work_sec = sum(one.work_sec for one in shown)
-    assert 0.0 < sum(one.measured_sec for one in shown) <= min(work_sec, measured_sec) + 1e-6
-    assert sum(one.calibration_sec for one in shown) == 0.0
+    work_sec = sum(interval.work_sec for interval in shown)
+    assert 0.0 < sum(interval.measured_sec for interval in shown) <= min(work_sec, measured_sec) + 1e-6
+    assert sum(interval.calibration_sec for interval in shown) == 0.0
 
 
 class Kernel:
@@ -143,9 +143,12 @@ def test_each_calibration_is_kept_with_what_it_said(farm: Farm, monkeypatch: pyt
     run(InvalidInputError("this worker has no linker"))
     with farm.services.uow.read() as repos:
         kept = repos.device_history.calibrations(device.id).items
-        states = [one.state.value for one in repos.device_history.changes(device.id).items]
-    told = [(one.outcome.value, one.time_sec, one.reference_sec) for one in reversed(kept)]
-    assert told == [
+        states = [change.state.value for change in repos.device_history.changes(device.id).items]
+    calibrations = [
+        (calibration.outcome.value, calibration.time_sec, calibration.reference_sec)
+        for calibration in reversed(kept)
+    ]
+    assert calibrations == [
         ("clean", 1e-3, 1e-3),
         ("drift", 3e-3, 1e-3),
         ("wrong", 1e-3, 1e-3),
@@ -155,7 +158,7 @@ def test_each_calibration_is_kept_with_what_it_said(farm: Farm, monkeypatch: pyt
     assert "no linker" in kept[0].reason
     assert states == ["quarantined", "online", "checking", "offline"]
     with farm.services.uow.read() as repos:
-        assert any(one.calibration_sec > 0.0 for one in intervals_of(repos, device, Span.HOUR))
+        assert any(interval.calibration_sec > 0.0 for interval in intervals_of(repos, device, Span.HOUR))
 
 
 def test_signs_of_life_leave_what_they_told(farm: Farm) -> None:
@@ -164,12 +167,14 @@ def test_signs_of_life_leave_what_they_told(farm: Farm) -> None:
         heartbeat(farm.services, device.id, info=info)
     with farm.services.uow.read() as repos:
         shown = intervals_of(repos, device, Span.HOUR)
-    assert sum(one.beats for one in shown) == 3
-    assert {one.temperature_celsius for one in shown if one.temperature_celsius is not None} == {50.0}
+    assert sum(interval.beats for interval in shown) == 3
+    assert {
+        interval.temperature_celsius for interval in shown if interval.temperature_celsius is not None
+    } == {50.0}
 
 
 @pytest.mark.parametrize(
-    ("info", "told"),
+    ("info", "expected"),
     [
         ({}, (None, None, None)),
         ({"agent": []}, (None, None, None)),
@@ -181,6 +186,6 @@ def test_signs_of_life_leave_what_they_told(farm: Farm) -> None:
         ({"agent": {"gpus": [1]}}, (None, None, None)),
     ],
 )
-def test_what_agents_tell(info: dict[str, Any], told: tuple[float | None, ...]) -> None:
+def test_what_agents_tell(info: dict[str, Any], expected: tuple[float | None, ...]) -> None:
     vitals = vitals_of(info)
-    assert (vitals.load, vitals.temperature_celsius, vitals.clock_mhz) == told
+    assert (vitals.load, vitals.temperature_celsius, vitals.clock_mhz) == expected

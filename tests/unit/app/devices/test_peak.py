@@ -56,9 +56,9 @@ def farm(farm: Farm, meter: Meter) -> Farm:
 
 def peak_of(farm: Farm, device: Device) -> Peak:
     with farm.services.uow.read() as repos:
-        found = known_peak(repos.peaks.get(device.id))
-    assert found is not None
-    return found
+        peak = known_peak(repos.peaks.get(device.id))
+    assert peak is not None
+    return peak
 
 
 def peaks(farm: Farm, device: Device) -> dict[str, Peak]:
@@ -101,8 +101,8 @@ def test_of_each_figure_the_best_is_kept(farm: Farm, meter: Meter) -> None:
     meter.one_core, meter.all_cores = 90e9, 190e9
     age(farm, 1e6)
     calibrate_again(farm, device)
-    found = peak_of(farm, device)
-    assert (found.flops_on(1, "float32"), found.flops_on(2, "float32")) == (100e9, 190e9)
+    peak = peak_of(farm, device)
+    assert (peak.flops_on(1, "float32"), peak.flops_on(2, "float32")) == (100e9, 190e9)
 
 
 def test_a_device_of_another_shape_is_measured_anew(farm: Farm, meter: Meter) -> None:

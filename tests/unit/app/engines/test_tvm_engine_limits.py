@@ -16,10 +16,10 @@ from tunefarm_tuning.core.cancellation import Cancellation
 def test_a_compile_knows_when_its_step_is_stopped(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
 
     def compiled(*_args: Any, **named: Any) -> Artifact:
-        asked.update(named)
+        arguments.update(named)
         return Artifact(path=tmp_path / "a.tunefarm", manifest={}, report={})
 
     monkeypatch.setattr(tvm_engine, "compile_model", compiled)
@@ -36,4 +36,4 @@ def test_a_compile_knows_when_its_step_is_stopped(
         cancellation=Cancellation(),
         on_progress=lambda _phase, _done: None,
     )
-    assert asked["limits"].whole_sec == 700.0
+    assert arguments["limits"].whole_sec == 700.0

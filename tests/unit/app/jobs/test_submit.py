@@ -21,8 +21,8 @@ def test_the_terms_name_what_the_engine_knows() -> None:
     assert set(job_terms.API_LIMITS.values()) == {field.name for field in fields(Budget)}
 
 
-def refused(farm, model_id: str, **asked) -> TunefarmError:
-    request = JobRequest(**{"model_id": model_id, "budget": Budget(trials=8), **asked})
+def refused(farm, model_id: str, **terms) -> TunefarmError:
+    request = JobRequest(**{"model_id": model_id, "budget": Budget(trials=8), **terms})
     with pytest.raises(TunefarmError) as caught:
         submit_job(farm.services, request)
     with farm.services.uow.read() as repos:
@@ -62,7 +62,7 @@ def test_a_model_that_failed_says_why(farm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "words"),
+    ("terms", "code", "words"),
     [
         ({"device_key": "poll"}, "unknown-device-key", "did you mean pool"),
         ({"device_key": "zzzzzz"}, "unknown-device-key", "there are pool"),
@@ -79,9 +79,9 @@ def test_a_model_that_failed_says_why(farm) -> None:
         ({"budget": Budget(wall_sec=float("inf"))}, "invalid-budget", "finite"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said(farm, asked, code, words) -> None:
+def test_what_is_wrong_with_a_request_is_said(farm, terms, code, words) -> None:
     farm.add_device()
-    error = refused(farm, farm.ready_model().id, **asked)
+    error = refused(farm, farm.ready_model().id, **terms)
     assert error.code == code
     assert words in error.message
 

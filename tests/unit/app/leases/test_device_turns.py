@@ -47,13 +47,13 @@ def test_a_job_of_higher_priority_has_the_device_from_the_next_round_on(farm) ->
 def test_a_priority_is_changed_while_the_job_runs(farm) -> None:
     model = farm.ready_model(Scenario(tasks=1))
     farm.add_device()
-    one, two = (farm.submit(model, trials=32, seed=seed) for seed in (1, 2))
-    while farm.job(one.id).trials + farm.job(two.id).trials < 32:
+    first, two = (farm.submit(model, trials=32, seed=seed) for seed in (1, 2))
+    while farm.job(first.id).trials + farm.job(two.id).trials < 32:
         farm.run(steps=1) or send_due(farm.services, resend_after_sec=0)
     change_job(farm.services, two.id, JobChange(priority=7))
-    before = len(in_order(farm, one, two))
+    before = len(in_order(farm, first, two))
     farm.run_until_quiet()
-    order = in_order(farm, one, two)
+    order = in_order(farm, first, two)
     assert set(order[:before]) == {"a", "b"}, "they took turns"
     rest = order[before:].lstrip("a") if order[before] == "a" else order[before:]
     assert rest.rstrip("a") == "b" * len(rest.rstrip("a")), order
@@ -91,11 +91,11 @@ def test_a_newcomer_does_not_make_up_for_the_past(farm) -> None:
 def test_a_job_that_comes_back_does_not_make_up_for_its_pause(farm) -> None:
     model = farm.ready_model(Scenario(tasks=1))
     farm.add_device()
-    one, two = (farm.submit(model, trials=16, seed=seed) for seed in (1, 2))
+    first, two = (farm.submit(model, trials=16, seed=seed) for seed in (1, 2))
     farm.run(steps=2)
     pause_job(farm.services, two.id)
     with farm.services.uow.write() as repos:
-        repos.jobs.charge(one.id, 1000.0)
+        repos.jobs.charge(first.id, 1000.0)
     if farm.job(two.id).progress["paused_in"] == "queued":
         resume_job(farm.services, two.id)
         farm.run(steps=1)
@@ -122,8 +122,8 @@ def test_a_job_says_what_it_waits_for(farm) -> None:
     farm.run(steps=2)
     assert waiting(farm, job) == "waiting for a device of pool: 0 of 3 online (2 offline, 1 quarantined)"
     with farm.services.uow.read() as repos:
-        (told,) = [e.data["waiting"] for e in repos.events.after(job.id) if e.kind == "waiting"]
-    assert told == waiting(farm, job)
+        (reason,) = [e.data["waiting"] for e in repos.events.after(job.id) if e.kind == "waiting"]
+    assert reason == waiting(farm, job)
 
     with farm.services.uow.write() as repos:
         repos.devices.apply(devices[0].id, DeviceEvent.CLEAN)

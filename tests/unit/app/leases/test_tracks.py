@@ -183,7 +183,7 @@ def test_two_jobs_come_to_share_the_devices(farm, engine, workers) -> None:
 
     workers.until(looked)
     assert all(farm.job(job.id).trials == 400 for job in (first, second))
-    assert any(one >= 1 and two >= 1 for one, two in held), held
+    assert any(first >= 1 and two >= 1 for first, two in held), held
 
 
 def test_the_share_of_a_job(farm) -> None:
@@ -331,7 +331,7 @@ def test_what_another_track_committed_meanwhile_is_not_tried_again(farm, tuning_
                 position=position,
                 ordinal=ordinal,
                 config_key=applied,
-                asked_key=asked,
+                asked_key=proposed,
                 outcome=outcome,
                 cost_sec=None,
                 message="",
@@ -340,7 +340,7 @@ def test_what_another_track_committed_meanwhile_is_not_tried_again(farm, tuning_
                 measured_at=0.0,
                 record_id=None,
             )
-            for ordinal, (position, asked, applied, outcome) in enumerate(
+            for ordinal, (position, proposed, applied, outcome) in enumerate(
                 [
                     (0, "asked", "applied", "run-error"),
                     (0, "lost", "lost", "infrastructure-error"),

@@ -56,7 +56,7 @@ def closed_port() -> int:
 
 
 def findings(farm: Any) -> dict[str, tuple[str, str]]:
-    return {found.check: (found.verdict.value, found.message) for found in examine(farm.services)}
+    return {finding.check: (finding.verdict.value, finding.message) for finding in examine(farm.services)}
 
 
 def run_sql(farm: Any, sql: str) -> None:
@@ -66,23 +66,25 @@ def run_sql(farm: Any, sql: str) -> None:
 
 def test_a_farm_that_is_well(farm: Any, tracker_port: int) -> None:
     farm.add_device(tracker_port=tracker_port)
-    found = examine(farm.services)
-    assert [(one.check, one.verdict) for one in found if one.verdict is not Verdict.OK] == []
-    assert all(one.message for one in found)
-    assert not any(one.advice for one in found)
+    findings = examine(farm.services)
+    assert [
+        (finding.check, finding.verdict) for finding in findings if finding.verdict is not Verdict.OK
+    ] == []
+    assert all(finding.message for finding in findings)
+    assert not any(finding.advice for finding in findings)
 
 
 def test_whatever_is_wrong_has_an_advice(farm: Any, closed_port: int) -> None:
     farm.inbox.up = False
     farm.add_device(tracker_port=closed_port)
     run_sql(farm, "UPDATE devices SET state = 'offline', reason = 'not heard of', ready = 0")
-    bad = {one.check: one for one in examine(farm.services) if one.verdict is not Verdict.OK}
-    assert {name: one.verdict.value for name, one in bad.items()} == {
+    bad = {finding.check: finding for finding in examine(farm.services) if finding.verdict is not Verdict.OK}
+    assert {name: finding.verdict.value for name, finding in bad.items()} == {
         "broker": "failed",
         "tracker": "failed",
         "devices": "failed",
     }
-    assert all(one.advice for one in bad.values())
+    assert all(finding.advice for finding in bad.values())
     assert f"127.0.0.1:{closed_port}" in bad["tracker"].message
     assert "dev-1 is offline (not heard of)" in bad["devices"].message
 
@@ -161,7 +163,7 @@ def test_webhooks(farm: Any) -> None:
         "failed",
         f"a delivery to {second.id} has been due for 300 s, and no process sends it",
     )
-    assert not any("password" in one.message for one in examine(farm.services))
+    assert not any("password" in finding.message for finding in examine(farm.services))
 
 
 def test_a_store_that_cannot_be_written(farm: Any) -> None:
@@ -182,9 +184,9 @@ def test_a_full_disk(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_schema_of_another_time(farm: Any) -> None:
     schema.downgrade(farm.services.settings.database_url.get_secret_value(), "0003")
-    found = {one.check: one for one in examine_at_rest(farm.services)}
-    assert found["database"].verdict is Verdict.FAILED
-    assert "tunefarm db upgrade" in found["database"].advice
+    by_check = {finding.check: finding for finding in examine_at_rest(farm.services)}
+    assert by_check["database"].verdict is Verdict.FAILED
+    assert "tunefarm db upgrade" in by_check["database"].advice
 
 
 def test_a_database_that_is_away(farm: Any, tmp_path: Path) -> None:
@@ -192,12 +194,12 @@ def test_a_database_that_is_away(farm: Any, tmp_path: Path) -> None:
     farm = farm.with_settings(database_url=away)
     services = farm.services
     object.__setattr__(services, "uow", UnitOfWork(make_engine(away.get_secret_value())))
-    found = {one.check: one for one in examine(services)}
-    assert {name for name, one in found.items() if one.verdict is Verdict.FAILED} == {
+    by_check = {finding.check: finding for finding in examine(services)}
+    assert {name for name, finding in by_check.items() if finding.verdict is Verdict.FAILED} == {
         *("database", "tracker", "devices", "steps", "webhooks", "clock"),
     }
-    assert "See the check `database`" in found["steps"].advice
-    assert found["broker"].verdict is Verdict.OK
+    assert "See the check `database`" in by_check["steps"].advice
+    assert by_check["broker"].verdict is Verdict.OK
 
 
 def test_clocks() -> None:
@@ -223,24 +225,26 @@ def test_a_disk_that_takes_nothing_more(farm: Any, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         if disk is None:
             pytest.skip("needs the right to mount a small file system")
-        told = farm.with_settings(store_dir=disk.path)
-        full = replace(told.services, blobs=BlobStore(disk.path))
+        full_farm = farm.with_settings(store_dir=disk.path)
+        full = replace(full_farm.services, blobs=BlobStore(disk.path))
         disk.fill()
-        (store,) = [one for one in examine(full) if one.check == "store"]
+        (store,) = [finding for finding in examine(full) if finding.check == "store"]
         assert store.verdict is Verdict.FAILED
         assert "No space left on device" in store.message
         assert store.advice.startswith("Make room")
         disk.make_room()
-        (store,) = [one for one in examine(full) if one.check == "store"]
+        (store,) = [finding for finding in examine(full) if finding.check == "store"]
         assert "GB free" in store.message
 
 
 def test_without_a_database_the_rest_is_looked_at(farm: Any, tracker_port: int, tmp_path: Path) -> None:
-    told = farm.with_settings(tracker=f"127.0.0.1:{tracker_port}")
-    away = replace(told.services, uow=UnitOfWork(make_engine(f"sqlite:///{tmp_path}/no/such/folder/farm.db")))
-    found = {one.check: one.verdict.value for one in examine(away)}
-    assert found["database"] == found["devices"] == found["steps"] == "failed"
-    assert found["tracker"] == found["versions"] == found["store"] == "ok"
+    configured = farm.with_settings(tracker=f"127.0.0.1:{tracker_port}")
+    away = replace(
+        configured.services, uow=UnitOfWork(make_engine(f"sqlite:///{tmp_path}/no/such/folder/farm.db"))
+    )
+    verdicts = {finding.check: finding.verdict.value for finding in examine(away)}
+    assert verdicts["database"] == verdicts["devices"] == verdicts["steps"] == "failed"
+    assert verdicts["tracker"] == verdicts["versions"] == verdicts["store"] == "ok"
 
 
 def test_advice_is_about_the_states_that_there_are(farm: Any) -> None:
@@ -253,7 +257,7 @@ def test_advice_is_about_the_states_that_there_are(farm: Any) -> None:
     }
     for state, word in words.items():
         run_sql(farm, f"UPDATE devices SET state = '{state}'")
-        (devices,) = [one for one in examine(farm.services) if one.check == "devices"]
+        (devices,) = [finding for finding in examine(farm.services) if finding.check == "devices"]
         assert devices.advice.startswith(f"{state}: ")
         assert word in devices.advice
         assert [other for other in words if f"{other}: " in devices.advice] == [state]
@@ -262,7 +266,7 @@ def test_advice_is_about_the_states_that_there_are(farm: Any) -> None:
 def test_a_device_that_became_slower(farm: Any) -> None:
     device = farm.add_device()
 
-    def told(**calibration: float) -> tuple[str, str]:
+    def verdict_of(**calibration: float) -> tuple[str, str]:
         with farm.services.uow.write() as repos:
             repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
             now = repos.devices.get(device.id)
@@ -277,10 +281,10 @@ def test_a_device_that_became_slower(farm: Any) -> None:
             )
         return findings(farm)["devices"]
 
-    assert told(time_sec=1.2, reference_sec=1.0) == ("ok", "1 online")
-    verdict, message = told(time_sec=1.4, reference_sec=1.0)
+    assert verdict_of(time_sec=1.2, reference_sec=1.0) == ("ok", "1 online")
+    verdict, message = verdict_of(time_sec=1.4, reference_sec=1.0)
     assert (verdict, message) == ("warning", "1 online: dev-1 is 1.4 times slower than it was")
     cores = {"all_cores_sec": 3.0, "all_cores_reference_sec": 1.0}
-    assert told(time_sec=1.0, reference_sec=1.0, **cores)[1].endswith(
+    assert verdict_of(time_sec=1.0, reference_sec=1.0, **cores)[1].endswith(
         "3.0 times slower than it was on all cores at once"
     )

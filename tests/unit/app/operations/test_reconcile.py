@@ -89,11 +89,11 @@ def test_many_reconcilers_do_no_harm(farm) -> None:
     farm.add_device()
     job = farm.submit(model, trials=16)
     copies = [Reconciler(farm.services, every_sec=0.001) for _ in range(3)]
-    for one in copies:
-        one.start()
+    for copy in copies:
+        copy.start()
     farm.run()
-    for one in copies:
-        one.stop()
+    for copy in copies:
+        copy.stop()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     assert len(farm.trials(job.id)) == 16
 

@@ -44,8 +44,8 @@ def make_old(farm: Any, days: float = OLD_DAYS) -> None:
         os.utime(path, (then, then))
 
 
-def finished(farm: Any, model: Model, **asked: Any) -> Any:
-    job = farm.submit(model, trials=8, **asked)
+def finished(farm: Any, model: Model, **terms: Any) -> Any:
+    job = farm.submit(model, trials=8, **terms)
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     return job
@@ -61,8 +61,8 @@ def artifact_file(farm: Any, job: Any) -> Path:
 @pytest.fixture
 def model(farm: Any) -> Model:
     farm.add_device()
-    made: Model = farm.ready_model(Scenario(tasks=1))
-    return made
+    model: Model = farm.ready_model(Scenario(tasks=1))
+    return model
 
 
 def test_everything_is_kept_unless_told(farm: Any, model: Model) -> None:
@@ -109,24 +109,24 @@ def test_a_model_with_a_job_at_work_stays(farm: Any, model: Model) -> None:
     assert farm.run(steps=2) == 2
     assert not farm.job(job.id).state.is_finished
     make_old(farm)
-    told = keeping(farm, keep_models_days=1, keep_artifacts_days=1)
-    assert apply_retention(told.services) == 0
-    sweep_blobs(told.services)
+    limited = keeping(farm, keep_models_days=1, keep_artifacts_days=1)
+    assert apply_retention(limited.services) == 0
+    sweep_blobs(limited.services)
     farm.run_until_quiet()
     assert farm.job(job.id).state is JobState.SUCCEEDED
 
 
 def test_a_model_that_was_used_or_uploaded_lately_stays(farm: Any, model: Model) -> None:
     make_old(farm)
-    told = keeping(farm, keep_models_days=1)
+    limited = keeping(farm, keep_models_days=1)
     farm.upload(Scenario(tasks=1))  # the same bytes: the model is found, its file is new
-    assert apply_retention(told.services) == 0
+    assert apply_retention(limited.services) == 0
     make_old(farm)
     finished(farm, model)
     make_old(farm, 0.5)
-    assert apply_retention(told.services) == 0
+    assert apply_retention(limited.services) == 0
     make_old(farm, 1.5)
-    assert apply_retention(told.services) == 1
+    assert apply_retention(limited.services) == 1
 
 
 def test_failed_imports_go_too(farm: Any) -> None:
@@ -142,14 +142,14 @@ def test_an_artifacts_file_goes_and_its_report_stays(farm: Any, model: Model) ->
     old = finished(farm, model)
     make_old(farm)
     young = finished(farm, model, seed=9)
-    told = keeping(farm, keep_artifacts_days=OLD_DAYS - 1)
+    limited = keeping(farm, keep_artifacts_days=OLD_DAYS - 1)
     same = artifact_file(farm, old) == artifact_file(farm, young)
-    assert apply_retention(told.services) == (0 if same else 1)
+    assert apply_retention(limited.services) == (0 if same else 1)
     assert artifact_file(farm, young).is_file()
     make_old(farm)
-    assert apply_retention(told.services) == 1
+    assert apply_retention(limited.services) == 1
     assert not artifact_file(farm, young).exists()
-    assert apply_retention(told.services) == 0, "once is enough"
+    assert apply_retention(limited.services) == 0, "once is enough"
     with farm.services.uow.read() as repos:
         artifact = repos.artifacts.for_job(young.id)
         assert artifact is not None
@@ -181,9 +181,9 @@ def test_why_candidates_failed_is_forgotten(farm: Any) -> None:
     at_work = farm.submit(model, trials=64, seed=5)
     farm.run(steps=2)
     young = [trial.message for trial in farm.trials(at_work.id)]
-    told = keeping(farm, keep_failures_days=1)
-    assert apply_retention(told.services) == 2 * len(failed)
-    assert apply_retention(told.services) == 0
+    limited = keeping(farm, keep_failures_days=1)
+    assert apply_retention(limited.services) == 2 * len(failed)
+    assert apply_retention(limited.services) == 0
     assert farm.trials(job.id) == [replace(trial, message="") for trial in before]
     assert [trial.message for trial in farm.trials(at_work.id)] == young
     with farm.services.uow.read() as repos:

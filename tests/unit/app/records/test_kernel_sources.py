@@ -28,8 +28,8 @@ def done(farm: Any) -> Job:
     farm.add_device()
     job = farm.submit(farm.ready_model(Scenario(tasks=2, seed=5)), trials=24)
     farm.run()
-    found: Job = farm.job(job.id)
-    return found
+    finished: Job = farm.job(job.id)
+    return finished
 
 
 def ask(farm: Any, job: Job, position: int = 0) -> SourceView:
@@ -40,7 +40,7 @@ def look(farm: Any, job: Job, position: int = 0) -> SourceView:
     return source_of(farm.services, job.id, position, ask=False)
 
 
-def made(farm: Any, job: Job) -> SourceView:
+def make_source(farm: Any, job: Job) -> SourceView:
     assert ask(farm, job).progress is Progress.MAKING
     farm.run()
     view = look(farm, job)
@@ -129,7 +129,7 @@ def test_what_cannot_be_made_says_why(farm: Any, done: Job) -> None:
     assert farm.job(done.id).state is done.state
     assert broken.inbox.messages == [], "it is not tried again at once"
     let_pass(farm, TRY_AGAIN_SEC + 1)
-    made(farm, done)
+    make_source(farm, done)
 
 
 def test_of_another_compiler(farm: Any, done: Job) -> None:
@@ -176,17 +176,17 @@ def test_workers_that_die_of_it(farm: Any, done: Job) -> None:
 
 
 def test_what_was_lost_is_made_again(farm: Any, done: Job) -> None:
-    view = made(farm, done)
+    view = make_source(farm, done)
     farm.services.blobs.delete(view.sha256)
     assert look(farm, done).progress is Progress.UNASKED
-    assert made(farm, done).sha256 == view.sha256
+    assert make_source(farm, done).sha256 == view.sha256
     farm.services.blobs.path_of(view.sha256).write_bytes(b"\x1f\x8b damaged")
     assert look(farm, done).progress is Progress.UNASKED
-    assert made(farm, done).source == view.source
+    assert make_source(farm, done).source == view.source
 
 
 def test_retention_and_the_sweep(farm: Any, done: Job) -> None:
-    sha256 = made(farm, done).sha256
+    sha256 = make_source(farm, done).sha256
     let_pass(farm, 40 * DAY_SEC)
     assert apply_retention(farm.services) == 0
     assert sweep_blobs(farm.services, unreferenced_age_sec=0.0) == 0
@@ -197,11 +197,11 @@ def test_retention_and_the_sweep(farm: Any, done: Job) -> None:
     assert apply_retention(keeping.services) == 1
     assert sweep_blobs(farm.services, unreferenced_age_sec=0.0) == 1
     assert not farm.services.blobs.path_of(sha256).exists()
-    made(farm, done)
+    make_source(farm, done)
 
 
 def test_it_is_in_the_backup(farm: Any, done: Job, tmp_path: Any) -> None:
-    view = made(farm, done)
+    view = make_source(farm, done)
     ask(farm, done, 1)  # and one that is not there yet
     url = farm.services.settings.database_url.get_secret_value()
     backup = back_up(url, farm.services.blobs, tmp_path / "farm.backup")

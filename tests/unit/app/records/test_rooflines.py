@@ -34,20 +34,20 @@ def test_all_cores_of_its_device_count(farm: Farm) -> None:
     job = tuned(farm)
     with farm.services.uow.read() as repos:
         tasks = repos.jobs.tasks(job.id)
-    found = rooflines(farm, job)
-    assert set(found) == {0, 1}
+    by_position = rooflines(farm, job)
+    assert set(by_position) == {0, 1}
     for task in tasks:
         assert task.best_cost_sec is not None
-        assert found[task.position].flops_per_sec == 1e6 * (task.position + 1) / task.best_cost_sec
-        assert found[task.position].peak_flops_per_sec == 20e9
-        assert found[task.position].share_of_bound is not None
+        assert by_position[task.position].flops_per_sec == 1e6 * (task.position + 1) / task.best_cost_sec
+        assert by_position[task.position].peak_flops_per_sec == 20e9
+        assert by_position[task.position].share_of_bound is not None
 
 
 def test_without_a_peak_there_is_a_rate_alone(farm: Farm) -> None:
     farm.add_device()
     job = tuned(farm)
     assert peak_of(farm, job) is None
-    assert {one.share_of_peak for one in rooflines(farm, job).values()} == {None}
+    assert {bound.share_of_peak for bound in rooflines(farm, job).values()} == {None}
 
 
 def test_a_kernel_without_a_time_has_none(farm: Farm) -> None:
@@ -92,9 +92,9 @@ def test_what_the_loops_of_a_kernel_touch_counts_where_it_is_known(farm: Farm) -
     device = farm.add_device()
     farm.note_peak(device, flops_per_sec=10e9)
     job = tuned(farm, nests=True, extent=16)
-    for position, one in rooflines(farm, job).items():
+    for position, bound in rooflines(farm, job).items():
         # Its arguments are said to be 32 bytes, which is less than what a product of matrices touches.
-        assert one.intensity == 1e6 * (position + 1) / 32
+        assert bound.intensity == 1e6 * (position + 1) / 32
     with farm.services.uow.read() as repos:
         tasks = repos.jobs.tasks(job.id)
         known = repos.spaces.computations(

@@ -68,9 +68,9 @@ def report(farm: Farm) -> JobReport:
 
 
 def seconds_in(text: str) -> float:
-    found = re.match(r"(−?[0-9.]+) (s|ms|µs|ns)\b", text)
-    assert found is not None, text
-    return float(found[1].replace("−", "-")) * UNITS[found[2]]
+    match = re.match(r"(−?[0-9.]+) (s|ms|µs|ns)\b", text)
+    assert match is not None, text
+    return float(match[1].replace("−", "-")) * UNITS[match[2]]
 
 
 def approx(value: float | None) -> Any:
@@ -163,7 +163,7 @@ def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
     assert (record.workload_key, record.job_id) == (covered.workload_key, job_id)
     assert record.device == "dev-1"
     with farm.services.uow.read() as repos:
-        known = {one.id: one for one in repos.records.for_job(job_id)}
+        known = {record.id: record for record in repos.records.for_job(job_id)}
     assert record.record_id is not None
     assert known[record.record_id].cost_sec == record.cost_sec
     assert any("1 kernel by itself" in sentence for sentence in report.not_measured)
@@ -358,22 +358,22 @@ def test_a_part_that_cannot_be_read_is_left_out_and_named(farm: Farm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("median_sec", "said"),
+    ("median_sec", "warning"),
     [(0.5, "slower"), (0.0205, "noise may explain"), (0.001, "rough")],
 )
-def test_a_bad_outcome_is_not_hidden(farm: Farm, median_sec: float, said: str) -> None:
+def test_a_bad_outcome_is_not_hidden(farm: Farm, median_sec: float, warning: str) -> None:
     def timing(*samples: float) -> dict[str, Any]:
         return {"samples_sec": list(samples), "threads": 2}
 
     latency = {
         "onnxruntime": timing(0.02, 0.021),
         "untuned": timing(0.5, 0.6),
-        "tuned": timing(median_sec, median_sec, *([5 * median_sec] if said == "rough" else [])),
+        "tuned": timing(median_sec, median_sec, *([5 * median_sec] if warning == "rough" else [])),
     }
     farm, job_id = finished(farm, ReportingEngine(latency=latency))
     report = job_report(farm.services, job_id)
-    assert any(said in sentence for sentence in (*report.summary, *report.warnings))
-    assert said in Page(report_page(report)).text
+    assert any(warning in sentence for sentence in (*report.summary, *report.warnings))
+    assert warning in Page(report_page(report)).text
 
 
 def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
@@ -465,12 +465,12 @@ def test_no_job_no_report(farm: Farm) -> None:
 
 
 def test_one_kernel_more_than_the_bars_name_is_one_other_kernel(report: JobReport) -> None:
-    timed = next(one for one in report.kernels if one.before_sec and one.after_sec)
+    timed = next(kernel for kernel in report.kernels if kernel.before_sec and kernel.after_sec)
     legends = []
     for others in (1, 2):
         kernels = [
             timed.model_copy(update={"position": at, "name": f"k{at}"}) for at in range(_LARGEST + others)
         ]
         stack, _ = time_stacks(report.model_copy(update={"kernels": kernels}))
-        legends.append([one.name for one in stack.segments if one.color == -1])
+        legends.append([segment.name for segment in stack.segments if segment.color == -1])
     assert legends == [["1 other kernel"], ["2 other kernels"]]

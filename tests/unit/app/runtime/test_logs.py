@@ -21,12 +21,12 @@ from tunefarm_tuning.core.errors import DeviceLostError
 def lines(farm: Any) -> Any:
     """The lines of a whole job, by the step that wrote them."""
 
-    def run(scenario: Scenario, **asked: Any) -> list[Any]:
+    def run(scenario: Scenario, **terms: Any) -> list[Any]:
         device = farm.add_device()
         model = farm.upload(scenario)
         with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as seen:
             farm.run()
-            job = farm.submit(model, **asked)
+            job = farm.submit(model, **terms)
             farm.run()
         assert farm.job(job.id).state.is_finished
         return [job, device, [line for line in seen if "step_id" in line and "step" in line]]

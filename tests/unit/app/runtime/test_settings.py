@@ -85,8 +85,8 @@ def test_who_waits_for_an_answer_waits_less_for_the_broker(settings) -> None:
     answering = for_requests(services)
     try:
         patience_sec = [
-            one.dispatcher._app.conf.broker_transport_options["socket_timeout"]
-            for one in (answering, services)
+            composed.dispatcher._app.conf.broker_transport_options["socket_timeout"]
+            for composed in (answering, services)
         ]
         assert patience_sec[0] < 0.5 < patience_sec[1]
     finally:

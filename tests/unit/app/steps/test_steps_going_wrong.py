@@ -224,13 +224,13 @@ def test_waiting_for_a_device(farm) -> None:
 def test_two_jobs_take_turns_on_one_device(farm) -> None:
     model = farm.ready_model(Scenario(tasks=1))
     farm.add_device()
-    one = farm.submit(model, trials=32, seed=1)
+    first = farm.submit(model, trials=32, seed=1)
     two = farm.submit(model, trials=32, seed=2)
     farm.run_until_quiet()
-    for job in (one, two):
+    for job in (first, two):
         assert farm.job(job.id).state is JobState.SUCCEEDED
     with farm.services.uow.read() as repos:
-        records = [*repos.records.for_job(one.id), *repos.records.for_job(two.id)]
+        records = [*repos.records.for_job(first.id), *repos.records.for_job(two.id)]
     order = [r.job_id for r in sorted(records, key=lambda r: r.id)]
     assert len(set(order[:16])) == 2, "the first job did not keep the device to itself"
 
@@ -308,8 +308,8 @@ def test_a_lost_device_is_told_by_what_it_said(farm, tuning_job) -> None:
 
     farm.with_engine(Refusing(answer=lost)).run()
     with farm.services.uow.read() as repos:
-        (told,) = [e.data for e in repos.events.after(tuning_job.id) if e.kind == "device-trouble"]
-    assert told == {"device": "dev-1", "message": "the device is gone"}
+        (trouble,) = [e.data for e in repos.events.after(tuning_job.id) if e.kind == "device-trouble"]
+    assert trouble == {"device": "dev-1", "message": "the device is gone"}
     assert farm.steps(tuning_job.id)[-1].error["message"].endswith("the device is gone")
 
 
@@ -352,9 +352,9 @@ def test_a_candidate_that_was_at_work_at_three_losses_is_set_aside(
 ) -> None:
     """Its history stays, nothing is recorded against it, and the others of its task are tried."""
     farm.add_device()
-    whole = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1)), trials=100, tuner="grid")
+    undisturbed = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1)), trials=100, tuner="grid")
     farm.run()
-    space = {trial.config_key for trial in farm.trials(whole.id)}
+    space = {trial.config_key for trial in farm.trials(undisturbed.id)}
     assert len(space) == 4
     poison = min(space)
     twin = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1, seed=7)), trials=100, tuner="grid")
@@ -398,9 +398,9 @@ def taken_down(poison):
 def test_a_candidate_that_takes_the_device_down_at_the_start_of_its_round_is_set_aside(farm) -> None:
     """Its rounds measure nothing. The step is not failed for that, nor the job: it is the candidate."""
     farm.add_device()
-    whole = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1)), trials=100, tuner="grid")
+    undisturbed = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1)), trials=100, tuner="grid")
     farm.run()
-    (poison, *others) = (trial.config_key for trial in farm.trials(whole.id))
+    (poison, *others) = (trial.config_key for trial in farm.trials(undisturbed.id))
     model = farm.ready_model(Scenario(tasks=1, extent=1, seed=7))
     job = farm.submit(model, trials=100, tuner="grid")
     farm.with_engine(ReplayEngine(taken_down({poison}))).run()

@@ -142,9 +142,9 @@ def test_the_luckiest_is_not_the_winner(start) -> None:
         "compiling",
     ]
     assert events[2].data["stop_reason"] == events[4].data["stop_reason"] == "trials"
-    told = events[3].data
-    assert (told["task"], told["outcomes"], told["failed"]) == ("matmul_0", {"ok": 2}, None)
-    assert (told["best_cost_before_sec"], told["best_cost_sec"]) == (0.99e-3, TRUE_SEC[0])
+    confirmed = events[3].data
+    assert (confirmed["task"], confirmed["outcomes"], confirmed["failed"]) == ("matmul_0", {"ok": 2}, None)
+    assert (confirmed["best_cost_before_sec"], confirmed["best_cost_sec"]) == (0.99e-3, TRUE_SEC[0])
 
 
 def test_a_clear_winner_is_not_measured_again(start) -> None:
@@ -257,10 +257,10 @@ def test_what_breaks_in_a_confirmation_is_told(start) -> None:
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     with farm.services.uow.read() as repos:
-        told = [event.data for event in repos.events.after(job.id) if event.kind == "confirmed"]
-    assert {data["failed"] for data in told} == {"ZeroDivisionError: of all things"}
-    assert [data["confirmations"] for data in told] == [1, 2, 3, 4]  # and no more
-    assert told[-1]["best_cost_sec"] == 0.99e-3
+        confirmed = [event.data for event in repos.events.after(job.id) if event.kind == "confirmed"]
+    assert {data["failed"] for data in confirmed} == {"ZeroDivisionError: of all things"}
+    assert [data["confirmations"] for data in confirmed] == [1, 2, 3, 4]  # and no more
+    assert confirmed[-1]["best_cost_sec"] == 0.99e-3
 
 
 def test_no_more_is_confirmed_than_the_time_allows(start) -> None:

@@ -36,8 +36,8 @@ def odd_machine(task: Any, config: Any) -> tuple[float, ...]:
     return (1e-3 * (1.0 + log2(inner_columns)),) * 3
 
 
-def run(farm: Any, scenario: Scenario, *, trials: int, **asked: Any) -> Job:
-    job = farm.submit(farm.ready_model(scenario), trials=trials, **asked)
+def run(farm: Any, scenario: Scenario, *, trials: int, **terms: Any) -> Job:
+    job = farm.submit(farm.ready_model(scenario), trials=trials, **terms)
     farm.run()
     done: Job = farm.job(job.id)
     assert done.error is None

@@ -79,22 +79,22 @@ def test_what_is_allowed() -> None:
 @pytest.mark.parametrize("port", [1, 22, 25, 110, 445, 587, 993, 1023])
 def test_no_ports_of_other_services(port: int) -> None:
     """A POST to a mail server is a mail to somebody; nobody receives webhooks there."""
-    place = parse_url(f"https://8.8.8.8:{port}/")
+    url = parse_url(f"https://8.8.8.8:{port}/")
     with pytest.raises(InvalidInputError, match=f"the port {port}") as caught:
-        checked_addresses(place, allow_private=False)
+        checked_addresses(url, allow_private=False)
     assert caught.value.code == "webhook-address"
-    assert checked_addresses(place, allow_private=True)
+    assert checked_addresses(url, allow_private=True)
     for allowed in (80, 443, 1024, 8443, 65535):
         assert checked_addresses(parse_url(f"https://8.8.8.8:{allowed}/"), allow_private=False)
 
 
 def test_one_bad_address_of_a_name_is_enough() -> None:
-    place = parse_url("https://hooks.example.org/")
+    url = parse_url("https://hooks.example.org/")
     for bad in ("127.0.0.1", "fe80::1%eth0", "nonsense"):
         with pytest.raises(InvalidInputError, match="not a public address"):
-            checked_addresses(place, allow_private=False, resolve=lambda _h, _p, bad=bad: ("8.8.8.8", bad))
+            checked_addresses(url, allow_private=False, resolve=lambda _h, _p, bad=bad: ("8.8.8.8", bad))
     with pytest.raises(InvalidInputError, match="has no address"):
-        checked_addresses(place, allow_private=False, resolve=lambda _h, _p: ())
+        checked_addresses(url, allow_private=False, resolve=lambda _h, _p: ())
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_hosts_that_nobody_knows(host: str) -> None:
 
 
 def test_the_parts_of_a_url() -> None:
-    place = parse_url("HTTPS://Hooks.Example.org/a/b?c=d")
-    assert (place.tls, place.host, place.port, place.path) == (True, "hooks.example.org", 443, "/a/b?c=d")
-    place = parse_url("http://[::1]:81?x")
-    assert (place.tls, place.host, place.port, place.path) == (False, "::1", 81, "/?x")
+    url = parse_url("HTTPS://Hooks.Example.org/a/b?c=d")
+    assert (url.tls, url.host, url.port, url.path) == (True, "hooks.example.org", 443, "/a/b?c=d")
+    url = parse_url("http://[::1]:81?x")
+    assert (url.tls, url.host, url.port, url.path) == (False, "::1", 81, "/?x")
 
 
 def test_the_specifications_own_example() -> None:

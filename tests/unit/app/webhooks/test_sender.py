@@ -39,8 +39,8 @@ SOON = Patience(first_sec=0.01, most_sec=0.02)
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with hook_receiver() as made:
-        yield made
+    with hook_receiver() as receiver:
+        yield receiver
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def deliveries(farm: Any, webhook: Webhook) -> list[Delivery]:
 
 def wait_for_end(farm: Any, webhook: Webhook) -> list[Delivery]:
     wait_until(
-        lambda: all(each.finished_at for each in deliveries(farm, webhook)),
+        lambda: all(delivery.finished_at for delivery in deliveries(farm, webhook)),
         lambda: f"deliveries: {deliveries(farm, webhook)}",
     )
     return deliveries(farm, webhook)
@@ -95,21 +95,26 @@ def test_a_whole_job_is_told_in_order(farm: Any, tuning_job: Job, receiver: Rece
     before = len(farm.events(tuning_job.id))
     senders()
     farm.run_until_quiet()
-    told = wait_for_end(farm, webhook)
+    sent = wait_for_end(farm, webhook)
     kinds = farm.events(tuning_job.id)[before:]
-    assert [each.kind for each in told] == kinds
-    assert [got.message["type"] for got in receiver.got] == [f"job.{kind}" for kind in kinds]
-    assert [got.seq for got in receiver.got] == list(range(before + 1, before + 1 + len(kinds)))
-    assert receiver.ids() == [each.id for each in told]
-    assert all(is_signed(got, webhook.secret) for got in receiver.got)
-    last = receiver.got[-1]
+    assert [delivery.kind for delivery in sent] == kinds
+    assert [request.message["type"] for request in receiver.requests] == [f"job.{kind}" for kind in kinds]
+    assert [request.seq for request in receiver.requests] == list(range(before + 1, before + 1 + len(kinds)))
+    assert receiver.ids() == [delivery.id for delivery in sent]
+    assert all(is_signed(request, webhook.secret) for request in receiver.requests)
+    last = receiver.requests[-1]
     assert last.path == "/hook?farm=1"
     assert last.headers["content-type"] == "application/json"
     assert last.message["data"]["job_id"] == tuning_job.id
     assert last.message["data"]["event"]["state"] == "succeeded"
-    for each in told:
-        assert (each.state, each.attempts, each.status, each.error) == ("delivered", 1, 200, "")
-        assert each.latency_sec is not None
+    for delivery in sent:
+        assert (delivery.state, delivery.attempts, delivery.status, delivery.error) == (
+            "delivered",
+            1,
+            200,
+            "",
+        )
+        assert delivery.latency_sec is not None
     assert webhook.secret not in repr(webhook)
 
 
@@ -123,8 +128,8 @@ def test_only_what_was_asked_for(farm: Any, tuning_job: Job, receiver: Receiver,
         with farm.services.uow.write() as repos:
             repos.events.add(job.id, "finished", {"state": "cancelled"})
     assert deliveries(farm, failed) == []
-    assert [each.job_id for each in deliveries(farm, cancelled)] == [tuning_job.id, other.id]
-    assert [each.job_id for each in deliveries(farm, of_one)] == [other.id]
+    assert [delivery.job_id for delivery in deliveries(farm, cancelled)] == [tuning_job.id, other.id]
+    assert [delivery.job_id for delivery in deliveries(farm, of_one)] == [other.id]
 
 
 def test_no_event_no_delivery(farm: Any, tuning_job: Job, receiver: Receiver) -> None:
@@ -139,12 +144,12 @@ def test_a_failed_attempt_is_made_again_and_later_events_wait(
     farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
 ) -> None:
     webhook = create_webhook(farm.services, url=receiver.url)
-    receiver.answer = lambda _got: 500 if len(receiver.got) <= 3 else 204
+    receiver.answer = lambda _request: 500 if len(receiver.requests) <= 3 else 204
     happen(farm, tuning_job, 3)
     senders(2)
     first, second, third = wait_for_end(farm, webhook)
     assert receiver.ids() == [first.id] * 4 + [second.id, third.id]
-    assert len({got.body for got in receiver.got[:4]}) == 1
+    assert len({request.body for request in receiver.requests[:4]}) == 1
     assert (first.attempts, first.status, first.error) == (4, 204, "")
     with farm.services.uow.read() as repos:
         assert repos.webhooks.get(webhook.id).failures == 0
@@ -156,9 +161,9 @@ def test_two_senders_at_once_tell_each_event_once(
     webhook = create_webhook(farm.services, url=receiver.url)
     happen(farm, tuning_job, 30)
     senders(3)
-    told = wait_for_end(farm, webhook)
-    assert receiver.ids() == [each.id for each in told]
-    assert len(told) == 30
+    sent = wait_for_end(farm, webhook)
+    assert receiver.ids() == [delivery.id for delivery in sent]
+    assert len(sent) == 30
 
 
 def test_killed_between_sending_and_writing_it_down(
@@ -190,17 +195,17 @@ def test_killed_between_sending_and_writing_it_down(
 def test_redirects_are_not_followed(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
     webhook = create_webhook(farm.services, url=receiver.url)
     with hook_receiver() as elsewhere:
-        receiver.answer, receiver.location = (lambda _got: 307), elsewhere.url
+        receiver.answer, receiver.location = (lambda _request: 307), elsewhere.url
         happen(farm, tuning_job)
         senders()
-        wait_until(lambda: len(receiver.got) > 1, "a second attempt")
-        assert elsewhere.got == []
+        wait_until(lambda: len(receiver.requests) > 1, "a second attempt")
+        assert elsewhere.requests == []
     assert "redirects are not followed" in deliveries(farm, webhook)[0].error
 
 
 def test_given_up_after_some_time(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
     webhook = create_webhook(farm.services, url=receiver.url)
-    receiver.answer = lambda got: 500 if got.seq == first_seq else 200
+    receiver.answer = lambda request: 500 if request.seq == first_seq else 200
     happen(farm, tuning_job, 2)
     first_seq = deliveries(farm, webhook)[0].seq
     senders(patience=Patience(first_sec=0.01, give_up_sec=0.0))
@@ -213,11 +218,11 @@ def test_disabled_after_too_many_failures(
     farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
 ) -> None:
     webhook = create_webhook(farm.services, url=receiver.url)
-    receiver.answer = lambda _got: 503
+    receiver.answer = lambda _request: 503
     happen(farm, tuning_job, 2)
     senders(patience=Patience(first_sec=0.01, most_sec=0.01, disable_after=4, disable_after_sec=0.0))
-    told = wait_for_end(farm, webhook)
-    assert [(each.state, each.attempts) for each in told] == [("failed", 4), ("failed", 0)]
+    sent = wait_for_end(farm, webhook)
+    assert [(delivery.state, delivery.attempts) for delivery in sent] == [("failed", 4), ("failed", 0)]
     with farm.services.uow.read() as repos:
         disabled = repos.webhooks.get(webhook.id)
     assert disabled.disabled_at is not None
@@ -226,7 +231,7 @@ def test_disabled_after_too_many_failures(
     assert len(deliveries(farm, webhook)) == 2
     with pytest.raises(ConflictError):
         try_webhook(farm.services, webhook.id)
-    receiver.answer = lambda _got: 200
+    receiver.answer = lambda _request: 200
     assert enable_webhook(farm.services, webhook.id).disabled_at is None
     happen(farm, tuning_job)
     assert wait_for_end(farm, webhook)[-1].state == "delivered"
@@ -248,11 +253,11 @@ def test_a_day_must_pass_before_a_webhook_is_disabled(farm: Any, receiver: Recei
 
 def test_gone_is_gone(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
     webhook = create_webhook(farm.services, url=receiver.url)
-    receiver.answer = lambda _got: 410
+    receiver.answer = lambda _request: 410
     happen(farm, tuning_job, 2)
     senders()
     wait_for_end(farm, webhook)
-    assert len(receiver.got) == 1
+    assert len(receiver.requests) == 1
     with farm.services.uow.read() as repos:
         assert "410" in repos.webhooks.get(webhook.id).disabled_reason
 
@@ -273,13 +278,13 @@ def test_a_receiver_that_never_ends_its_answer(
                     held[-1].sendall(b"HTTP/1.1 200 OK\r\n")
                 except OSError:
                     pass
-                for each in held:
+                for connection in held:
                     try:
-                        each.sendall(b"x")
+                        connection.sendall(b"x")
                     except OSError:
                         pass
-            for each in held:
-                each.close()
+            for connection in held:
+                connection.close()
 
         dripping = threading.Thread(target=drip)
         dripping.start()
@@ -308,13 +313,13 @@ def test_receivers_that_never_answer_hold_nobody_up(farm: Any, receiver: Receive
         quick = create_webhook(farm.services, url=receiver.url)
         for _ in range(3):
             try_webhook(farm.services, quick.id)
-        assert {each.state for each in wait_for_end(farm, quick)} == {"delivered"}
+        assert {delivery.state for delivery in wait_for_end(farm, quick)} == {"delivered"}
         # Each of them has its turn all the same, and whoever is slow gets one request at a time.
         wait_until(
-            lambda: all(any(each.attempts for each in deliveries(farm, one)) for one in slow),
+            lambda: all(any(delivery.attempts for delivery in deliveries(farm, webhook)) for webhook in slow),
             "a turn for each of the slow ones",
         )
-        assert max(sum(each.attempts for each in deliveries(farm, one)) for one in slow) <= 2
+        assert max(sum(delivery.attempts for delivery in deliveries(farm, webhook)) for webhook in slow) <= 2
 
 
 def test_one_webhook_with_much_to_be_told_leaves_room(farm: Any, receiver: Receiver) -> None:
@@ -345,11 +350,11 @@ def test_a_handshake_that_never_ends(farm: Any, receiver: Receiver, senders: Any
                     held[-1].sendall(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03")
                 except OSError:
                     pass
-                for each in held:
+                for connection in held:
                     with suppress(OSError):
-                        each.sendall(b"x")
-            for each in held:
-                each.close()
+                        connection.sendall(b"x")
+            for connection in held:
+                connection.close()
 
         dripping = threading.Thread(target=drip)
         dripping.start()
@@ -393,20 +398,20 @@ def test_answers_that_are_none(farm: Any, senders: Any, answer: bytes) -> None:
         senders(timeout_sec=20.0, patience=Patience(first_sec=3600.0))
         wait_until(lambda: deliveries(farm, webhook)[0].latency_sec is not None, "the end of the attempt")
         serving.join()
-    (told,) = deliveries(farm, webhook)
-    assert told.attempts == 1
+    (delivery,) = deliveries(farm, webhook)
+    assert delivery.attempts == 1
     if answer.startswith(b"HTTP/1.1 200 OK\r\n") and b"X-Header" not in answer:
-        assert told.status == 200  # what it said is known; the rest is its affair
+        assert delivery.status == 200  # what it said is known; the rest is its affair
     else:
-        assert told.state == "pending"
-        assert told.error
-        assert len(told.error) < 500
+        assert delivery.state == "pending"
+        assert delivery.error
+        assert len(delivery.error) < 500
 
 
 def test_deleted_while_it_is_told(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
     arrived, go_on = threading.Event(), threading.Event()
 
-    def answer(_got: Any) -> int:
+    def answer(_request: Any) -> int:
         arrived.set()
         assert go_on.wait(90)
         return 500
@@ -420,18 +425,18 @@ def test_deleted_while_it_is_told(farm: Any, tuning_job: Job, receiver: Receiver
         delete_webhook(farm.services, webhook.id)
         go_on.set()
         wait_until(
-            lambda: [each for each in log if each["event"] == "delivery came too late"],
+            lambda: [entry for entry in log if entry["event"] == "delivery came too late"],
             "the end of the attempt",
         )
     assert deliveries(farm, webhook) == []
-    assert len(receiver.got) == 1
-    assert [each for each in log if each["log_level"] == "error"] == []
+    assert len(receiver.requests) == 1
+    assert [entry for entry in log if entry["log_level"] == "error"] == []
 
 
 def test_disabled_by_a_person_while_it_is_told(farm: Any, receiver: Receiver, senders: Any) -> None:
     arrived, go_on = threading.Event(), threading.Event()
 
-    def answer(_got: Any) -> int:
+    def answer(_request: Any) -> int:
         arrived.set()
         assert go_on.wait(90)
         return 200
@@ -445,9 +450,12 @@ def test_disabled_by_a_person_while_it_is_told(farm: Any, receiver: Receiver, se
     assert (disabled.disabled_at is not None, disabled.disabled_reason) == (True, "disabled by a person")
     assert disable_webhook(farm.services, webhook.id) == disabled
     go_on.set()
-    told = wait_for_end(farm, webhook)
-    assert [(each.id, each.state) for each in told] == [(first.id, "failed"), (second.id, "failed")]
-    assert len(receiver.got) == 1
+    sent = wait_for_end(farm, webhook)
+    assert [(delivery.id, delivery.state) for delivery in sent] == [
+        (first.id, "failed"),
+        (second.id, "failed"),
+    ]
+    assert len(receiver.requests) == 1
     with pytest.raises(NotFoundError):
         disable_webhook(farm.services, "whk_none")
 
@@ -481,13 +489,13 @@ def test_over_tls(
         senders(timeout_sec=30.0)
         wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
         assert "certificate is not good" in deliveries(farm, webhook)[0].error
-        assert receiver.got == []
+        assert receiver.requests == []
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        (told,) = wait_for_end(farm, webhook)
-        assert (told.state, told.status) == ("delivered", 200)
-        assert is_signed(receiver.got[0], webhook.secret)
+        (delivery,) = wait_for_end(farm, webhook)
+        assert (delivery.state, delivery.status) == ("delivered", 200)
+        assert is_signed(receiver.requests[0], webhook.secret)
         wait_until(lambda: "mismatch" in deliveries(farm, other_name)[0].error, "the other name's refusal")
-        assert len(receiver.got) == 1
+        assert len(receiver.requests) == 1
 
 
 def test_nobody_listens(farm: Any, tuning_job: Job, senders: Any) -> None:
@@ -518,10 +526,10 @@ def test_a_name_that_leads_elsewhere_a_moment_later(
         statement = text("UPDATE webhooks SET url = :url")
         connection.execute(statement, {"url": f"http://hooks.example.org:{port}/hook"})
     happen(farm, tuning_job)
-    asked: list[str] = []
+    hosts: list[str] = []
 
     def resolve(host: str, _port: int) -> tuple[str, ...]:
-        asked.append(host)
+        hosts.append(host)
         return ("127.0.0.1",)
 
     strict = farm.with_settings(webhook_allow_private=False)
@@ -530,13 +538,13 @@ def test_a_name_that_leads_elsewhere_a_moment_later(
     wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
     sender.stop()
     assert "not a public address" in deliveries(farm, webhook)[0].error
-    assert receiver.got == []
+    assert receiver.requests == []
     # Where it is allowed, the name is resolved once for each attempt, and the connection is to that address.
-    asked.clear()
+    hosts.clear()
     senders(resolve=resolve)
     wait_for_end(farm, webhook)
-    assert asked == ["hooks.example.org"]
-    assert receiver.got[0].headers["host"] == f"hooks.example.org:{port}"
+    assert hosts == ["hooks.example.org"]
+    assert receiver.requests[0].headers["host"] == f"hooks.example.org:{port}"
 
 
 def test_deleted_while_something_waits(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
@@ -549,7 +557,7 @@ def test_deleted_while_something_waits(farm: Any, tuning_job: Job, receiver: Rec
         assert repos.deliveries.due(10) == ()
     Reconciler(farm.services).tick()
     assert deliveries(farm, webhook) == []
-    assert receiver.got == []
+    assert receiver.requests == []
 
 
 def test_the_log_is_kept_for_some_days(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
@@ -561,17 +569,17 @@ def test_the_log_is_kept_for_some_days(farm: Any, tuning_job: Job, receiver: Rec
         statement = text("UPDATE webhook_deliveries SET finished_at = finished_at - 8 * 86400 WHERE id = :id")
         connection.execute(statement, {"id": old.id})
     Reconciler(farm.services).tick()
-    assert [each.seq for each in deliveries(farm, webhook)] == [old.seq + 1, old.seq + 2]
+    assert [delivery.seq for delivery in deliveries(farm, webhook)] == [old.seq + 1, old.seq + 2]
 
 
 def test_a_test(farm: Any, receiver: Receiver, senders: Any) -> None:
     webhook = create_webhook(farm.services, url=receiver.url, kinds=["finished"])
     delivery = try_webhook(farm.services, webhook.id)
     senders()
-    (told,) = wait_for_end(farm, webhook)
-    assert (told.id, told.kind, told.status) == (delivery.id, "test", 200)
-    assert receiver.got[0].message["type"] == "test"
-    assert is_signed(receiver.got[0], webhook.secret)
+    (sent,) = wait_for_end(farm, webhook)
+    assert (sent.id, sent.kind, sent.status) == (delivery.id, "test", 200)
+    assert receiver.requests[0].message["type"] == "test"
+    assert is_signed(receiver.requests[0], webhook.secret)
 
 
 def test_what_cannot_be_registered(farm: Any, receiver: Receiver) -> None:

@@ -35,7 +35,7 @@ class Judge:
 def used(*processes: tuple[int, float | None], load: float | None = 0.0) -> GpuReading:
     return GpuReading(
         load=load,
-        processes=tuple(GpuProcess(pid=pid, name="python3", load=one) for pid, one in processes),
+        processes=tuple(GpuProcess(pid=pid, name="python3", load=busy) for pid, busy in processes),
     )
 
 
@@ -78,8 +78,8 @@ def test_in_a_container_the_load_tells() -> None:
 
 
 def test_the_busiest_are_named() -> None:
-    said = Judge()(used((1, 0.1), (2, 0.9), (3, 0.2), (4, 0.3), (5, 0.01)))
-    assert said == "python3 (pid 2), python3 (pid 4), python3 (pid 3) and 1 more"
+    reason = Judge()(used((1, 0.1), (2, 0.9), (3, 0.2), (4, 0.3), (5, 0.01)))
+    assert reason == "python3 (pid 2), python3 (pid 4), python3 (pid 3) and 1 more"
 
 
 def test_our_processes_are_known() -> None:
@@ -108,12 +108,12 @@ def test_a_reading_of_each_machine(driver: Driver) -> None:
     assert (odd.lost, odd.state.memory_used_bytes, odd.power_limit_watts, odd.mig) == ("", None, None, None)
     assert odd.state.clock_mhz == 2418.0
     driver.answers_of(0, processes=[[7, None, None]])
-    (told,) = read(nvml, uuid(0)).processes or ()
-    assert (told.load, str(told)) == (None, "a process (pid 7)")
+    (process,) = read(nvml, uuid(0)).processes or ()
+    assert (process.load, str(process)) == (None, "a process (pid 7)")
     driver.is_as("mig")
     cut = read(nvml, uuid(0))
     assert (cut.mig, cut.load) == (True, None)
-    assert [str(one) for one in cut.processes or ()] == ["python3 (pid 4242)"]
+    assert [str(process) for process in cut.processes or ()] == ["python3 (pid 4242)"]
     driver.is_as("lost")
     assert read(nvml, uuid(4)).lost == ""
     assert read(nvml, uuid(5)).lost == "the GPU has fallen off the bus"
@@ -126,6 +126,6 @@ def test_a_reading_of_each_machine(driver: Driver) -> None:
 def test_names_of_processes_are_strangers_text(driver: Driver, name: str) -> None:
     driver.has("H100")
     driver.answers_of(0, processes=[[7, 1, name]])
-    (told,) = read(open_nvml(), uuid(0)).processes or ()
-    assert str(told).isprintable()
-    assert len(str(told)) < 120
+    (process,) = read(open_nvml(), uuid(0)).processes or ()
+    assert str(process).isprintable()
+    assert len(str(process)) < 120

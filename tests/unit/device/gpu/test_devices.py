@@ -20,8 +20,8 @@ ENVIRONMENT = {"TUNEFARM_URL": "http://farm:8000", "TUNEFARM_API_KEY": "tfk_key"
 
 
 def lent(*arguments: str, **environment: str) -> list[LentDevice]:
-    told = {**ENVIRONMENT, **environment}
-    return devices_of(read_settings(list(arguments), told), told)
+    variables = {**ENVIRONMENT, **environment}
+    return devices_of(read_settings(list(arguments), variables), variables)
 
 
 def names(*arguments: str, **environment: str) -> list[str]:
@@ -31,9 +31,9 @@ def names(*arguments: str, **environment: str) -> list[str]:
 def test_gpus_are_described(driver: Driver) -> None:
     assert gpu.find() == []
     driver.is_as("eight")
-    found = gpu.find()
-    assert [one.index for one in found] == list(range(8))
-    assert found[2].to_json() == {
+    gpus = gpu.find()
+    assert [found_gpu.index for found_gpu in gpus] == list(range(8))
+    assert gpus[2].to_json() == {
         "index": 2,
         "uuid": uuid(2),
         "name": "NVIDIA H100 80GB HBM3",
@@ -45,7 +45,7 @@ def test_gpus_are_described(driver: Driver) -> None:
         "power_limit_watts": 700.0,
         "mig": False,
     }
-    assert found[0].model == "nvidia-h100-80gb-hbm3"
+    assert gpus[0].model == "nvidia-h100-80gb-hbm3"
 
 
 def test_what_a_driver_does_not_tell_is_left_out(driver: Driver) -> None:
@@ -59,18 +59,18 @@ def test_what_a_driver_does_not_tell_is_left_out(driver: Driver) -> None:
 
 def test_a_gpu_that_fell_off_the_bus_is_left_out(driver: Driver) -> None:
     driver.is_as("lost")
-    found = gpu.find()
-    assert [one.index for one in found] == [0, 1, 2, 4, 5, 6, 7]
-    assert found[4].arch == ""  # listed still, and nothing more
-    assert [one.index for one in gpu.choose(found, "0,4")] == [0, 4]
+    gpus = gpu.find()
+    assert [found_gpu.index for found_gpu in gpus] == [0, 1, 2, 4, 5, 6, 7]
+    assert gpus[4].arch == ""  # listed still, and nothing more
+    assert [found_gpu.index for found_gpu in gpu.choose(gpus, "0,4")] == [0, 4]
     with pytest.raises(InvalidInputError) as caught:
-        gpu.choose(found, "3")
+        gpu.choose(gpus, "3")
     assert caught.value.code == "no-such-gpu"
 
 
 def test_a_gpu_that_is_cut_into_slices_says_so(driver: Driver) -> None:
     driver.is_as("mig")
-    assert [one.to_json()["mig"] for one in gpu.find()] == [True, False]
+    assert [found_gpu.to_json()["mig"] for found_gpu in gpu.find()] == [True, False]
 
 
 def test_a_driver_that_does_not_work_is_none(driver: Driver) -> None:
@@ -88,10 +88,10 @@ def test_what_asks_the_driver_may_not_be_installed(monkeypatch: pytest.MonkeyPat
 
 def test_gpus_are_chosen(driver: Driver) -> None:
     driver.has("H100", "H100", "H100")
-    found = gpu.find()
+    gpus = gpu.find()
 
     def chosen(wanted: str) -> list[int]:
-        return [one.index for one in gpu.choose(found, wanted)]
+        return [chosen_gpu.index for chosen_gpu in gpu.choose(gpus, wanted)]
 
     assert chosen("all") == [0, 1, 2]
     assert chosen("2, 0,2") == [0, 2]
@@ -111,8 +111,8 @@ def test_the_cpu_is_lent_by_default(driver: Driver) -> None:
 
 def test_one_gpu_has_the_machines_name(driver: Driver) -> None:
     driver.has("H100")
-    for said in ("--target=cuda", "--gpu=all", "--gpu=0", "--target=cuda/sm_90a"):
-        (device,) = lent("--name=box", said)
+    for option in ("--target=cuda", "--gpu=all", "--gpu=0", "--target=cuda/sm_90a"):
+        (device,) = lent("--name=box", option)
         assert device.gpu is not None
         assert device.settings.name == "box"
         assert device.settings.gpu == device.gpu.uuid == uuid(0)
@@ -124,10 +124,10 @@ def test_one_gpu_has_the_machines_name(driver: Driver) -> None:
 def test_each_of_several_gpus_is_a_device(driver: Driver, tmp_path: Path) -> None:
     driver.has("H100", "H100", "H100")
     devices = lent("--name=box", "--target=cuda", f"--work-dir={tmp_path}", "--port=9000")
-    assert [one.settings.name for one in devices] == ["box-gpu0", "box-gpu1", "box-gpu2"]
-    assert [one.settings.work_dir for one in devices] == [tmp_path / f"gpu{n}" for n in range(3)]
-    assert [one.settings.port for one in devices] == [9000, 9001, 9002]
-    assert [one.settings.gpu for one in devices] == [uuid(n) for n in range(3)]
+    assert [device.settings.name for device in devices] == ["box-gpu0", "box-gpu1", "box-gpu2"]
+    assert [device.settings.work_dir for device in devices] == [tmp_path / f"gpu{n}" for n in range(3)]
+    assert [device.settings.port for device in devices] == [9000, 9001, 9002]
+    assert [device.settings.gpu for device in devices] == [uuid(n) for n in range(3)]
     assert names("--name=box", "--gpu=0,2") == ["box-gpu0", "box-gpu2"]
     assert names("--name=box", "--target=cuda", CUDA_VISIBLE_DEVICES="1,2") == ["box-gpu1", "box-gpu2"]
     assert names("--name=its-own", "--gpu=1") == ["its-own"]
@@ -137,13 +137,13 @@ def test_each_of_several_gpus_is_a_device(driver: Driver, tmp_path: Path) -> Non
 
 def test_the_agent_of_a_gpu_understands_its_command(driver: Driver, tmp_path: Path) -> None:
     driver.has("H100", "H100")
-    told = {**ENVIRONMENT, "TUNEFARM_ENROLMENT_TOKEN": "tfk_token"}
+    variables = {**ENVIRONMENT, "TUNEFARM_ENROLMENT_TOKEN": "tfk_token"}
     options = ["--name=box", "--gpu=all", f"--work-dir={tmp_path}", "--tracker=[::1]:9190", "--port=9000"]
-    for device in devices_of(read_settings(options, told), told):
+    for device in devices_of(read_settings(options, variables), variables):
         (tmp_path / f"gpu{device.settings.port - 9000}").mkdir()
         credential = device.settings.work_dir / "credential"
         credential.write_text("tfk_own\n")
-        own = child_environment(told)
+        own = child_environment(variables)
         (again,) = devices_of(read_settings(command_of(device.settings)[3:], own), own)
         assert again.gpu == device.gpu
         for name in ("name", "target", "work_dir", "port", "tracker", "gpu"):
@@ -156,8 +156,8 @@ def test_a_gpu_tells_more_of_its_target_than_its_architecture(driver: Driver) ->
     (lone,) = lent("--target=cuda", "--gpu=0")
     target = describe(lone.settings, lone.gpu).target
     assert (target.get("arch"), target.get("l2_cache_size_bytes")) == ("sm_90", 50 << 20)
-    (said,) = lent("--target=cuda/sm_90a", "--gpu=0")
-    assert describe(said.settings, said.gpu).target == parse_target("cuda/sm_90a")
+    (device,) = lent("--target=cuda/sm_90a", "--gpu=0")
+    assert describe(device.settings, device.gpu).target == parse_target("cuda/sm_90a")
 
 
 @pytest.mark.parametrize(
@@ -202,18 +202,20 @@ def test_an_empty_list_of_gpus_is_none(driver: Driver) -> None:
 def test_credentials_are_the_gpus_own(driver: Driver, tmp_path: Path) -> None:
     """A machine that was enrolled starts again with neither token nor key."""
     driver.has("H100", "H100")
-    told = {"TUNEFARM_URL": "http://x"}
+    variables = {"TUNEFARM_URL": "http://x"}
     for target in ("cuda", "cuda/sm_90", "nvidia/nvidia-h100"):
         options = ["--name=box", f"--target={target}", f"--work-dir={tmp_path}"]
-        assert [one.settings.api_key for one in devices_of(read_settings(options, told), told)] == [
+        assert [
+            device.settings.api_key for device in devices_of(read_settings(options, variables), variables)
+        ] == [
             None,
             None,
         ]
         with pytest.raises(InvalidInputError) as caught:
-            devices_of(read_settings([*options, "--gpu=1"], told), told)
+            devices_of(read_settings([*options, "--gpu=1"], variables), variables)
         assert caught.value.code == "no-api-key"
     with pytest.raises(InvalidInputError) as caught:
-        devices_of(read_settings(["--target=llvm"], told), told)
+        devices_of(read_settings(["--target=llvm"], variables), variables)
     assert caught.value.code == "no-api-key"
 
 

@@ -21,8 +21,8 @@ class ScriptedServer:
         return self.code
 
     def events(self) -> list[dict[str, Any]]:
-        told, self.told = self.told, []
-        return told
+        events, self.told = self.told, []
+        return events
 
     def end(self, *, grace_sec: float) -> None:
         self.ended_with_grace = grace_sec

@@ -13,8 +13,8 @@ def test_frames_come_in_pieces() -> None:
     messages = []
     for byte in data:
         received.append(byte)
-        whole, message = unpack_frame(received)
-        if whole:
+        complete, message = unpack_frame(received)
+        if complete:
             messages.append(message)
     assert messages == [[5, {"key": "ü"}], 0]
     assert not received

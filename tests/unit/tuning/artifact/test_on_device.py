@@ -59,9 +59,9 @@ def blamed(error: TunefarmError, *, raised: bool = False) -> TunefarmError:
     ids=lambda error: error.message[:40],
 )
 def test_a_gpus_trouble_is_the_devices(error: TunefarmError) -> None:
-    found = blamed(error)
-    assert isinstance(found, DeviceLostError)
-    assert error.message in found.message
+    error_of_device = blamed(error)
+    assert isinstance(error_of_device, DeviceLostError)
+    assert error.message in error_of_device.message
 
 
 def test_so_is_trouble_of_the_call() -> None:
@@ -71,17 +71,17 @@ def test_so_is_trouble_of_the_call() -> None:
 
 
 def test_what_is_set_up_wrongly_is_named() -> None:
-    found = blamed(InvariantError("CUDA error: CUDA driver version is insufficient for CUDA runtime version"))
-    assert isinstance(found, InvalidInputError)
-    assert found.code == "gpu-set-up"
-    assert "install a newer driver" in found.message
-    assert blamed(found, raised=True) is found
+    error = blamed(InvariantError("CUDA error: CUDA driver version is insufficient for CUDA runtime version"))
+    assert isinstance(error, InvalidInputError)
+    assert error.code == "gpu-set-up"
+    assert "install a newer driver" in error.message
+    assert blamed(error, raised=True) is error
 
 
 def test_what_the_model_does_is_the_models() -> None:
     for error in (ChildCrashed("the artifact_child process died: SIGSEGV"), RunFailed("was not done")):
-        found = blamed(error, raised=isinstance(error, RunFailed))
-        assert isinstance(found, InvalidModelError)
-        assert found.code == "run-crashed"
+        error_of_model = blamed(error, raised=isinstance(error, RunFailed))
+        assert isinstance(error_of_model, InvalidModelError)
+        assert error_of_model.code == "run-crashed"
     refused = blamed(InvalidInputError("the library's size is wrong", code="damaged-artifact"))
     assert (type(refused), refused.code) == (InvalidInputError, "damaged-artifact")

@@ -52,11 +52,11 @@ class Networks:
             return {"samples_sec": [self._sec[frozenset(choices)]]}
         assert method == "check_model"
         ok = not self._inexact & set(choices.values())
-        one = Comparison(
+        comparison = Comparison(
             name="y", dtype="float32", ok=ok, message="" if ok else "it is off", max_abs_error=0.0, max_rel_error=0.0,
             rtol=1e-3, mismatches=0, elements=1, comparable=1,
         )  # fmt: skip
-        return {"comparisons": [one.to_json()]}
+        return {"comparisons": [comparison.to_json()]}
 
 
 def record(key: str) -> TuningRecord:
@@ -138,9 +138,9 @@ def test_a_clear_winner_is_ablated_to_tell_its_gain(tmp_path: Path) -> None:
         "unclear first, then the largest gain"
     )
     assert set(selected.algorithms) == {"a", "b", "c"}
-    told = [candidate.to_json() for candidate in selected.candidates]
-    assert [line["network_gain_sec"] for line in told] == pytest.approx([0.013, 0.010, 0.002])
-    assert [line["border_cost_sec"] for line in told] == pytest.approx([-0.001, 0.001, 0.002])
+    lines = [candidate.to_json() for candidate in selected.candidates]
+    assert [line["network_gain_sec"] for line in lines] == pytest.approx([0.013, 0.010, 0.002])
+    assert [line["border_cost_sec"] for line in lines] == pytest.approx([-0.001, 0.001, 0.002])
 
 
 def test_a_clear_winner_is_not_ablated_where_that_takes_long(
@@ -195,11 +195,11 @@ def test_what_takes_longer_by_itself_is_not_tried(tmp_path: Path) -> None:
 
 def test_a_record_timed_out_of_the_caches_is_believed(tmp_path: Path) -> None:
     networks = Networks({})
-    one = candidate(kernel("a", 0.020), 0.005)
-    assert one.tuned.record is not None
-    one.tuned = replace(one.tuned, record=replace(one.tuned.record, samples_sec=(0.030,)))
-    assert one.tuned_sec == 0.030
-    assert selector_of(networks, tmp_path, one).select(DIRECT, {}, SETS, ["y"]).library == DIRECT
+    cached = candidate(kernel("a", 0.020), 0.005)
+    assert cached.tuned.record is not None
+    cached.tuned = replace(cached.tuned, record=replace(cached.tuned.record, samples_sec=(0.030,)))
+    assert cached.tuned_sec == 0.030
+    assert selector_of(networks, tmp_path, cached).select(DIRECT, {}, SETS, ["y"]).library == DIRECT
     assert networks.built == {str(DIRECT): {}}
 
 

@@ -35,6 +35,6 @@ def test_weights_that_stay_are_told_without_a_cause_that_nobody_knows(precision:
     if precision is Precision.INT8_WEIGHTS:
         assert some == [], "the others of a model that is partly quantised are what it has"
     else:
-        (said,) = some
-        assert "stay float32: 1 " in said
-        assert "or in a kernel that cannot" in said
+        (sentence,) = some
+        assert "stay float32: 1 " in sentence
+        assert "or in a kernel that cannot" in sentence

@@ -59,8 +59,8 @@ def test_any_other_bytes_are_a_clear_error(data: bytes) -> None:
 
 
 def test_names_are_those_of_the_program_where_they_tell_values_apart() -> None:
-    said = ["x", "params['dense'].kernel", "a b", "args[0]", "args[1]", "result", "same", "same", "'; drop"]
-    assert edge_names(said, len(said), "input", OnnxWriter("stablehlo")) == [
+    names = ["x", "params['dense'].kernel", "a b", "args[0]", "args[1]", "result", "same", "same", "'; drop"]
+    assert edge_names(names, len(names), "input", OnnxWriter("stablehlo")) == [
         "x",
         "params.dense.kernel",
         "input_2",

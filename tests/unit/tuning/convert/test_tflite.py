@@ -245,8 +245,8 @@ def test_whatever_is_broken_is_an_error_of_ours(seed: int) -> None:
     for _ in range(draw.choice([1, 1, 2, 4, 16])):
         at = draw.randrange(len(data))
         data[at] = draw.choice([0, 255, 127, 128, data[at] ^ (1 << draw.randrange(8))])
-    whole = bytes(data) if draw.random() < 0.8 else bytes(data[: draw.randrange(len(data))])
-    assert code_of(whole) in CODES
+    broken = bytes(data) if draw.random() < 0.8 else bytes(data[: draw.randrange(len(data))])
+    assert code_of(broken) in CODES
 
 
 BROKEN = {name: ZOO[name]().data for name in ("a_block_with_a_gate", "quantized_network", "reshape_by_shape")}

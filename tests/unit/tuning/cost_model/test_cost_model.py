@@ -61,8 +61,8 @@ def test_like_knobs_of_two_sketches_share_columns() -> None:
     rows[1] = rows[0]
     rows[:, 0] = (0, 1)
     rows[1, -1] = 0
-    one, other = FeatureMap(space)(rows)
-    differing = {name for name, a, b in zip(names, one, other, strict=True) if a != b}
+    first, other = FeatureMap(space)(rows)
+    differing = {name for name, a, b in zip(names, first, other, strict=True) if a != b}
     assert differing <= {n for n in names if n.startswith(("sketch", "9."))}
 
 
@@ -124,5 +124,5 @@ def test_groups_need_no_common_scale() -> None:
     assert _rank_correlation(scores, -costs[200:]) > 0.6
 
 
-def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
+def _rank_correlation(first: np.ndarray, other: np.ndarray) -> float:
+    return float(np.corrcoef(first.argsort().argsort(), other.argsort().argsort())[0, 1])

@@ -49,24 +49,24 @@ def named(space: ConfigSpace, config: Config) -> dict[str, float]:
 
 
 def test_features_of_a_matrix_product() -> None:
-    found = named(matmul_space(), Config(0, ((2, 4, 2, 4), (1, 2, 2, 32), (8, 4), 2)))
-    assert found["SSRSRS.trips0"] == log2(2 * 1)
-    assert found["SSRSRS.trips2"] == log2(8)
-    assert found["SSRSRS.trips5"] == log2(4 * 32)
+    features = named(matmul_space(), Config(0, ((2, 4, 2, 4), (1, 2, 2, 32), (8, 4), 2)))
+    assert features["SSRSRS.trips0"] == log2(2 * 1)
+    assert features["SSRSRS.trips2"] == log2(8)
+    assert features["SSRSRS.trips5"] == log2(4 * 32)
     # Inside the outermost reduction loop: 8 x 4 of the left, 4 x 64 of the right, 8 x 64 of the result.
-    assert found["bytes3.read0"] == log2(4 * 8 * 4)
-    assert found["bytes3.read1"] == log2(4 * 4 * 64)
-    assert found["bytes3.write"] == log2(4 * 8 * 64)
-    assert found["bytes3.all"] == pytest.approx(log2(4 * (8 * 4 + 4 * 64 + 8 * 64)))
-    assert found["run5.read1"] == log2(32)
-    assert found["S0.extent"] == log2(128)
-    assert found["S0.level5"] == log2(32)
-    assert found["S1.level5"] == log2(4)
-    assert found["R0.level4"] == log2(4)
-    assert found["vector.width"] == log2(32 / 16)
-    assert found["vector.accumulators"] == log2(2 * 4)
-    assert found["unroll.limit"] == pytest.approx(log2(65))
-    assert found["epilogue.level"] == 1
+    assert features["bytes3.read0"] == log2(4 * 8 * 4)
+    assert features["bytes3.read1"] == log2(4 * 4 * 64)
+    assert features["bytes3.write"] == log2(4 * 8 * 64)
+    assert features["bytes3.all"] == pytest.approx(log2(4 * (8 * 4 + 4 * 64 + 8 * 64)))
+    assert features["run5.read1"] == log2(32)
+    assert features["S0.extent"] == log2(128)
+    assert features["S0.level5"] == log2(32)
+    assert features["S1.level5"] == log2(4)
+    assert features["R0.level4"] == log2(4)
+    assert features["vector.width"] == log2(32 / 16)
+    assert features["vector.accumulators"] == log2(2 * 4)
+    assert features["unroll.limit"] == pytest.approx(log2(65))
+    assert features["epilogue.level"] == 1
 
 
 def test_windows_overlap() -> None:
@@ -81,10 +81,10 @@ def test_windows_overlap() -> None:
     )
     knobs = (Knob.tile("x", 16, 4, 64), Knob.tile("r", 3, 2, 64))
     space = ConfigSpace([Sketch(knobs, (0, 1), "SSRSRS")], computation)
-    found = named(space, Config(0, ((4, 1, 1, 4), (1, 3))))
-    assert found["bytes4.read0"] == pytest.approx(log2(4 * 9))
-    assert np.isnan(found["bytes4.read1"])
-    assert found["bytes4.write"] == log2(4 * 4)
+    features = named(space, Config(0, ((4, 1, 1, 4), (1, 3))))
+    assert features["bytes4.read0"] == pytest.approx(log2(4 * 9))
+    assert np.isnan(features["bytes4.read1"])
+    assert features["bytes4.write"] == log2(4 * 4)
 
 
 def test_spaces_of_a_kind_have_equal_columns_and_others_none() -> None:

@@ -15,7 +15,7 @@ from tunefarm_tuning.space.config import Config
 ASKED, APPLIED = Config(0, (1,)), Config(0, (2,))
 
 
-def made(folder: Path, max_bytes: int) -> KernelCache:
+def make_cache(folder: Path, max_bytes: int) -> KernelCache:
     (folder / "recent").mkdir()
     return KernelCache(folder / "recent", max_bytes=max_bytes)
 
@@ -27,7 +27,7 @@ def kernel(folder: Path, name: str, size: int = 100) -> Path:
 
 
 def test_a_kernel_outlives_the_callers_file(tmp_path: Path) -> None:
-    cache = made(tmp_path, 1000)
+    cache = make_cache(tmp_path, 1000)
     first = kernel(tmp_path, "a")
     cache.keep("task", "1", first)
     first.unlink()
@@ -40,7 +40,7 @@ def test_a_kernel_outlives_the_callers_file(tmp_path: Path) -> None:
 
 
 def test_the_least_used_goes_first(tmp_path: Path) -> None:
-    cache = made(tmp_path, 250)
+    cache = make_cache(tmp_path, 250)
     for code in ("1", "2"):
         cache.keep("task", code, kernel(tmp_path, code))
     assert cache.give("task", "1", tmp_path / "out-1")
@@ -54,13 +54,13 @@ def test_the_least_used_goes_first(tmp_path: Path) -> None:
 
 
 def test_none_are_kept_where_there_is_no_room(tmp_path: Path) -> None:
-    cache = made(tmp_path, 0)
+    cache = make_cache(tmp_path, 0)
     cache.keep("task", "1", kernel(tmp_path, "1"))
     assert not cache.give("task", "1", tmp_path / "out")
 
 
 def test_what_a_config_became_is_known_under_both_names(tmp_path: Path) -> None:
-    cache = made(tmp_path, 1000)
+    cache = make_cache(tmp_path, 1000)
     known = Known(APPLIED, "c")
     cache.learn("task", ASKED, known)
     assert cache.known("task", ASKED) == cache.known("task", APPLIED) == known

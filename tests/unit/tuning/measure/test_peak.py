@@ -12,13 +12,15 @@ from tunefarm_tuning.measure.peak import Bandwidth, Peak, Rate, measure_peak
 from tunefarm_tuning.target.parse import parse_target
 
 
-def peak(one: float, every: float, *, key: str = "k", at: float = 1.0) -> Peak:
+def peak(one_core: float, every: float, *, key: str = "k", at: float = 1.0) -> Peak:
     return Peak(
         key=key,
         threads=2,
         measured_at=at,
-        flops_per_sec={"float32": Rate(one_core=one, all_cores=every)},
-        bandwidth=(Bandwidth(working_set_bytes=1024, bytes_per_sec=Rate(one_core=one, all_cores=every)),),
+        flops_per_sec={"float32": Rate(one_core=one_core, all_cores=every)},
+        bandwidth=(
+            Bandwidth(working_set_bytes=1024, bytes_per_sec=Rate(one_core=one_core, all_cores=every)),
+        ),
     )
 
 
@@ -65,8 +67,8 @@ def test_anything_else_is_an_error(broken: dict[str, Any]) -> None:
 
 
 def test_of_a_gpu_nothing_is_measured() -> None:
-    found = measure_peak(parse_target("cuda/sm_90"), threads=1)
-    assert (found.flops_per_sec, found.bandwidth) == ({}, ())
-    assert "GPU" in found.missing
-    assert found.flops_on(1, "float32") is None
-    assert found.memory_bandwidth_on(1) is None
+    peak_of_gpu = measure_peak(parse_target("cuda/sm_90"), threads=1)
+    assert (peak_of_gpu.flops_per_sec, peak_of_gpu.bandwidth) == ({}, ())
+    assert "GPU" in peak_of_gpu.missing
+    assert peak_of_gpu.flops_on(1, "float32") is None
+    assert peak_of_gpu.memory_bandwidth_on(1) is None

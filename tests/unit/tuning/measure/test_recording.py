@@ -52,8 +52,8 @@ def replay(
                 assert built.failure.message == "so it was"
                 ended.append(built.failure.outcome)
                 continue
-            one = MeasureInput(task=TASK, artifact_path=built.artifact_path, rival_sec=rival_sec)
-            ended += runner.run([one])
+            measured = MeasureInput(task=TASK, artifact_path=built.artifact_path, rival_sec=rival_sec)
+            ended += runner.run([measured])
     return ended, waited
 
 
@@ -85,10 +85,10 @@ def test_a_config_without_a_record_has_none_or_a_stand_in() -> None:
     assert missing.failure is not None
     assert missing.failure.outcome is Outcome.RUN_ERROR
     assert waited == []
-    found = [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
-    assert found[:2] == records
-    assert {one.config for one in found if one} == set(CONFIGS[:2])
-    assert found == [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
+    records_found = [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
+    assert records_found[:2] == records
+    assert {record.config for record in records_found if record} == set(CONFIGS[:2])
+    assert records_found == [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
     elsewhere = replace(TASK, workload=replace(TASK.workload, key="another"))
     assert Recording(records, stand_ins=True).find(elsewhere, CONFIGS[0]) is None
 

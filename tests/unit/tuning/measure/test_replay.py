@@ -33,9 +33,9 @@ def test_one_result_per_input_in_order_and_a_value_or_a_failure() -> None:
     def fail(task: object, config: Config) -> Failure | None:
         return Failure(Outcome.BUILD_TIMEOUT, "slow") if config.sketch == 2 else None
 
-    with builder(fail=fail) as one:
-        assert one.config_space(TASK) == SPACE
-        results = one.build(inputs([*CONFIGS, Config(7, ())]))
+    with builder(fail=fail) as replay:
+        assert replay.config_space(TASK) == SPACE
+        results = replay.build(inputs([*CONFIGS, Config(7, ())]))
     assert [r.config for r in results] == [*CONFIGS, Config(7, ())]
     assert all((r.artifact_path is None) != (r.failure is None) for r in results)
     assert [r.failure.outcome for r in results if r.failure] == [
@@ -43,15 +43,15 @@ def test_one_result_per_input_in_order_and_a_value_or_a_failure() -> None:
         Outcome.BUILD_TIMEOUT,
         Outcome.INSTANTIATION_ERROR,
     ]
-    assert one.build([]) == []
+    assert replay.build([]) == []
 
 
 def test_close_deletes_what_the_caller_did_not() -> None:
-    one = builder()
-    path = one.build(inputs(CONFIGS[:1]))[0].artifact_path
+    replay = builder()
+    path = replay.build(inputs(CONFIGS[:1]))[0].artifact_path
     assert path is not None
     assert path.exists()
-    one.close()
+    replay.close()
     assert not path.exists()
 
 
@@ -62,8 +62,8 @@ def test_a_workload_without_a_space_is_refused() -> None:
 
 
 def measure(answer: object, configs: list[Config]) -> list[tuple[float, ...] | Outcome]:
-    with builder() as one, ReplayRunner(answer) as runner:  # type: ignore[arg-type]
-        built = [b.artifact_path for b in one.build(inputs(configs))]
+    with builder() as replay, ReplayRunner(answer) as runner:  # type: ignore[arg-type]
+        built = [b.artifact_path for b in replay.build(inputs(configs))]
         results = runner.run([MeasureInput(task=TASK, artifact_path=path) for path in built if path])
     return [r.failure.outcome if r.failure else r.samples_sec for r in results]
 
@@ -121,13 +121,13 @@ def test_replayed_kernels_are_timed_in_turn() -> None:
     def answer(task: object, config: Config) -> tuple[float, ...] | Failure:
         return (1.0, 2.0) if config == CONFIGS[0] else Failure(Outcome.RUN_CRASH, "crashed")
 
-    with builder() as one, ReplayRunner(answer, shares_host=False) as runner:
+    with builder() as replay, ReplayRunner(answer, shares_host=False) as runner:
         assert not runner.shares_host
-        built = [b.artifact_path for b in one.build(inputs(CONFIGS[:2]))]
+        built = [b.artifact_path for b in replay.build(inputs(CONFIGS[:2]))]
         good, bad = runner.run_interleaved(
             [MeasureInput(task=TASK, artifact_path=path) for path in built if path], rounds=5
         )
-        whole, _ = runner.run_interleaved(
+        first, _ = runner.run_interleaved(
             [MeasureInput(task=TASK, artifact_path=built[0])] * 2 if built[0] else [], rounds=5
         )
         mixed = [
@@ -137,7 +137,7 @@ def test_replayed_kernels_are_timed_in_turn() -> None:
         ]
         with pytest.raises(ValueError, match="different tasks"):
             runner.run_interleaved(mixed, rounds=5)
-    assert whole.samples_sec == (1.0, 2.0, 1.0, 2.0, 1.0)
+    assert first.samples_sec == (1.0, 2.0, 1.0, 2.0, 1.0)
     assert good.samples_sec == (1.0, 2.0)  # each by itself: one of them crashed
     assert bad.failure is not None
     assert bad.samples_sec == ()

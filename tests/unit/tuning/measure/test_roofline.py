@@ -27,20 +27,20 @@ PEAK = Peak(
 )
 
 
-def known(found: Roofline | None) -> Roofline:
-    assert found is not None
-    return found
+def known(bound: Roofline | None) -> Roofline:
+    assert bound is not None
+    return bound
 
 
 def test_a_kernel_that_computes_much_is_bound_by_the_peak() -> None:
-    found = known(
+    bound = known(
         roofline(2e9, 0.025, peak=PEAK, threads=1, dtype="float32", moved_bytes=1 * MIB)
     )  # 80 GFLOP/s
-    assert found.flops_per_sec == pytest.approx(80e9)
-    assert found.share_of_peak == pytest.approx(0.8)
-    assert found.bound_flops_per_sec == 100e9
-    assert found.memory_bound is False
-    assert found.share_of_bound == found.share_of_peak
+    assert bound.flops_per_sec == pytest.approx(80e9)
+    assert bound.share_of_peak == pytest.approx(0.8)
+    assert bound.bound_flops_per_sec == 100e9
+    assert bound.memory_bound is False
+    assert bound.share_of_bound == bound.share_of_peak
 
 
 def test_a_kernel_that_moves_much_is_bound_by_the_bandwidth_of_where_its_data_fit() -> None:
@@ -101,25 +101,25 @@ def test_the_threads_that_were_used_count() -> None:
 )
 def test_what_is_not_known_is_not_told(changed: dict[str, object], peak_known: bool) -> None:
     given: dict[str, object] = {"peak": PEAK, "dtype": "float32", "moved_bytes": 1e6, "threads": 1}
-    found = known(roofline(1e9, 0.1, **{**given, **changed}))  # type: ignore[arg-type]
-    assert found.flops_per_sec == pytest.approx(1e10)
-    assert (found.share_of_peak is not None) == peak_known
-    assert (found.bound_flops_per_sec, found.share_of_bound, found.memory_bound) == (None, None, None)
+    bound = known(roofline(1e9, 0.1, **{**given, **changed}))  # type: ignore[arg-type]
+    assert bound.flops_per_sec == pytest.approx(1e10)
+    assert (bound.share_of_peak is not None) == peak_known
+    assert (bound.bound_flops_per_sec, bound.share_of_bound, bound.memory_bound) == (None, None, None)
 
 
 def test_less_than_any_cache_that_was_measured_is_bound_by_the_peak_alone() -> None:
-    found = known(roofline(1e5, 1e-5, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e5))
-    assert found.bound_flops_per_sec == 100e9
+    bound = known(roofline(1e5, 1e-5, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e5))
+    assert bound.bound_flops_per_sec == 100e9
     assert PEAK.bandwidth_on(1, 1e5) is None
 
 
 def test_of_less_than_any_cache_that_was_measured_no_bound_is_told_where_bandwidth_may_be_what_bounds_it() -> (
     None
 ):
-    found = known(roofline(2e4, 1e-5, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e5))
-    assert found.intensity == pytest.approx(0.2)
-    assert found.share_of_peak is not None
-    assert (found.bound_flops_per_sec, found.share_of_bound, found.memory_bound) == (None, None, None)
+    bound = known(roofline(2e4, 1e-5, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e5))
+    assert bound.intensity == pytest.approx(0.2)
+    assert bound.share_of_peak is not None
+    assert (bound.bound_flops_per_sec, bound.share_of_bound, bound.memory_bound) == (None, None, None)
 
 
 @pytest.mark.parametrize(("flops", "cost_sec"), [(0.0, 1e-3), (1e6, None), (1e6, 0.0)])
@@ -128,10 +128,10 @@ def test_a_kernel_without_operations_or_time_has_none(flops: float, cost_sec: fl
 
 
 def test_json() -> None:
-    told = known(roofline(1e9, 0.2, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e9)).to_json()
-    assert told["share_of_bound"] == pytest.approx(0.5)
-    assert told["memory_bound"] is True
-    assert set(told) == {
+    document = known(roofline(1e9, 0.2, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e9)).to_json()
+    assert document["share_of_bound"] == pytest.approx(0.5)
+    assert document["memory_bound"] is True
+    assert set(document) == {
         "flops_per_sec",
         "peak_flops_per_sec",
         "share_of_peak",

@@ -43,7 +43,7 @@ def test_of_several_spaces_each_has_its_best_and_the_newest_comes_first() -> Non
 
 
 @pytest.mark.parametrize(
-    ("records", "reason", "said"),
+    ("records", "reason", "explanation"),
     [
         ([], MissReason.NO_RECORD, ""),
         ([replace(RECORD, workload_key="w2")], MissReason.NO_RECORD, ""),
@@ -62,11 +62,11 @@ def test_of_several_spaces_each_has_its_best_and_the_newest_comes_first() -> Non
         ),
     ],
 )
-def test_a_miss_says_why(records: list[TuningRecord], reason: MissReason, said: str) -> None:
-    found, why, message = History(records).find("w1", **HERE)
-    assert found is None
+def test_a_miss_says_why(records: list[TuningRecord], reason: MissReason, explanation: str) -> None:
+    record, why, message = History(records).find("w1", **HERE)
+    assert record is None
     assert why is reason
-    assert said in message
+    assert explanation in message
 
 
 def test_the_innermost_block_counts_and_ends() -> None:

@@ -30,8 +30,8 @@ def test_an_unfinished_line_is_cut_off(tmp_path_factory: pytest.TempPathFactory,
     path.write_text(LINE + "\n" + LINE[:length])
     with RecordLog(path) as log:
         log.append([LATER])
-    whole = [RECORD, RECORD] if length == len(LINE) else [RECORD]
-    assert list(load_records(path)) == [*whole, LATER]
+    complete = [RECORD, RECORD] if length == len(LINE) else [RECORD]
+    assert list(load_records(path)) == [*complete, LATER]
 
 
 def test_an_unfinished_only_line_is_cut_off(tmp_path: Path) -> None:

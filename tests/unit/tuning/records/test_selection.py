@@ -50,8 +50,8 @@ def test_a_config_that_fails_when_confirmed_is_out() -> None:
     assert pick_best([LUCKY, crashed, STEADY]) == [STEADY]
     assert pick_best([LUCKY, crashed]) == []
     history = History([LUCKY, crashed, STEADY])
-    found, _, _ = history.find("w", target_key="t", device_model="d", toolchain="c")
-    assert found == STEADY
+    winner, _, _ = history.find("w", target_key="t", device_model="d", toolchain="c")
+    assert winner == STEADY
 
 
 def test_a_confirmation_holds_where_it_was_made() -> None:

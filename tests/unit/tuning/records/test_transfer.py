@@ -56,7 +56,7 @@ OWN = matmul(64, 64, 64)
 
 
 def names(chosen: tuple[TaskHistory, ...]) -> list[str]:
-    return [one.records[0].workload_key for one in chosen]
+    return [history.records[0].workload_key for history in chosen]
 
 
 def test_the_same_workload_then_the_nearest_of_the_family_then_others() -> None:
@@ -79,21 +79,21 @@ def test_equal_spaces_of_two_workloads_are_two_histories() -> None:
 def test_the_number_of_records_is_bounded() -> None:
     known = [history(matmul(64 << i, 64, 64), f"w{i}", 500) for i in range(8)] + [history(OWN, "own", 500)]
     chosen = choose_histories(OWN, "own", known)
-    assert sum(len(one.records) for one in chosen) == 600
-    assert [len(one.records) for one in chosen] == [240, 120, 120, 120]
+    assert sum(len(history.records) for history in chosen) == 600
+    assert [len(history.records) for history in chosen] == [240, 120, 120, 120]
     few = choose_histories(OWN, "own", known, limit=10)
     assert (names(few), len(few[0].records)) == (["own"], 10)
 
 
 def test_few_are_taken_from_other_families() -> None:
     known = [history(matmul(8, 8, 8 << i, itemsize_bytes=2), f"w{i}", 100) for i in range(9)]
-    assert [len(one.records) for one in choose_histories(OWN, "own", known)] == [40] * 4
+    assert [len(history.records) for history in choose_histories(OWN, "own", known)] == [40] * 4
 
 
 def test_where_no_family_is_known_none_is_shared() -> None:
     plain = ConfigSpace([Sketch((Knob.categorical("c", (0, 8)),))])
     known = [history(plain, "a", 100), history(plain, "own", 100)]
-    assert [len(one.records) for one in choose_histories(plain, "own", known)] == [100, 40]
+    assert [len(history.records) for history in choose_histories(plain, "own", known)] == [100, 40]
 
 
 def test_records_of_another_space_and_superseded_ones_are_no_use() -> None:

@@ -27,11 +27,11 @@ def f32(*values: float) -> NDArray[Any]:
     )
 )
 def test_an_array_equals_itself(array: NDArray[Any]) -> None:
-    found = compare_arrays("y", array, array.copy())
-    assert found.ok, found
-    assert found.mismatches == 0
-    assert found.elements == array.size
-    assert Comparison.from_json(found.to_json()) == found
+    comparison = compare_arrays("y", array, array.copy())
+    assert comparison.ok, comparison
+    assert comparison.mismatches == 0
+    assert comparison.elements == array.size
+    assert Comparison.from_json(comparison.to_json()) == comparison
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_an_array_equals_itself(array: NDArray[Any]) -> None:
     ],
 )
 def test_rounding_is_forgiven(actual: NDArray[Any], expected: NDArray[Any]) -> None:
-    found = compare_arrays("y", actual, expected)
-    assert found.ok, found
+    comparison = compare_arrays("y", actual, expected)
+    assert comparison.ok, comparison
 
 
 @pytest.mark.parametrize(
-    ("actual", "expected", "said"),
+    ("actual", "expected", "message"),
     [
         (f32(1.0, 2.0), f32(1.0, 2.1), "1 of 2 elements are outside"),
         (f32(1.0, NAN), f32(1.0, 2.0), "worst at [1]: nan, expected 2"),
@@ -66,10 +66,10 @@ def test_rounding_is_forgiven(actual: NDArray[Any], expected: NDArray[Any]) -> N
         (np.array([3], np.int8), np.array([5], np.int8), "by up to 2"),
     ],
 )
-def test_the_rest_is_not(actual: NDArray[Any], expected: NDArray[Any], said: str) -> None:
-    found = compare_arrays("y", actual, expected)
-    assert not found.ok
-    assert said in found.message
+def test_the_rest_is_not(actual: NDArray[Any], expected: NDArray[Any], message: str) -> None:
+    comparison = compare_arrays("y", actual, expected)
+    assert not comparison.ok
+    assert message in comparison.message
 
 
 def test_a_large_column_does_not_hide_a_wrong_small_one() -> None:

@@ -90,20 +90,20 @@ def test_the_next_round_is_built_while_one_is_measured(
 
 
 def test_on_a_shared_host_nothing_happens_ahead(tmp_path: Path) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
 
     class Watched(RandomTuner):
         def ask(self, n: int) -> list[Config]:
-            asked.append(n)
+            sizes.append(n)
             return super().ask(n)
 
     option = MeasureOption(builder=ReplayBuilder(SPACES, work_dir=tmp_path), runner=ReplayRunner(steady))
     prepared = prepare_round(Watched(SPACES[TASK.workload.key]), TASK, 4, option)
     prepared.wait_begun()
     assert not [thread for thread in threading.enumerate() if thread.name == "prepare-round"]
-    assert asked == []
+    assert sizes == []
     assert len(prepared.measure()) == 4
-    assert asked == [4]
+    assert sizes == [4]
     assert prepared.saved_share == 0.0
 
 
@@ -115,11 +115,11 @@ def test_a_discarded_round_leaves_nothing_and_its_configs_may_come_again(
     tuner = tuner_of()
     prepared = prepare_round(tuner, TASK, 4, option)
     wait_until(lambda: len(list(tmp_path.iterdir())) == 4, "the kernels to be built")
-    asked = list(prepared.candidates.asked)
+    configs = list(prepared.candidates.asked)
     prepared.discard()
     prepared.discard()
     assert list(tmp_path.iterdir()) == []
-    assert tuner.ask(4) == asked
+    assert tuner.ask(4) == configs
     with pytest.raises(InvariantError):
         prepared.measure()
 
@@ -255,9 +255,9 @@ def test_the_tuner_is_used_by_one_thread_at_a_time(tmp_path: Path) -> None:
         def tell(self, results: Sequence[TrialResult]) -> None:
             self._alone("tell", lambda: RandomTuner.tell(self, results))
 
-        def _alone(self, what: str, work: Callable[[], list[Config] | None]) -> list[Config]:
-            assert not inside, f"{what} during {inside}"
-            inside.append(what)
+        def _alone(self, method: str, work: Callable[[], list[Config] | None]) -> list[Config]:
+            assert not inside, f"{method} during {inside}"
+            inside.append(method)
             try:
                 return work() or []
             finally:

@@ -286,17 +286,17 @@ def test_the_winner_is_confirmed_before_the_run_ends(tmp_path: Path) -> None:
         log_path=log,
     )
     confirmed = [record for record in result.records if record.confirmed]
-    told = [e for e in events if isinstance(e, BestConfirmed)]
+    confirmations = [e for e in events if isinstance(e, BestConfirmed)]
     assert (result.trials, result.tasks[0].trials) == (40, 40)
     assert len(result.records) == 40 + len(confirmed)
-    assert len(confirmed) == sum(len(e.outcomes) for e in told) > 1
+    assert len(confirmed) == sum(len(e.outcomes) for e in confirmations) > 1
     assert tuple(load_records(log)) == result.records
-    assert result.tasks[0].confirmations == len(told) > 0
+    assert result.tasks[0].confirmations == len(confirmations) > 0
     assert sum(result.tasks[0].outcomes.values()) == 40
     # The lucky timings are out: the best that is named is what the machine says when asked again.
     (best,) = pick_best(result.records)
     assert best.cost_sec == machine.true_sec[best.config.key]
-    assert result.tasks[0].best_cost_sec == best.cost_sec == told[-1].best_cost_sec
+    assert result.tasks[0].best_cost_sec == best.cost_sec == confirmations[-1].best_cost_sec
     assert best.cost_sec > min(r.cost_sec for r in result.records if r.cost_sec)
     assert isinstance(events[-1], TuneFinished)
 
@@ -325,8 +325,8 @@ def test_a_confirmation_that_breaks_costs_nothing_that_was_found() -> None:
         TASKS[:1], budget=Budget(trials=16), measure_option=option, tuner="random", on_event=events.append
     )
     assert result.trials == len(result.records) == 16
-    told = [e for e in events if isinstance(e, BestConfirmed)]
-    assert {e.failed for e in told} == {"ZeroDivisionError: division by zero"}
+    confirmations = [e for e in events if isinstance(e, BestConfirmed)]
+    assert {e.failed for e in confirmations} == {"ZeroDivisionError: division by zero"}
     assert result.stop_reason == "trials"
 
 

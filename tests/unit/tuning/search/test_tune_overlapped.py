@@ -219,8 +219,8 @@ def test_a_task_is_ahead_of_its_own_results_where_that_pays(
     second = queue.next(spent(4))
     assert second is not None
     assert second.blind is ahead
-    asked = [*first.prepared.candidates.asked, *second.prepared.candidates.asked]
-    assert len({config.key for config in asked}) == 8
+    configs = [*first.prepared.candidates.asked, *second.prepared.candidates.asked]
+    assert len({config.key for config in configs}) == 8
     queue.close()
     assert list(tmp_path.iterdir()) == []
 

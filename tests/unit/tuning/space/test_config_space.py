@@ -109,9 +109,9 @@ def test_a_step_that_is_not_legal_ends_elsewhere() -> None:
 
 def test_sample_is_distinct_and_follows_the_seed() -> None:
     space = conv_space()
-    one = space.sample(np.random.default_rng(3), 200)
-    assert len({c.key for c in one}) == 200
-    assert one == space.sample(np.random.default_rng(3), 200)
+    sample = space.sample(np.random.default_rng(3), 200)
+    assert len({c.key for c in sample}) == 200
+    assert sample == space.sample(np.random.default_rng(3), 200)
     tiny = tiny_space()
     assert len(tiny.sample(np.random.default_rng(0), 100)) == tiny.size
 
@@ -153,15 +153,15 @@ def test_factors_that_are_nonsense_have_no_row(factor: int) -> None:
 
 def test_crossover_between_sketches_exchanges_like_knobs_only() -> None:
     space, rng = conv_space(), np.random.default_rng(1)
-    one = space.sample_rows(rng, 64)
-    one[:, 0] = 0
+    first = space.sample_rows(rng, 64)
+    first[:, 0] = 0
     other = space.sample_rows(rng, 64)
     other[:, 0], other[:, -1] = 1, 0
-    child = space.crossover_rows(one, other, rng)
+    child = space.crossover_rows(first, other, rng)
     assert (child[:, 0] == 0).all()
-    assert (child[:, -1] == one[:, -1]).all()
-    assert ((child == one) | (child == other)).all()
-    assert (child != one).any()
+    assert (child[:, -1] == first[:, -1]).all()
+    assert ((child == first) | (child == other)).all()
+    assert (child != first).any()
 
 
 def test_neighbours_differ_in_one_knob_by_one_step() -> None:

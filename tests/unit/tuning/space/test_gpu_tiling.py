@@ -56,8 +56,8 @@ WARPS = replace(
     CORES,
     tiles=tuple(replace(one, unit=16) for one in CORES.tiles),
     shared=tuple(
-        replace(one, itemsize_bytes=2, pads=True, static=False, copies=3, whole_rows=32)
-        for one in CORES.shared
+        replace(buffer, itemsize_bytes=2, pads=True, static=False, copies=3, whole_rows=32)
+        for buffer in CORES.shared
     ),
     block_levels=2,
     vthreads=False,
@@ -155,11 +155,11 @@ def test_features_tell_threads_memory_and_cores() -> None:
         gpu
     )
     rows = ours.sample_rows(np.random.default_rng(3), 64)
-    found = features(rows)
-    assert np.isfinite(found[:, [features.names.index(name) for name in gpu]]).all()
-    cores = found[:, features.names.index("gpu.tensor_cores")]
+    values = features(rows)
+    assert np.isfinite(values[:, [features.names.index(name) for name in gpu]]).all()
+    cores = values[:, features.names.index("gpu.tensor_cores")]
     np.testing.assert_array_equal(cores, rows[:, 0])
-    occupancy = found[:, features.names.index("gpu.occupancy")]
+    occupancy = values[:, features.names.index("gpu.occupancy")]
     assert occupancy.min() >= 0
     assert occupancy.max() <= 1
     plain = FeatureMap(ConfigSpace([Sketch(knobs(SIZE))], PRODUCT))
@@ -171,13 +171,13 @@ def test_tuners_propose_what_fits(kind: type[SearchTuner]) -> None:
     ours = space()
     tuner = kind(ours, seed=1)
     for _ in range(3):
-        asked = tuner.ask(8)
-        rows = np.array([ours.row_of(config) for config in asked])
+        configs = tuner.ask(8)
+        rows = np.array([ours.row_of(config) for config in configs])
         assert ours.fits(rows).all()
         results = [
-            TrialResult(asked=one, config=one, outcome=Outcome.OK, cost_sec=1e-3 + 1e-5 * number)
-            for number, one in enumerate(asked[1:])
+            TrialResult(asked=config, config=config, outcome=Outcome.OK, cost_sec=1e-3 + 1e-5 * number)
+            for number, config in enumerate(configs[1:])
         ]
         # What the compiler refuses after all is told, and counts as bad.
-        refused = TrialResult(asked=asked[0], config=asked[0], outcome=Outcome.INSTANTIATION_ERROR)
+        refused = TrialResult(asked=configs[0], config=configs[0], outcome=Outcome.INSTANTIATION_ERROR)
         tuner.tell([refused, *results])

@@ -25,11 +25,11 @@ def test_extents_that_good_tiles_divide_have_none() -> None:
 @pytest.mark.parametrize("extent", [17, 58, 116, 197, 232, 577, 1025, 30522, 50257])
 @pytest.mark.parametrize("lanes", [0, 8, 16])
 def test_others_have_a_few_that_are_a_little_larger(extent: int, lanes: int) -> None:
-    found = tail_extents(extent, lanes=lanes)
-    assert list(found) == sorted(set(found))
-    assert len(found) <= 5
-    assert all(extent < one <= 1.3 * extent for one in found)
-    assert bool(found) == (extent > 4 * lanes)
+    extents = tail_extents(extent, lanes=lanes)
+    assert list(extents) == sorted(set(extents))
+    assert len(extents) <= 5
+    assert all(extent < padded <= 1.3 * extent for padded in extents)
+    assert bool(extents) == (extent > 4 * lanes)
 
 
 @pytest.mark.parametrize("lanes", [0, 2, 4, 8, 16, 32])
@@ -59,12 +59,12 @@ def test_tails_are_counted_level_by_level() -> None:
 def test_a_knob_lists_tilings_with_one_tail_beside_the_perfect_ones() -> None:
     knob = Knob.tile("i", 197, 4, 64, (204, 208))
     choices = list(knob.choices)
-    assert {prod(one) for one in choices if isinstance(one, tuple)} == {197, 204, 208}
+    assert {prod(tiling) for tiling in choices if isinstance(tiling, tuple)} == {197, 204, 208}
     assert (17, 1, 1, 12) in choices
     assert (1, 2, 8, 13) not in choices, "a tile of 104 leaves 93, which leave 2"
     perfect = Knob.tile("i", 197, 4, 64)
     assert choices[: len(perfect)] == list(perfect.choices)
-    assert [knob.find(one) for one in choices] == list(range(len(knob)))
+    assert [knob.find(tiling) for tiling in choices] == list(range(len(knob)))
     assert knob.find((1, 1, 1, 200)) is None
     assert perfect.find((17, 1, 1, 12)) is None
 

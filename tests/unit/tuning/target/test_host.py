@@ -29,10 +29,10 @@ from tunefarm_tuning.target.host import device_model, host_device_model, num_cor
     ],
 )
 def test_device_models_are_slugs(cpu: dict[str, str], cores: int, model: str | None) -> None:
-    made = device_model(cpu, cores)
-    assert made.endswith(f"-{cores}c")
+    slug = device_model(cpu, cores)
+    assert slug.endswith(f"-{cores}c")
     if model:
-        assert made.endswith(model)  # a board's name may stand before it
+        assert slug.endswith(model)  # a board's name may stand before it
 
 
 def test_this_machine_has_a_model_and_cores() -> None:

@@ -17,7 +17,7 @@ JETSON = parse_target("nvidia/jetson-orin-nano")
 
 
 @pytest.mark.parametrize(
-    ("said", "key"),
+    ("text", "key"),
     [
         ("llvm", "llvm"),
         ("llvm -mcpu=znver4 -num-cores=8", "llvm -mcpu=znver4 -num-cores=8"),
@@ -41,15 +41,15 @@ JETSON = parse_target("nvidia/jetson-orin-nano")
         ),
     ],
 )
-def test_reads_what_people_say(said: str, key: str) -> None:
-    assert parse_target(said).key == key
+def test_reads_what_people_say(text: str, key: str) -> None:
+    assert parse_target(text).key == key
 
 
 @pytest.mark.parametrize(
-    "said", ["llvm -mcpu=znver4 -num-cores=2", "cuda/sm_90", "nvidia/nvidia-h100", "nvidia/jetson-orin-nano"]
+    "text", ["llvm -mcpu=znver4 -num-cores=2", "cuda/sm_90", "nvidia/nvidia-h100", "nvidia/jetson-orin-nano"]
 )
-def test_keys_and_json_read_back(said: str) -> None:
-    target = parse_target(said)
+def test_keys_and_json_read_back(text: str) -> None:
+    target = parse_target(text)
     assert parse_target(target.key) == target
     assert parse_target(json.dumps(target.to_json())) == target
     assert parse_target(target.to_json()) == target
@@ -70,7 +70,7 @@ def test_cuda_says_what_schedules_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "nearest"),
+    ("text", "nearest"),
     [
         ("geforce-gt-730m", "nvidia/geforce-gt-730m"),
         ("titan-xp", "nvidia/nvidia-titan-xp"),
@@ -80,16 +80,16 @@ def test_cuda_says_what_schedules_need() -> None:
         ("lvm", "llvm"),
     ],
 )
-def test_an_unknown_target_lists_the_nearest(said: str, nearest: str) -> None:
+def test_an_unknown_target_lists_the_nearest(text: str, nearest: str) -> None:
     with pytest.raises(UnknownTargetError) as caught:
-        parse_target(said)
+        parse_target(text)
     assert caught.value.code == "unknown-target"
     assert nearest in caught.value.fields["nearest"]
     assert nearest in caught.value.message
 
 
 @pytest.mark.parametrize(
-    ("said", "arch", "l2_mib"),
+    ("text", "arch", "l2_mib"),
     [
         ("h200", "sm_90", 50),
         ("nvidia/nvidia-h200", "sm_90", 50),
@@ -101,17 +101,17 @@ def test_an_unknown_target_lists_the_nearest(said: str, nearest: str) -> None:
         ("NVIDIA GeForce RTX 3080 Laptop GPU", "sm_86", None),
     ],
 )
-def test_gpus_without_a_tag_are_described(said: str, arch: str, l2_mib: int | None) -> None:
-    target = parse_target(said)
+def test_gpus_without_a_tag_are_described(text: str, arch: str, l2_mib: int | None) -> None:
+    target = parse_target(text)
     assert (target.kind, target.get("arch")) == ("cuda", arch)
     assert target.get("l2_cache_size_bytes") == (None if l2_mib is None else l2_mib << 20)
     assert target.get("thread_warp_size") == 32
 
 
-@pytest.mark.parametrize("said", ["nvidia/nvidia-x9000", "RTX 9090", "a9000"])
-def test_a_gpu_that_nobody_knows_is_asked_for_its_architecture(said: str) -> None:
+@pytest.mark.parametrize("text", ["nvidia/nvidia-x9000", "RTX 9090", "a9000"])
+def test_a_gpu_that_nobody_knows_is_asked_for_its_architecture(text: str) -> None:
     with pytest.raises(UnknownTargetError, match=r"cuda/sm_NN.*known are.*h200") as caught:
-        parse_target(said)
+        parse_target(text)
     assert caught.value.code == "unknown-target"
 
 
@@ -119,8 +119,10 @@ def test_what_a_driver_tells_of_a_gpu_goes_before_what_its_name_does() -> None:
     target = gpu_target("sm_90", name="NVIDIA GH200 480GB", machine="aarch64")
     assert target.get("l2_cache_size_bytes") == 50 << 20
     assert target.get("host") == Target(kind="llvm", attributes=(("mtriple", "aarch64-linux-gnu"),))
-    told = gpu_target("sm_90", name="h200", attributes={"l2_cache_size_bytes": 1 << 20}, machine="x86_64")
-    assert (told.get("l2_cache_size_bytes"), told.get("host")) == (1 << 20, None)
+    described = gpu_target(
+        "sm_90", name="h200", attributes={"l2_cache_size_bytes": 1 << 20}, machine="x86_64"
+    )
+    assert (described.get("l2_cache_size_bytes"), described.get("host")) == (1 << 20, None)
     assert gpu_target("sm_90") == parse_target("cuda/sm_90")
     assert parse_target(target.key) == target
 
@@ -134,7 +136,7 @@ def test_architectures_have_the_limits_that_nvidia_publishes(arch: str, optin_ki
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("text", "words"),
     [
         ("", "needed"),
         ("x" * 5000, "needed"),
@@ -154,16 +156,16 @@ def test_architectures_have_the_limits_that_nvidia_publishes(arch: str, optin_ki
         ("[1]", "unknown target"),
     ],
 )
-def test_mistakes_are_explained(said: str, words: str) -> None:
+def test_mistakes_are_explained(text: str, words: str) -> None:
     with pytest.raises(UnknownTargetError) as caught:
-        parse_target(said)
+        parse_target(text)
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("said", ["metal", "apple/m1-gpu", '{"kind": "opencl"}', "vulkan -supports_int8=1"])
-def test_kinds_that_tunefarm_cannot_tune_for_are_refused_by_name(said: str) -> None:
+@pytest.mark.parametrize("text", ["metal", "apple/m1-gpu", '{"kind": "opencl"}', "vulkan -supports_int8=1"])
+def test_kinds_that_tunefarm_cannot_tune_for_are_refused_by_name(text: str) -> None:
     with pytest.raises(UnknownTargetError) as caught:
-        parse_target(said)
+        parse_target(text)
     assert caught.value.code == "unsupported-target"
 
 
@@ -174,11 +176,11 @@ def test_terminal_escapes_do_not_reach_the_message() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_target_or_a_clear_error(said: str) -> None:
-    if said.strip() == "host":
+def test_any_text_is_a_target_or_a_clear_error(text: str) -> None:
+    if text.strip() == "host":
         return
     try:
-        target = parse_target(said)
+        target = parse_target(text)
     except UnknownTargetError as error:
         message = error.message
     else:

@@ -38,10 +38,10 @@ def test_without_the_compiler_the_error_says_what_to_install(nowhere: Path) -> N
     assert caught.value.code == "no-cuda-compiler"
 
 
-@pytest.mark.parametrize("place", ["bin", "home/bin", "usual/bin"])
-def test_it_is_found_where_it_may_be(nowhere: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+@pytest.mark.parametrize("folder", ["bin", "home/bin", "usual/bin"])
+def test_it_is_found_where_it_may_be(nowhere: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     monkeypatch.setenv("CUDA_HOME", str(nowhere / "home"))
-    nvcc = fake_nvcc(nowhere / place)
+    nvcc = fake_nvcc(nowhere / folder)
     assert find_nvcc() == nvcc
     assert check_can_build(parse_target("cuda/sm_90")) == nvcc
 
@@ -63,7 +63,7 @@ def test_one_that_does_not_answer_is_none(nowhere: Path) -> None:
 
 
 def test_suffixes_are_of_the_same_architecture() -> None:
-    assert [plain_arch(one) for one in ("sm_90a", "sm_100f", "sm_86")] == ["sm_90", "sm_100", "sm_86"]
+    assert [plain_arch(arch) for arch in ("sm_90a", "sm_100f", "sm_86")] == ["sm_90", "sm_100", "sm_86"]
 
 
 def test_tuning_and_compiling_say_so_before_they_begin(nowhere: Path) -> None:

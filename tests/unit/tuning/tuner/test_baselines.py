@@ -17,9 +17,9 @@ SPACE = ConfigSpace(
 
 
 def test_every_config_is_proposed_once() -> None:
-    asked = GridSearchTuner(SPACE).ask(SPACE.size + 5)
-    assert len(asked) == SPACE.size
-    assert {config.key for config in asked} == {SPACE.config_at(i).key for i in range(SPACE.size)}
+    configs = GridSearchTuner(SPACE).ask(SPACE.size + 5)
+    assert len(configs) == SPACE.size
+    assert {config.key for config in configs} == {SPACE.config_at(i).key for i in range(SPACE.size)}
 
 
 def test_without_locations_the_order_is_canonical() -> None:

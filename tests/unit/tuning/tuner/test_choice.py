@@ -49,10 +49,10 @@ def test_a_name_like_no_other_lists_all() -> None:
 
 
 def test_tasks_have_seeds_of_their_own() -> None:
-    one, other = synthetic_task("one"), synthetic_task("other")
-    assert task_seed(0, one) == task_seed(0, one)
-    assert len({task_seed(s, t) for s in (0, 1) for t in (one, other)}) == 4
-    assert 0 <= task_seed(10**12, one) < 2**32
+    first, other = synthetic_task("one"), synthetic_task("other")
+    assert task_seed(0, first) == task_seed(0, first)
+    assert len({task_seed(s, t) for s in (0, 1) for t in (first, other)}) == 4
+    assert 0 <= task_seed(10**12, first) < 2**32
 
 
 def test_ga_breeds_from_the_fastest() -> None:

@@ -44,8 +44,8 @@ def test_history_of_another_device_gives_a_good_first_batch() -> None:
         donor = make_tuner("xgb", synthetic_task(), space, seed=100 + seed)
         for _ in range(6):
             donor.tell(answers(donor.ask(8), landscape))
-        told = [config for config in _tried(donor) if config is not None]
-        for group, histories in ((cold, []), (warm, [history(space, told, seed=1)])):
+        tried = [config for config in _tried(donor) if config is not None]
+        for group, histories in ((cold, []), (warm, [history(space, tried, seed=1)])):
             tuner = XGBTuner(space, seed=seed)
             tuner.load_history(histories)
             group.append(min(r.cost_sec or 9.0 for r in answers(tuner.ask(8), landscape)))

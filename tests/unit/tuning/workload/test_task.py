@@ -55,5 +55,5 @@ def test_a_targets_key_reads_as_a_target() -> None:
 
 
 def test_the_order_of_attributes_does_not_matter() -> None:
-    one = Target.from_json({"kind": "llvm", "mcpu": "znver5", "num-cores": 2})
-    assert one == Target.from_json({"num-cores": 2, "mcpu": "znver5", "kind": "llvm"})
+    target = Target.from_json({"kind": "llvm", "mcpu": "znver5", "num-cores": 2})
+    assert target == Target.from_json({"num-cores": 2, "mcpu": "znver5", "kind": "llvm"})

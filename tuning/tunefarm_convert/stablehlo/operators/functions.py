@@ -72,8 +72,8 @@ def arc_tangent(emit: Emitter, y: Value, x: Value) -> Value:
     zero = _like(x, 0)
     below = emit.apply("Less", y, zero, dtype="bool")
     half_turn = emit.apply("Where", below, _like(x, -math.pi), _like(x, math.pi), dtype=x.dtype)
-    left = emit.apply("Less", x, zero, dtype="bool")
-    turned = emit.apply("Where", left, emit.apply("Add", straight, half_turn), straight, dtype=x.dtype)
+    is_left = emit.apply("Less", x, zero, dtype="bool")
+    turned = emit.apply("Where", is_left, emit.apply("Add", straight, half_turn), straight, dtype=x.dtype)
     both = emit.apply(
         "And", emit.apply("Equal", x, zero, dtype="bool"), emit.apply("Equal", y, zero, dtype="bool")
     )

@@ -71,11 +71,11 @@ def _gather(op: OperatorContext) -> list[Value]:
         positions = emit.apply(
             "Add", positions, emit.apply("Mul", start, splat(strides[along], "int64", shape))
         )
-    left = [i for i in range(indices.rank) if i != dim]
+    remaining = [i for i in range(indices.rank) if i != dim]
     for along, batch in zip(
         numbers["operand_batching_dims"], numbers["start_indices_batching_dims"], strict=True
     ):
-        at = batches[left.index(batch)]
+        at = batches[remaining.index(batch)]
         positions = emit.apply("Add", positions, _steps(shape, at, strides[along]))
     for along, at in zip(kept, offsets, strict=True):
         positions = emit.apply("Add", positions, _steps(shape, at, strides[along]))
@@ -130,11 +130,13 @@ def _scatter(op: OperatorContext) -> list[Value]:
             "Add", positions, emit.apply("Mul", start, splat(strides[along], "int64", shape))
         )
         inside = _within(emit, inside, start, value.shape[along] - sizes[along])
-    left = [i for i in range(indices.rank) if i != dim]
+    remaining = [i for i in range(indices.rank) if i != dim]
     for along, batch in zip(
         numbers["input_batching_dims"], numbers["scatter_indices_batching_dims"], strict=True
     ):
-        positions = emit.apply("Add", positions, _steps(shape, batches[left.index(batch)], strides[along]))
+        positions = emit.apply(
+            "Add", positions, _steps(shape, batches[remaining.index(batch)], strides[along])
+        )
     for along, at in zip(kept, windows, strict=True):
         positions = emit.apply("Add", positions, _steps(shape, at, strides[along]))
     flat = reshaped(emit, value, [size])

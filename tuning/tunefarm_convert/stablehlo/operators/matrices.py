@@ -29,19 +29,19 @@ def product(
         summed: The dimensions of each that are summed over.
         dtype: The result's dtype.
     """
-    left = [i for i in range(a.rank) if i not in batch[0] and i not in summed[0]]
+    free_of_a = [i for i in range(a.rank) if i not in batch[0] and i not in summed[0]]
     right = [i for i in range(b.rank) if i not in batch[1] and i not in summed[1]]
     if a.data is not None and b.data is None and not batch[0]:
         # A weight on the left is swapped to the right, which kernels are made for.
         result = product(emit, b, a, (batch[1], batch[0]), (summed[1], summed[0]), dtype)
-        order = [*range(len(right), len(right) + len(left)), *range(len(right))]
+        order = [*range(len(right), len(right) + len(free_of_a)), *range(len(right))]
         return transposed(result, order)
     inner = _inner_type(dtype)
     a, b = (cast(emit, value, inner) for value in (a, b))
     batches = [a.shape[i] for i in batch[0]]
-    rows, columns = [a.shape[i] for i in left], [b.shape[i] for i in right]
+    rows, columns = [a.shape[i] for i in free_of_a], [b.shape[i] for i in right]
     depth = math.prod(a.shape[i] for i in summed[0])
-    a = transposed(a, [*batch[0], *left, *summed[0]])
+    a = transposed(a, [*batch[0], *free_of_a, *summed[0]])
     b = transposed(b, [*batch[1], *summed[1], *right])
     if not batches and rows:
         # The leading dimensions of `a` serve as batches.

@@ -68,8 +68,8 @@ def reduced(emit: Emitter, reducer: str, value: Value, dims: Sequence[int]) -> V
     axes = sorted(order.index(i) for i in dims)
     name = emit.name(value, order)
     name = emit.node(_REDUCERS[reducer], [name, emit.writer.ints(axes)], keepdims=0)
-    left = [i for i in range(value.rank) if i not in dims]
-    kept = tuple(left.index(i) for i in order if i not in dims)
+    remaining = [i for i in range(value.rank) if i not in dims]
+    kept = tuple(remaining.index(i) for i in order if i not in dims)
     return cast(emit, emit.computed(name, shape, value.dtype, kept), dtype)
 
 
@@ -106,8 +106,8 @@ def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
     source = value if floating else cast(emit, value, "float64" if value.dtype == "uint32" else "int32")
     name = emit.node(operator, [emit.name(source, order)], axis=order.index(dims[0]), keepdims=0)
     shape = op.result(0).shape
-    left = [i for i in range(value.rank) if i != dims[0]]
-    kept = tuple(left.index(i) for i in order if i != dims[0])
+    remaining = [i for i in range(value.rank) if i != dims[0]]
+    kept = tuple(remaining.index(i) for i in order if i != dims[0])
     indices = emit.computed(name, shape, "int64", kept)
     return [reduced(emit, reducer, value, dims), cast(emit, indices, counted.dtype)]
 
@@ -132,9 +132,9 @@ def _arg_operator(block: Block, *, floating: bool) -> str:
     candidates = set(_ARGS)
     for a, b, (i, j) in product((1, 2), (1, 2), ((3, 4), (4, 3), (-3, -4), (-4, -3))):
         first, second = (type_(a), np.int64(i)), (type_(b), np.int64(j))
-        got = tuple(outcome(block, [*first, *second], {}))
+        picked = tuple(outcome(block, [*first, *second], {}))
         for operator in tuple(candidates):
-            if got != _ARGS[operator](first, second):
+            if picked != _ARGS[operator](first, second):
                 candidates.discard(operator)
     if len(candidates) != 1:
         raise UnsupportedFormError("its inner program keeps neither the first largest nor the first smallest")

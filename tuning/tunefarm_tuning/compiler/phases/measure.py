@@ -70,7 +70,7 @@ def time_model(
         latency, not_timed = time_baselines(
             request.model,
             loaded.sets[0].inputs,
-            why_no_baseline(asked=request.baseline, here=True),
+            why_no_baseline(wanted=request.baseline, here=True),
             budget_sec(request.limits.whole_sec, request.progress.elapsed_sec),
             request.cancellation,
             loaded.runner if request.device is not None else None,

@@ -64,7 +64,7 @@ def write_artifact(
         rejected=timed.rejected,
         no_baseline=timed.not_timed.get(ONNXRUNTIME, "")
         if request.on_gpu
-        else why_no_baseline(asked=request.baseline, here=request.here),
+        else why_no_baseline(wanted=request.baseline, here=request.here),
         no_torch_compile=timed.not_timed.get(TORCH_COMPILE, ""),
         environment=Environment(
             device_model=request.device_model,

@@ -61,8 +61,8 @@ def widened(model: onnx.ModelProto, *, rounds: bool) -> onnx.ModelProto:
 
 
 def _makes_narrow(attribute: onnx.AttributeProto) -> bool:
-    told = attribute.name == "to" and attribute.i == _NARROW
-    return bool(told or (attribute.HasField("t") and attribute.t.data_type == _NARROW))
+    is_narrow_cast = attribute.name == "to" and attribute.i == _NARROW
+    return bool(is_narrow_cast or (attribute.HasField("t") and attribute.t.data_type == _NARROW))
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
@@ -91,8 +91,8 @@ def _follow(graph: onnx.GraphProto, opsets: Mapping[str, int], narrow: set[str])
 
 def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iterable[str]) -> list[str]:
     """Return a node's outputs of a type that one of its narrow inputs has, by the operator's definition."""
-    given = [name in known for name in node.input]
-    if not any(given):
+    narrow_inputs = [name in known for name in node.input]
+    if not any(narrow_inputs):
         return []
     domain = node.domain if node.domain != "ai.onnx" else ""
     try:
@@ -101,7 +101,7 @@ def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iter
         return list(node.output[:1])  # ONNX Runtime's own: of the type of what they are given
     types = {
         schema.inputs[min(position, len(schema.inputs) - 1)].type_str
-        for position, narrow in enumerate(given)
+        for position, narrow in enumerate(narrow_inputs)
         if narrow and schema.inputs
     }
     return [

@@ -143,10 +143,10 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
 
 
 def _bound_shape(
-    value: onnx.ValueInfoProto, given: Sequence[int] | None, named: Mapping[str, tuple[int, str]]
+    value: onnx.ValueInfoProto, set_shape: Sequence[int] | None, named: Mapping[str, tuple[int, str]]
 ) -> tuple[int, ...]:
-    if given is not None:
-        return tuple(given)
+    if set_shape is not None:
+        return tuple(set_shape)
     name = clean(value.name, 60)
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):

@@ -196,10 +196,10 @@ def _refuse_narrow_outputs(model: onnx.ModelProto) -> None:
             raise _bad_dtype(f"output '{clean(value.name, 60)}'", TensorProto.BFLOAT16)
 
 
-def _bad_dtype(what: str, element_type: int) -> InvalidModelError:
+def _bad_dtype(subject: str, element_type: int) -> InvalidModelError:
     type_name = onnx_name(element_type)
     return InvalidModelError(
-        f"{what} has element type {type_name}; tunefarm takes {TAKEN}",
+        f"{subject} has element type {type_name}; tunefarm takes {TAKEN}",
         code="unsupported-dtype",
         dtype=type_name,
     )

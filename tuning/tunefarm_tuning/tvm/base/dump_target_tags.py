@@ -58,10 +58,10 @@ def _smallest(config: dict[str, Any]) -> dict[str, Any]:
     smallest = {name: value for name, value in config.items() if not name.startswith("feature.")}
     if isinstance(smallest.get("host"), dict):
         smallest["host"] = _smallest(smallest["host"])
-    whole = to_plain(Target(smallest).export())
+    complete = to_plain(Target(smallest).export())
     for name in sorted(smallest.keys() - _KEPT):
         fewer = {n: v for n, v in smallest.items() if n != name}
-        if to_plain(Target(fewer).export()) == whole:
+        if to_plain(Target(fewer).export()) == complete:
             smallest = fewer
     # A CPU that is its own host needs no mention of it.
     if smallest.get("host") == {n: v for n, v in smallest.items() if n != "host"}:

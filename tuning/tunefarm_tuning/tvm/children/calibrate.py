@@ -125,17 +125,17 @@ def all_cores_kernels(num_cores: int) -> tvm.IRModule:
         lambda _, i, j: te.sum(left[i, over] * right[over, j], axis=over),
         name="product",
     )
-    given = te.placeholder((num_cores, size, size), "float32", name="given")
+    measured = te.placeholder((num_cores, size, size), "float32", name="given")
     wanted = te.placeholder((size, size), "float32", name="wanted")
     row, column = te.reduce_axis((0, size), name="row"), te.reduce_axis((0, size), name="column")
     deviations = te.compute(
         (num_cores,),
-        lambda core: te.max(te.abs(given[core, row, column] - wanted[row, column]), axis=[row, column]),
+        lambda core: te.max(te.abs(measured[core, row, column] - wanted[row, column]), axis=[row, column]),
         name="deviation",
     )
     functions = {
         "all_cores": te.create_prim_func([left, right, products]),
-        "deviations": te.create_prim_func([given, wanted, deviations]),
+        "deviations": te.create_prim_func([measured, wanted, deviations]),
     }
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
     schedule = Schedule(module)

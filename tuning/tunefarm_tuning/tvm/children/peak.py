@@ -142,8 +142,8 @@ def _flops_per_sec(session: DeviceSession, dtype: str, threads: int) -> list[flo
     # The steps add up to 1: exact in the element type, without denormals or infinities on the way.
     starts = np.arange(threads * size).reshape(threads, size) % 8
     factors = np.full(lanes, 2.0**-9)
-    given = (starts, factors, 1.0 / STEPS / factors, np.zeros_like(starts))
-    args = [_on(device, array.astype(dtype)) for array in given]
+    arrays = (starts, factors, 1.0 / STEPS / factors, np.zeros_like(starts))
+    args = [_on(device, array.astype(dtype)) for array in arrays]
     module = session.load(_built["paths"][f"{dtype}-{threads}"])
     evaluator = module.time_evaluator("main", device, number=1, repeat=_BATCH)
     times = _samples(lambda: [float(sample) for sample in evaluator(*args).results])

@@ -91,7 +91,7 @@ def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
     library = _get().load(params["path"])
     packed = _pack(library, before)
     after, call_sec = _run_kernel(library, packed)
-    expected = [got if is_ is was else was for is_, was, got in zip(packed, before, after, strict=True)]
+    expected = [output if is_ is was else was for is_, was, output in zip(packed, before, after, strict=True)]
     _untuned = (params["path"], library, before, packed, expected, call_sec)
     return {"call_sec": call_sec}
 
@@ -202,8 +202,8 @@ def _pack(library: Any, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
             packs = library[f"pack_{number}"]
         except AttributeError:
             continue
-        given, result = _to_device([array, array])
-        packs(given, result)
+        stored, result = _to_device([array, array])
+        packs(stored, result)
         packed[number] = result.numpy()
     return packed
 

@@ -83,8 +83,8 @@ def fold(operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset
     values = [constant(x) for x in inputs]
     if any(value is None and x is not None for value, x in zip(values, inputs, strict=True)):
         return None
-    given = [value for value in values if value is not None]
-    if sum(value.size for value in given) > _MAX_ELEMENTS or not _stays_small(operator, given):
+    present = [value for value in values if value is not None]
+    if sum(value.size for value in present) > _MAX_ELEMENTS or not _stays_small(operator, present):
         return None
     names = ["" if value is None else f"i{number}" for number, value in enumerate(values)]
     results = [f"o{number}" for number in range(outputs)]
@@ -112,14 +112,14 @@ def _evaluate(node: onnx.NodeProto, feeds: dict[str, NDArray[Any]], opset: int) 
         return list(ReferenceEvaluator(model).run(None, feeds))
 
 
-def _stays_small(operator: str, given: Sequence[NDArray[Any]]) -> bool:
+def _stays_small(operator: str, present: Sequence[NDArray[Any]]) -> bool:
     """Whether the result cannot be much larger than the inputs: a few bytes may ask for gigabytes."""
     if operator == "ConstantOfShape":
-        return math.prod(int(size) for size in given[0].reshape(-1)) <= _MAX_ELEMENTS
+        return math.prod(int(size) for size in present[0].reshape(-1)) <= _MAX_ELEMENTS
     if operator in ("Expand", "Tile"):
-        factor = math.prod(int(size) for size in given[1].reshape(-1))
-        return given[0].size * abs(factor) <= _MAX_ELEMENTS
+        factor = math.prod(int(size) for size in present[1].reshape(-1))
+        return present[0].size * abs(factor) <= _MAX_ELEMENTS
     if operator == "Range":
-        start, limit, delta = (float(value.reshape(-1)[0]) for value in given)
+        start, limit, delta = (float(value.reshape(-1)[0]) for value in present)
         return delta != 0 and abs(limit - start) / abs(delta) <= _MAX_ELEMENTS
     return True

@@ -77,13 +77,13 @@ def _type(x: Any) -> bytes:
 
 
 def _fill_in(
-    body: onnx.FunctionProto, given: dict[str, onnx.AttributeProto], schema: onnx.defs.OpSchema
+    body: onnx.FunctionProto, call_attributes: dict[str, onnx.AttributeProto], schema: onnx.defs.OpSchema
 ) -> None:
     for node in _all_nodes(body.node):
         kept = []
         for attribute in node.attribute:
             if attribute.ref_attr_name:
-                value = given.get(attribute.ref_attr_name)
+                value = call_attributes.get(attribute.ref_attr_name)
                 if value is None:
                     value = schema.attributes[attribute.ref_attr_name].default_value
                 if not value.name:

@@ -90,7 +90,7 @@ def int8_conv2d(
     _, rows, columns, steps, _ = (int(size) for size in weights.shape)
     above, left, below, right = padding
     tall, wide = height + above + below, width + left + right
-    given = _unsigned(x, (batch, tall, wide, steps * PRODUCTS), (0, above, left, 0), zero)
+    activations = _unsigned(x, (batch, tall, wide, steps * PRODUCTS), (0, above, left, 0), zero)
     out_height = (tall - dilation[0] * (rows - 1) - 1) // strides[0] + 1
     out_width = (wide - dilation[1] * (columns - 1) - 1) // strides[1] + 1
     row, column = _sum_over(rows, "row"), _sum_over(columns, "column")
@@ -100,7 +100,7 @@ def int8_conv2d(
         scale,
         (batch, out_height, out_width),
         [row, column],
-        lambda n, i, j, c: given[
+        lambda n, i, j, c: activations[
             n, i * strides[0] + row * dilation[0], j * strides[1] + column * dilation[1], c
         ],
     )
@@ -110,8 +110,8 @@ def int8_matmul(x: Any, weights: Any, offset: Any, scale: Any, *, zero: int) -> 
     """Return a matrix product as float32: arguments as of `int8_conv2d`, `x` of any rank, summed over its last axis."""
     lead = [int(size) for size in x.shape[:-1]]
     steps = int(weights.shape[1])
-    given = _unsigned(x, (*lead, steps * PRODUCTS), (0,) * len(x.shape), zero)
-    return _product(weights, offset, scale, lead, [], lambda *indices: given[indices])
+    activations = _unsigned(x, (*lead, steps * PRODUCTS), (0,) * len(x.shape), zero)
+    return _product(weights, offset, scale, lead, [], lambda *indices: activations[indices])
 
 
 def _unsigned(x: Any, shape: Sequence[int], before: Sequence[int], zero: int) -> Any:

@@ -158,8 +158,8 @@ class _Writer:
         if cell.kind == "LSTM":
             self._first.append(self._argument("first_c", state))
         more = (self._bias, self._peepholes, self._lengths)
-        given = [buffer for buffer in more if buffer is not None]
-        self.inputs = [self._x, *self._matrices, *given, *self._first]
+        optional_buffers = [buffer for buffer in more if buffer is not None]
+        self.inputs = [self._x, *self._matrices, *optional_buffers, *self._first]
 
     def _argument(self, name: str, shape: Sequence[int], dtype: str | None = None) -> Any:
         return T.arg(name + self._suffix, T.Buffer(shape, dtype or self._cell.dtype))
@@ -200,8 +200,8 @@ class _Writer:
     def _begin(self, first: Any, state: Any, b: Any, j: Any) -> None:
         """Set a unit's first state: zero in a sequence of no steps, as ONNX Runtime has it."""
         zero = _number(0, self._cell.dtype)
-        given = first[b, j]
-        begins = given if self._lengths is None else tirx.Select(self._lengths[b] > 0, given, zero)
+        start = first[b, j]
+        begins = start if self._lengths is None else tirx.Select(self._lengths[b] > 0, start, zero)
         T.buffer_store(state, begins, [b, j])
 
     def _step(self, at: Any) -> None:

@@ -152,8 +152,8 @@ def kernel_arguments(call: Any) -> Sequence[Any]:
     """Return the arguments that a call gives a kernel, without outputs."""
     if len(call.args) < 2:
         return ()
-    given = call.args[1]
-    return list(given.fields) if isinstance(given, relax.Tuple) else [given]
+    packed_args = call.args[1]
+    return list(packed_args.fields) if isinstance(packed_args, relax.Tuple) else [packed_args]
 
 
 def _is_weight(arg: Any) -> bool:
@@ -213,16 +213,16 @@ def pack_function(packing: Packing) -> tirx.PrimFunc:
 
     Its input and its output both have the shape of the workload; only the order of the output's elements is the packed one.
     """
-    given = te.placeholder(packing.shape, packing.dtype, name="given")
+    source = te.placeholder(packing.shape, packing.dtype, name="given")
     if packing.is_padded:
-        return te.create_prim_func([given, te.compute(packing.shape, lambda *i: given[i], name="packed")])
+        return te.create_prim_func([source, te.compute(packing.shape, lambda *i: source[i], name="packed")])
     inverse = packing.index_map.inverse(list(packing.shape))
 
     def element(*indices: Any) -> Any:
         packed_indices = _indices(_offset(indices, packing.shape), packing.packed_shape)
-        return given[tuple(inverse.map_indices(packed_indices))]
+        return source[tuple(inverse.map_indices(packed_indices))]
 
-    return te.create_prim_func([given, te.compute(packing.shape, element, name="packed")])
+    return te.create_prim_func([source, te.compute(packing.shape, element, name="packed")])
 
 
 def pack(array: NDArray[Any], packing: Packing) -> NDArray[Any]:
@@ -238,9 +238,9 @@ def pack(array: NDArray[Any], packing: Packing) -> NDArray[Any]:
         columns = array.reshape(*packing.shape[:-1], -1, width)
         return np.ascontiguousarray(np.moveaxis(columns, -2, 0))
     module = tvm.IRModule({"main": pack_function(packing).with_attr("global_symbol", "main")})
-    given = tvm.runtime.tensor(np.ascontiguousarray(array))
+    source = tvm.runtime.tensor(np.ascontiguousarray(array))
     packed = tvm.runtime.empty(packing.shape, packing.dtype)
-    tvm.tirx.build(module, target="llvm")(given, packed)
+    tvm.tirx.build(module, target="llvm")(source, packed)
     result: NDArray[Any] = packed.numpy()
     return result.reshape(packing.packed_shape)
 

@@ -195,9 +195,9 @@ def _join(tiles: tirx.PrimFunc, func: tirx.PrimFunc, conv: DirectConv) -> tirx.P
     inputs += [_tensor(param, f"kept{i}") for i, param in enumerate(kept[:-1])]
     with builder.function("fused", inputs, attrs={"Primitive": True}, private=True):
         with builder.dataflow():
-            whole = builder.emit(relax.call_tir(first, inputs[:1], out_ty=_tensor(conv.result).ty))
+            tiled = builder.emit(relax.call_tir(first, inputs[:1], out_ty=_tensor(conv.result).ty))
             result = builder.emit_output(
-                relax.call_tir(second, [whole, *inputs[1:]], out_ty=_tensor(kept[-1]).ty)
+                relax.call_tir(second, [tiled, *inputs[1:]], out_ty=_tensor(kept[-1]).ty)
             )
         builder.emit_func_output(result)
     arguments = [_tensor(param, f"main{i}") for i, param in enumerate([tiles.params[0], *kept[:-1]])]

@@ -133,10 +133,10 @@ def legal_locations(schedule: Schedule, block: Any) -> set[int]:
     trial = schedule.copy()  # a request changes only the trace of the copy
     while True:
         trial.sample_compute_location(block, decision=ask)
-        got = int(trial.trace.get_decision(trial.trace.insts[-1]))
-        if got in locations:
+        location = int(trial.trace.get_decision(trial.trace.insts[-1]))
+        if location in locations:
             return locations
-        locations.add(got)
-        if got > ask or got <= -2:
+        locations.add(location)
+        if location > ask or location <= -2:
             return locations
-        ask = got - 1
+        ask = location - 1

@@ -231,12 +231,12 @@ class _AlternativeInserter(relax.PyExprMutator):  # type: ignore[misc]
             else self.builder_.get()[alternative.instead_of]
         )
         first, product, last = self._kernels_of(alternative)
-        given = kernel_arguments(call)
+        arguments = kernel_arguments(call)
         kept = winograd.kept_arguments(func, alternative.conv)[:-1]
-        tiles = self._emit(first, next(iter(alternative.fixed.values())), [given[alternative.conv.data]])
-        weights = self._transformed(given, alternative)
+        tiles = self._emit(first, next(iter(alternative.fixed.values())), [arguments[alternative.conv.data]])
+        weights = self._transformed(arguments, alternative)
         results = self._emit(product, alternative.tuned.module["main"], [tiles, weights])
-        return relax.call_tir(last, [results, *(given[i] for i in kept)], out_ty=call.ty_args[0])
+        return relax.call_tir(last, [results, *(arguments[i] for i in kept)], out_ty=call.ty_args[0])
 
     def _emit(self, kernel: Any, func: tirx.PrimFunc, args: list[Any]) -> Any:
         shape = [int(dim) for dim in func.params[-1].ty.shape]
@@ -253,12 +253,12 @@ class _AlternativeInserter(relax.PyExprMutator):  # type: ignore[misc]
             )
         return self._kernels[alternative.instead_of]
 
-    def _transformed(self, given: Sequence[Any], alternative: Alternative) -> Any:
-        weights = given[alternative.conv.weights]
+    def _transformed(self, arguments: Sequence[Any], alternative: Alternative) -> Any:
+        weights = arguments[alternative.conv.weights]
         key = (weights.__chandle__(), alternative.m)
         if key not in self._weights:
             plain = (
-                alternative.stored.widened(given, alternative.conv.weights)
+                alternative.stored.widened(arguments, alternative.conv.weights)
                 if alternative.stored is not None
                 else weights.value.numpy()
             )

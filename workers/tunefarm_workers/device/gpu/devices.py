@@ -100,11 +100,11 @@ def _target(settings: AgentSettings, gpu: Gpu) -> str:
             code="invalid-device",
             field="target",
         )
-    asked = str(target.get("arch"))
-    if gpu.arch and _number(asked) != _number(gpu.arch):
+    wanted = str(target.get("arch"))
+    if gpu.arch and _number(wanted) != _number(gpu.arch):
         # Libraries hold machine code, and nothing that a driver could translate.
         raise InvalidInputError(
-            f"code for {asked} does not run on the {gpu.name}, which is {gpu.arch}: "
+            f"code for {wanted} does not run on the {gpu.name}, which is {gpu.arch}: "
             f"give --target cuda, or cuda/{gpu.arch}",
             code="invalid-device",
             field="target",

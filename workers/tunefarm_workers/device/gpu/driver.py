@@ -61,13 +61,13 @@ def find(nvml: Nvml | None = None) -> list[Gpu]:
     Raises:
         InvalidInputError: ``no-nvml`` if what asks the driver is not installed.
     """
-    asked = nvml or open_nvml()
+    driver = nvml or open_nvml()
     gpus: list[Gpu] = []
     missing: list[NvmlError] = []
 
     def look() -> None:
         try:
-            gpus.extend(_find(asked))
+            gpus.extend(_find(driver))
         except NvmlError as error:
             log.debug("no GPUs: %s", error.message)
             if error.name == NOT_INSTALLED:

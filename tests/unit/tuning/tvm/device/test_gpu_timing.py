@@ -103,13 +103,13 @@ class Evaluator:
 
 
 def test_cold_calls_are_timed_by_themselves() -> None:
-    told: list[float] = []
+    warm_secs: list[float] = []
     evaluate = Evaluator(call=10e-6, cold=14e-6, launch=5e-6)
-    sample = cold_sampler(evaluate, flush=1 << 20, warm=told.append)
+    sample = cold_sampler(evaluate, flush=1 << 20, warm=warm_secs.append)
     for _ in range(2):
         assert sample(number=300, repeat=3, min_repeat_ms=3) == pytest.approx([14e-6] * 3)
         assert sample(number=1, repeat=1, min_repeat_ms=0) == pytest.approx([14e-6])
-    assert told == [10e-6], "once a kernel"
+    assert warm_secs == [10e-6], "once a kernel"
 
 
 def test_no_more_is_taken_off_than_a_launch_takes() -> None:

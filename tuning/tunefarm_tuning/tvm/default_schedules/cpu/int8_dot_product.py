@@ -178,10 +178,10 @@ def _instruction(stmt: Any) -> Any:
     block = stmt.block
     lanes = int(block.annotations[SUM_STAGE])
     factors = {str(read.source.dtype): read for read in block.reads}
-    result, (given, weights) = block.writes[0], (factors["uint8"], factors["int8"])
+    result, (activations, weights) = block.writes[0], (factors["uint8"], factors["int8"])
     bits = 32 * lanes
     bytes_ = f"int8x{PRODUCTS * lanes}"
-    four = tirx.reinterpret("int32", given.source[_vector_indices(given, PRODUCTS)])
+    four = tirx.reinterpret("int32", activations.source[_vector_indices(activations, PRODUCTS)])
     indices = _vector_indices(result, lanes)
     added = tirx.call_llvm_pure_intrin(
         f"int32x{lanes}",

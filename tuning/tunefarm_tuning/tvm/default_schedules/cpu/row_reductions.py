@@ -136,9 +136,9 @@ def _keeps_rows(stage: Stage, names: set[str], depth: int) -> bool:
     for access in (*stage.reads, *stage.writes):
         if access.buffer not in names:
             continue
-        left = access.elements
+        elements = access.elements
         for extent, stride in zip(stage.extents[:depth], access.strides[:depth], strict=True):
-            left //= extent
-            if stride is None or (extent > 1 and stride != left):
+            elements //= extent
+            if stride is None or (extent > 1 and stride != elements):
                 return False
     return True

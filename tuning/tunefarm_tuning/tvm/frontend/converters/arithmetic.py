@@ -36,7 +36,8 @@ def convert_clip(context: NodeContext, inputs: Sequence[Any], attributes: dict[s
     else:
         bounds = [_constant(inputs, 1), _constant(inputs, 2)]
         if any(
-            given is not None and bound is None for given, bound in zip(_pair(inputs), bounds, strict=True)
+            operand is not None and bound is None
+            for operand, bound in zip(_pair(inputs), bounds, strict=True)
         ):
             return None  # a bound that is known at run time only
     if any(bound is not None and np.isnan(bound) for bound in bounds):
@@ -96,8 +97,8 @@ def convert_log_sum_exp(context: NodeContext, inputs: Sequence[Any], attributes:
     rank = len(needed_shape(x))
     axes = attributes.get("axes")
     if context.opset >= 18:
-        given = inputs[1] if len(inputs) > 1 else None
-        axes = None if given is None else needed_constant(given, "axes").reshape(-1).tolist()
+        axes_input = inputs[1] if len(inputs) > 1 else None
+        axes = None if axes_input is None else needed_constant(axes_input, "axes").reshape(-1).tolist()
         if not axes and attributes.get("noop_with_empty_axes", 0):
             return x
     reduced = [axis_of(int(axis), rank) for axis in axes] if axes else list(range(rank))
@@ -147,8 +148,8 @@ def convert_bool_reduction(operator: str) -> Converter:
 
 def convert_selu(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Selu`: an `Elu` times ``gamma``."""
-    given = {**_SELU, **attributes}
-    return _elu(context, inputs[0], given["alpha"] * given["gamma"], given["gamma"])
+    attrs = {**_SELU, **attributes}
+    return _elu(context, inputs[0], attrs["alpha"] * attrs["gamma"], attrs["gamma"])
 
 
 def convert_thresholded_relu(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -236,10 +237,10 @@ def _full_rank(x: Any, value: Any) -> Any:
 
 def _constant(inputs: Sequence[Any], position: int) -> Any:
     """Return the second (1) or third (2) input as a number; None if it is no constant of one element."""
-    given = _pair(inputs)[position - 1]
-    if not isinstance(given, tvm.ir.GenericConst):
+    operand = _pair(inputs)[position - 1]
+    if not isinstance(operand, tvm.ir.GenericConst):
         return None
-    value = given.value.numpy()
+    value = operand.value.numpy()
     return value.reshape(-1)[0] if value.size == 1 else None
 
 

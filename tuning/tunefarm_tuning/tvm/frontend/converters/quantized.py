@@ -174,23 +174,23 @@ def _is_zero(zero: Any) -> bool:
 
 def _spread(context: NodeContext, x: Any, shape: Sequence[int], axis: int, block: int) -> Any:
     """Return a scale or zero point (per tensor, per axis or per block) in a shape that broadcasts over a tensor."""
-    given, rank = needed_shape(x), len(shape)
+    own_shape, rank = needed_shape(x), len(shape)
     if block:
         axis = axis_of(axis, rank)
         wide = context.emit(relax.op.repeat(x, block, axis))
         if needed_shape(wide)[axis] != shape[axis]:
             raise UnsupportedFormError("a last block that is smaller than the others is not supported")
         return wide
-    if len(given) == rank > 1:
+    if len(own_shape) == rank > 1:
         return x
-    if int(np.prod(given)) == 1:
+    if int(np.prod(own_shape)) == 1:
         new_shape = [1] * rank
     else:
         axis = axis_of(axis if rank > 1 else 0, rank)
-        new_shape = [given[0] if i == axis else 1 for i in range(rank)]
-        if len(given) != 1 or given[0] != shape[axis]:
+        new_shape = [own_shape[0] if i == axis else 1 for i in range(rank)]
+        if len(own_shape) != 1 or own_shape[0] != shape[axis]:
             raise UnsupportedFormError(
-                f"scales of shape {list(given)} do not fit a tensor of shape {list(shape)}"
+                f"scales of shape {list(own_shape)} do not fit a tensor of shape {list(shape)}"
             )
     return _reshaped(context, x, new_shape)
 

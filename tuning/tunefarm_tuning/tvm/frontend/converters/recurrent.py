@@ -178,7 +178,9 @@ def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iter
         if known is None:
             raise UnsupportedFormError(f"its activation {name} is not supported")
         make, defaults = _ACTIVATIONS[known]
-        numbers = [next(given, usually) for given, usually in zip((alphas, betas), defaults, strict=False)]
+        numbers = [
+            next(iterator, usually) for iterator, usually in zip((alphas, betas), defaults, strict=False)
+        ]
         if None in numbers:
             raise UnsupportedFormError(
                 f"its activation {name} is given no alpha or beta, where runtimes differ"

@@ -69,12 +69,12 @@ def convert_resize(context: NodeContext, inputs: Sequence[Any], attributes: dict
     """Convert `Resize` of any opset."""
     x = inputs[0]
     shape = needed_shape(x)
-    given = [*inputs[1:], None, None, None]
+    optional_inputs = [*inputs[1:], None, None, None]
     if context.opset < 11:
-        roi, scales, sizes = None, given[0], None
+        roi, scales, sizes = None, optional_inputs[0], None
         method = _method(attributes, coordinates="asymmetric", nearest="simple")
     else:
-        roi, scales, sizes = given[:3]
+        roi, scales, sizes = optional_inputs[:3]
         method = _method(attributes, coordinates="half_pixel", nearest="round_prefer_floor")
     axes = [axis_of(int(axis), len(shape)) for axis in attributes.get("axes", range(len(shape)))]
     resized = _resized_axes(

@@ -115,8 +115,8 @@ def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dic
     """Convert `Squeeze` with axes counted from the end, of which TVM's converter makes a shape of negative size."""
     axes = attributes.get("axes")
     if context.opset >= _SINCE_AXES_ARE_INPUTS:
-        given = inputs[1] if len(inputs) > 1 else None
-        value = getattr(given, "value", None)
+        axes_input = inputs[1] if len(inputs) > 1 else None
+        value = getattr(axes_input, "value", None)
         axes = None if value is None else value.numpy().reshape(-1).tolist()
     if axes is None or all(int(axis) >= 0 for axis in axes):
         return None
@@ -136,12 +136,12 @@ def _pad_widths(
     context: NodeContext, rank: int, inputs: Sequence[Any], attributes: dict[str, Any]
 ) -> tuple[list[int], float] | None:
     """Return the widths ``[before, after]`` of each axis, in one list, and the value to pad with; None if they are not constant."""
-    given = [*inputs[1:], None, None, None]
+    optional_inputs = [*inputs[1:], None, None, None]
     if context.opset < 11:
         pads, axes = attributes.get("pads"), None
         value = float(attributes.get("value", 0.0))
     else:
-        pads_input, value_input, axes_input = given[:3]
+        pads_input, value_input, axes_input = optional_inputs[:3]
         pads, value = constant(pads_input), 0.0
         if value_input is not None:
             number = constant(value_input)

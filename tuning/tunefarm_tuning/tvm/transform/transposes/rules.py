@@ -108,8 +108,12 @@ def _concat(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Tra
 def _split(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
     (first,) = operands
     assert first is not None
-    given = call.attrs.indices_or_sections
-    sections = int(given) if isinstance(given, int | tirx.IntImm) else [int(index) for index in given]
+    indices_or_sections = call.attrs.indices_or_sections
+    sections = (
+        int(indices_or_sections)
+        if isinstance(indices_or_sections, int | tirx.IntImm)
+        else [int(index) for index in indices_or_sections]
+    )
     parts = relax.op.split(first.source, sections, axis=first.axis(int(call.attrs.axis)))
     return Transposed(source=emit(parts), order=first.order)
 
@@ -125,8 +129,8 @@ def _strided_slice(call: Any, operands: Sequence[Transposed | None], emit: Emit)
 def _pad(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
     (first,) = operands
     assert first is not None
-    given = [int(width) for width in call.attrs.pad_width]
-    widths = [width for axis in first.inverse for width in given[2 * axis : 2 * axis + 2]]
+    pad_width = [int(width) for width in call.attrs.pad_width]
+    widths = [width for axis in first.inverse for width in pad_width[2 * axis : 2 * axis + 2]]
     padded = relax.op.nn.pad(first.source, widths, str(call.attrs.pad_mode), float(call.attrs.pad_value))
     return Transposed(source=emit(padded), order=first.order)
 

@@ -215,15 +215,17 @@ def reading_stored(func: tirx.PrimFunc, formats: Mapping[int, WeightFormat]) -> 
     arguments = [*inputs, *(scale for _, scale in scales)]
     with builder.function("fused", arguments, attrs={"Primitive": True}, private=True):
         with builder.dataflow():
-            given = list(inputs)
+            tensors = list(inputs)
             for number, widening in widenings.items():
                 parts = [inputs[number], *(scale for n, scale in scales if n == number)]
                 shape, dtype = plain[number]
-                given[number] = builder.emit(
+                tensors[number] = builder.emit(
                     relax.call_tir(widening, parts, out_ty=relax.TensorType(shape, dtype))
                 )
             shape, dtype = _tensor(func.params[-1])
-            result = builder.emit_output(relax.call_tir(kernel, given, out_ty=relax.TensorType(shape, dtype)))
+            result = builder.emit_output(
+                relax.call_tir(kernel, tensors, out_ty=relax.TensorType(shape, dtype))
+            )
         builder.emit_func_output(result)
     main_arguments = [
         _variable(f"given{n}", argument.ty.shape, argument.ty.dtype) for n, argument in enumerate(arguments)
@@ -247,14 +249,14 @@ def reading_stored(func: tirx.PrimFunc, formats: Mapping[int, WeightFormat]) -> 
 def _widening(shape: Sequence[int], weight_format: WeightFormat) -> tirx.PrimFunc:
     """Return the kernel that widens a stored weight to float32."""
     sizes = [tirx.IntImm("int64", size) for size in shape]
-    given = te.placeholder(sizes, weight_format.dtype, name="stored")
+    stored = te.placeholder(sizes, weight_format.dtype, name="stored")
     if weight_format.axis is None:
-        widened = te.compute(sizes, lambda *i: given[i].astype("float32"), name="widened")
-        return te.create_prim_func([given, widened], index_dtype_override="int64")
+        widened = te.compute(sizes, lambda *i: stored[i].astype("float32"), name="widened")
+        return te.create_prim_func([stored, widened], index_dtype_override="int64")
     axis = weight_format.axis
     scale = te.placeholder([sizes[axis]], "float32", name="scale")
-    widened = te.compute(sizes, lambda *i: given[i].astype("float32") * scale[i[axis]], name="widened")
-    return te.create_prim_func([given, scale, widened], index_dtype_override="int64")
+    widened = te.compute(sizes, lambda *i: stored[i].astype("float32") * scale[i[axis]], name="widened")
+    return te.create_prim_func([stored, scale, widened], index_dtype_override="int64")
 
 
 def _is_static(func: tirx.PrimFunc) -> bool:
