@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.defaults import time_kernel
-from benchmarks.rest_tiles import int64s, search, tensor, workload
 from benchmarks.search.machine import one_core_target
 from benchmarks.search.markdown import print_table
+from benchmarks.tail_tiles import int64s, search, tensor, workload
 from tvm import te, tirx, topi
 
 from tunefarm_tuning.tvm.tasks.extract import as_kernel
@@ -129,7 +129,7 @@ def measure(name: str, trials: int, seed: int, folder: Path) -> list[str]:
     latencies = [
         search(
             TuningTask(workload=workload, target=one_core_target(), weight=1),
-            rests=True,
+            tails=True,
             trials=trials,
             seed=seed,
         )[0]

@@ -110,15 +110,15 @@ def table(folder: Path) -> Iterator[str]:
             quantised = folder / f"{network}.{form}.onnx"
             if not quantised.exists():
                 continue
-            given = list(_inputs(quantised, 0).values())
+            arrays = list(_inputs(quantised, 0).values())
             sessions = {"float": _session(folder / f"{network}.onnx"), "quantised": _session(quantised)}
             wanted = _session(quantised, optimised=False).run(None, _inputs(quantised, 0))[0]
             runners = {
-                "tunefarm, float": _library(folder / f"{network}.float.so", given),
+                "tunefarm, float": _library(folder / f"{network}.float.so", arrays),
                 "tunefarm, quantised, float arithmetic": _library(
-                    folder / f"{network}.{form}.floats.so", given
+                    folder / f"{network}.{form}.floats.so", arrays
                 ),
-                "tunefarm, quantised": _library(folder / f"{network}.{form}.integers.so", given),
+                "tunefarm, quantised": _library(folder / f"{network}.{form}.integers.so", arrays),
                 "ONNX Runtime, float": partial(sessions["float"].run, None, _inputs(quantised, 0)),
                 "ONNX Runtime, quantised": partial(sessions["quantised"].run, None, _inputs(quantised, 0)),
             }
@@ -135,9 +135,9 @@ def table(folder: Path) -> Iterator[str]:
                 )
 
 
-def _library(path: Path, given: Sequence[Array]) -> Callable[[], Any]:
+def _library(path: Path, arrays: Sequence[Array]) -> Callable[[], Any]:
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    return partial(machine["main"], *[tvm.runtime.tensor(array) for array in given])
+    return partial(machine["main"], *[tvm.runtime.tensor(array) for array in arrays])
 
 
 def _session(path: Path, *, optimised: bool = True) -> onnxruntime.InferenceSession:

@@ -60,9 +60,9 @@ def fit_erf(above: int = 5, below: int = 5, end: float = 4.0) -> tuple[list[floa
 
 def measure(function: Callable[[Any], Any], values: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
     """Return what a kernel makes of the values, and its nanoseconds per element."""
-    given = te.placeholder(values.shape, "float32", name="given")
+    source = te.placeholder(values.shape, "float32", name="given")
     schedule = tvm.s_tir.Schedule(
-        te.create_prim_func([given, te.compute(values.shape, lambda i: function(given[i]), name="made")])
+        te.create_prim_func([source, te.compute(values.shape, lambda i: function(source[i]), name="made")])
     )
     schedule.vectorize(schedule.split(schedule.get_loops(schedule.get_sblock("made"))[0], [None, 16])[1])
     kernel = tvm.tirx.build(schedule.mod, target=tvm_target(parse_target("host")))

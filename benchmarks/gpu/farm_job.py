@@ -39,8 +39,16 @@ class GpuFarm:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def tune(self, network: Path, seconds: float, folder: Path) -> dict[str, Any]:
-        """Search for so long, on top of what earlier searches found, and download the artifact into a folder.
+    def tune(
+        self, network: Path, folder: Path, *, seconds: float | None = None, trials: int | None = None
+    ) -> dict[str, Any]:
+        """Search within a budget, on top of what earlier searches found, and download the artifact into a folder.
+
+        Args:
+            network: The network's file.
+            folder: For what is downloaded.
+            seconds: How long to search; None for no limit.
+            trials: How many configs to try; None for no limit. One of the two is needed.
 
         Returns:
             ``tune_sec``, ``wall_sec``, ``trials``, ``failures``, ``artifact`` (a path), ``covered`` and ``tasks`` (kernels),
@@ -50,7 +58,7 @@ class GpuFarm:
         began = time.monotonic()
         uploaded = client.models.upload(network)
         client.models.wait(uploaded.id)
-        job = client.jobs.create(uploaded.id, seconds=seconds, priority="high")
+        job = client.jobs.create(uploaded.id, seconds=seconds, trials=trials, priority="high")
         handle = client.job(job.id)
         done = handle.wait()
         files = handle.download(folder)

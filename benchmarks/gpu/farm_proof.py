@@ -17,21 +17,27 @@ _SEARCH_SEC = 30.0
 
 
 def tuned_by(
-    farm: GpuFarm, network: Path, folder: Path, *, readings: tuple[str, ...] = ("clock_mhz",)
+    farm: GpuFarm,
+    network: Path,
+    folder: Path,
+    *,
+    trials: int | None = None,
+    readings: tuple[str, ...] = ("clock_mhz",),
 ) -> str:
-    """Have a network tuned, and say what came of it.
+    """Have a network tuned, and return the outcome as a sentence.
 
     Args:
         farm: With one device.
         network: Its file.
         folder: For what is downloaded.
-        readings: What each record has to say of how the GPU was.
+        trials: How many configs the search tries; None for a search of 30 seconds.
+        readings: The readings of the GPU's state that each record must have.
 
     Raises:
-        NotProvedError: If nothing was measured, or no kernel of the artifact is tuned; if a record lacks what was `readings`; if
-            the artifact is wrong.
+        NotProvedError: If nothing was measured, if no kernel of the artifact is tuned, if a record lacks a reading, or if the
+            artifact is wrong.
     """
-    done = farm.tune(network, _SEARCH_SEC, folder)
+    done = farm.tune(network, folder, seconds=_SEARCH_SEC if trials is None else None, trials=trials)
     good = done["trials"] - done["failures"]
     holds(good > 0, f"of {done['trials']} candidates none was measured")
     holds(done["covered"] > 0, f"none of {done['tasks']} kernels is tuned")

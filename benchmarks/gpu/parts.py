@@ -57,7 +57,7 @@ def run_part(step: Step, setup: Place, farm: GpuFarm, lines: list[dict[str, Any]
     if step.part == plan.TUNE:
         name = f"{step.network}-{step.dtype}"
         number = len(plan.of(lines, plan.TUNE, step.network, step.dtype))
-        return farm.tune(network, step.tune_sec, setup.folder / "artifacts" / f"{name}-{number}")
+        return farm.tune(network, setup.folder / "artifacts" / f"{name}-{number}", seconds=step.tune_sec)
     inputs, expected = inputs_and_expected(network)
     if step.part in (plan.TORCH, plan.COMPILED):
         return _torch(step, setup, network, inputs, expected)
@@ -90,8 +90,8 @@ def in_a_child(method: str, params: Mapping[str, Any], inputs: Path, expected: P
     """Run an artifact or a library (`tvm_child`'s methods): samples, and how its outputs compare."""
     outputs = expected.with_name(f"{expected.stem}-{method}.npz")
     with closing(child()) as running:
-        given = {**params, "inputs": str(inputs), "outputs": str(outputs), "samples": SAMPLES}
-        reply: dict[str, Any] = running.call(method, given, timeout_sec=_RUN_SEC)
+        request = {**params, "inputs": str(inputs), "outputs": str(outputs), "samples": SAMPLES}
+        reply: dict[str, Any] = running.call(method, request, timeout_sec=_RUN_SEC)
     return {**reply, **compared(load_arrays(outputs)[0], expected)}
 
 

@@ -19,8 +19,8 @@ def artifact(params: dict[str, Any]) -> dict[str, Any]:
     arrays = load_arrays(params["inputs"])
     names = [spec["name"] for spec in model.inputs]
     save_arrays(Path(params["outputs"]), list(model(*arrays).values()))
-    given = dict(zip(names, arrays, strict=True))
-    return {"samples_sec": model.time(repeat=params["samples"], inputs=given)}
+    feeds = dict(zip(names, arrays, strict=True))
+    return {"samples_sec": model.time(repeat=params["samples"], inputs=feeds)}
 
 
 def library(params: dict[str, Any]) -> dict[str, Any]:
@@ -49,10 +49,10 @@ def build_bad(params: dict[str, Any]) -> None:
     from tunefarm_tuning.tvm.codegen.graph_build import build_kernel
     from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
 
-    given = te.placeholder((256,), name="given")
+    source = te.placeholder((256,), name="given")
     far = tirx.const(1 << 38, "int64")
-    gathered = te.compute((256,), lambda i: given[i.astype("int64") * far + far], name="made")
-    kernel = PackedKernel(func=te.create_prim_func([given, gathered]))
+    gathered = te.compute((256,), lambda i: source[i.astype("int64") * far + far], name="made")
+    kernel = PackedKernel(func=te.create_prim_func([source, gathered]))
     build_kernel(kernel, parse_target(params["target"]), Path(params["path"]))
 
 

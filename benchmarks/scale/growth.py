@@ -116,8 +116,8 @@ def _plans(uow: UnitOfWork, question: Question) -> str:
     explain = "EXPLAIN ANALYZE " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
     plans = []
     with uow.engine.connect() as connection:
-        for query, given in seen[:3]:
-            rows = connection.exec_driver_sql(explain + query, given)  # type: ignore[arg-type]
+        for query, parameters in seen[:3]:
+            rows = connection.exec_driver_sql(explain + query, parameters)  # type: ignore[arg-type]
             plans.append("\n".join("  " + str(row[-1]) for row in rows))
     return "\n".join(plans)
 

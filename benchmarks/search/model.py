@@ -130,8 +130,8 @@ class ModelBenchmark:
         self, kind: str, model: str | None = None, seed: int | None = None, side: str | None = None
     ) -> list[dict[str, Any]]:
         wanted = {"kind": kind, "model": model, "seed": seed, "side": side}
-        given = {key: value for key, value in wanted.items() if value is not None}
-        return [line for line in self._lines if given.items() <= line.items()]
+        conditions = {key: value for key, value in wanted.items() if value is not None}
+        return [line for line in self._lines if conditions.items() <= line.items()]
 
     def _add(self, kind: str, **facts: Any) -> None:
         line = {"kind": kind, **facts}

@@ -44,13 +44,13 @@ def measure_peak(target: Target | None = None, *, goes: int = _GOES) -> dict[str
         ) as process,
     ):
         target = target or one_core_target()
-        given = {
+        request = {
             "target": target.to_json(),
             "threads": 1,
             "dtypes": ["float32"],
             "work_dir": str(scratch.path),
         }
-        built = process.call("build", given, timeout_sec=300)
+        built = process.call("build", request, timeout_sec=300)
         if built["missing"]:
             raise InvariantError(built["missing"]["float32"])
         rates: list[float] = []

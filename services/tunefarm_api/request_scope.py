@@ -48,8 +48,8 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        own_id = Headers(scope=scope).get("x-request-id", "")
+        request_id = own_id if _REQUEST_ID.fullmatch(own_id) else secrets.token_hex(8)
         scope["tunefarm.request_id"] = request_id
         status = 0
         body_ended = False

@@ -50,13 +50,13 @@ class AsyncModels:
         path = Path(path)
         # The name of a file can be any bytes.
         called = (name if name is not None else path.stem).encode("utf-8", "replace").decode()
-        given = [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()]
+        shape_texts = [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()]
         if (await self._transport.link.run(path.stat)).st_size > PARTED_BYTES:
-            parted = PartedUpload(self._transport, name=called, shapes=given, on_progress=on_progress)
+            parted = PartedUpload(self._transport, name=called, shapes=shape_texts, on_progress=on_progress)
             model = await parted.send(path)
             if model is not None:
                 return Model.read(model)
-        query: Query = {"name": called, "shape": given}
+        query: Query = {"name": called, "shape": shape_texts}
         return Model.read(await self._transport.upload("models", query, path, on_progress))
 
     async def get(self, model_id: str) -> Model:

@@ -103,8 +103,8 @@ def queries(uow: UnitOfWork) -> Iterator[list[tuple[str, Any]]]:
     """Collect the queries of the block."""
     seen: list[tuple[str, Any]] = []
 
-    def note(_connection: Any, _cursor: Any, sql: str, given: Any, *_: Any) -> None:
-        seen.append((sql, given))
+    def note(_connection: Any, _cursor: Any, sql: str, params: Any, *_: Any) -> None:
+        seen.append((sql, params))
 
     event.listen(uow.engine, "before_cursor_execute", note)
     yield seen

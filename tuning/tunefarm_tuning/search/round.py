@@ -211,8 +211,8 @@ class PreparedRound:
             follower.candidates.settled.wait()
         self._is_told = True
         self._after = None
-        told = self.candidates.told
-        tuner.tell([outcome for number, outcome in outcomes.items() if number not in told])
+        already_told = self.candidates.told
+        tuner.tell([outcome for number, outcome in outcomes.items() if number not in already_told])
         tuner.tell(self._repetitions(tuner, repeated))
         if measurement.lost is None:
             tuner.tell([_not_tried(config) for config in unmeasured.values()])

@@ -174,8 +174,8 @@ def command_of(settings: AgentSettings) -> list[str]:
         "max-session-sec": settings.max_session_sec,
         "heartbeat-sec": settings.heartbeat_sec,
     }
-    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    return [sys.executable, "-m", "tunefarm_workers.device", *given]
+    arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return [sys.executable, "-m", "tunefarm_workers.device", *arguments]
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:

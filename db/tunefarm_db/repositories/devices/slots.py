@@ -119,8 +119,8 @@ class DeviceSlots(Repository):
             **dict.fromkeys(_MEANS),
             "temperature_celsius": None,
         }
-        given = [{**empty, **row} for row in rows]
-        if not given:
+        full_rows = [{**empty, **row} for row in rows]
+        if not full_rows:
             return
         insert = self._insert(_SLOTS)
         new = insert.excluded
@@ -132,7 +132,7 @@ class DeviceSlots(Repository):
                 "temperature_celsius": _merged_most(_Row.temperature_celsius, new["temperature_celsius"]),
             },
         )
-        self._run(statement, given)
+        self._run(statement, full_rows)
 
 
 def parts(began_at: float, until: float, width_sec: int) -> list[tuple[int, float]]:

@@ -127,8 +127,8 @@ class JoinOptions(OptionGroup):
 
     def command_line(self) -> list[str]:
         """Return the options that were given, as the agent takes them."""
-        given = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
-        return [part for name, value in given.items() for part in option(name, value)]
+        values = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
+        return [part for name, value in values.items() for part in option(name, value)]
 
 
 @command(app, "join", json=False)

@@ -118,8 +118,8 @@ def test_what_a_request_comes_to(client: TestClient, device: dict[str, Any], pro
         },
     )
     assert client.get("/v1/jobs").json()["items"] == []
-    given = {"model_id": "mdl_1", "budget": {"trials": 64}}
-    problem(client.post("/v1/jobs/check", json=given), 422, "invalid-request")
+    job_request = {"model_id": "mdl_1", "budget": {"trials": 64}}
+    problem(client.post("/v1/jobs/check", json=job_request), 422, "invalid-request")
 
 
 def test_a_farm_without_devices_says_so_at_once(client: TestClient, problem: Any) -> None:

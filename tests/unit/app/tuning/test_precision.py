@@ -106,8 +106,8 @@ def test_the_recipe_leaves_it_to_no_server(farm: Farm, precision: str | None) ->
     reproduce = job_report(farm.services, job.id).reproduce
     (left,) = [sentence for sentence in reproduce.caveats if "leaves to the server" in sentence]
     assert left.endswith("as round_size = 4.")
-    given = "precision" in "\n".join(step.code for step in reproduce.steps)
-    assert given is (precision == "float16-weights")
+    is_named = "precision" in "\n".join(step.code for step in reproduce.steps)
+    assert is_named is (precision == "float16-weights")
 
 
 def test_it_is_part_of_the_request(farm: Farm) -> None:

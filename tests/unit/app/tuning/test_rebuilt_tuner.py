@@ -86,31 +86,31 @@ def test_the_best_of_another_device_is_tried_first(odd_farm: Any) -> None:
 
 def test_what_a_tuner_is_given(odd_farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Like workloads of other jobs and of this one; the same workload of elsewhere; not the task's own records."""
-    given: list[dict[str, set[str]]] = []
+    loaded: list[dict[str, set[str]]] = []
 
     def load_history(tuner: XGBTuner, histories: Sequence[TaskHistory]) -> None:
-        given.append({h.records[0].workload_key: {r.device_model for r in h.records} for h in histories})
+        loaded.append({h.records[0].workload_key: {r.device_model for r in h.records} for h in histories})
 
     odd_farm.add_device("dev-2", "others", device_model="another-cpu")
     (small,) = keys(odd_farm, run(odd_farm, SMALL, trials=8, tuner="random", device_key="pool"))
     (large,) = keys(odd_farm, run(odd_farm, LARGE, trials=8, tuner="random", device_key="others"))
     monkeypatch.setattr(XGBTuner, "load_history", load_history)
     run(odd_farm, LARGE, trials=16, device_key="pool")
-    assert len(given) == 2  # once for each round
-    for histories in given:
+    assert len(loaded) == 2  # once for each round
+    for histories in loaded:
         assert histories == {small: {"replay-cpu"}, large: {"another-cpu"}}
 
 
 def test_tasks_of_one_job_learn_from_each_other(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[set[str]] = []
+    loaded: list[set[str]] = []
 
     def load_history(tuner: XGBTuner, histories: Sequence[TaskHistory]) -> None:
-        given.append({h.records[0].workload_key for h in histories})
+        loaded.append({h.records[0].workload_key for h in histories})
 
     monkeypatch.setattr(XGBTuner, "load_history", load_history)
     farm.add_device()
     small, large = keys(farm, run(farm, Scenario(tasks=2, nests=True), trials=16))
-    assert given == [set(), {large}]  # the large one came first
+    assert loaded == [set(), {large}]  # the large one came first
     assert small != large
 
 

@@ -45,8 +45,8 @@ def test_what_failed_once_takes_nothing_away() -> None:
 
 
 def test_json_there_and_back() -> None:
-    given = replace(peak(10.0, 15.0), missing="float64: none")
-    assert Peak.from_json(json.loads(json.dumps(given.to_json()))) == given
+    original = replace(peak(10.0, 15.0), missing="float64: none")
+    assert Peak.from_json(json.loads(json.dumps(original.to_json()))) == original
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def test_the_threads_that_were_used_count() -> None:
     ],
 )
 def test_what_is_not_known_is_not_told(changed: dict[str, object], peak_known: bool) -> None:
-    given: dict[str, object] = {"peak": PEAK, "dtype": "float32", "moved_bytes": 1e6, "threads": 1}
-    bound = known(roofline(1e9, 0.1, **{**given, **changed}))  # type: ignore[arg-type]
+    arguments: dict[str, object] = {"peak": PEAK, "dtype": "float32", "moved_bytes": 1e6, "threads": 1}
+    bound = known(roofline(1e9, 0.1, **{**arguments, **changed}))  # type: ignore[arg-type]
     assert bound.flops_per_sec == pytest.approx(1e10)
     assert (bound.share_of_peak is not None) == peak_known
     assert (bound.bound_flops_per_sec, bound.share_of_bound, bound.memory_bound) == (None, None, None)

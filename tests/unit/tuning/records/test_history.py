@@ -87,8 +87,8 @@ def test_the_innermost_block_counts_and_ends() -> None:
 def test_records_can_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(RECORD.to_json() + "\n", encoding="utf-8")
-    for given in (path, str(path)):
-        with apply_history_best(given) as history:
+    for source in (path, str(path)):
+        with apply_history_best(source) as history:
             assert history.records == (RECORD,)
     path.write_text("{}\n", encoding="utf-8")
     with pytest.raises(InvalidRecordError), apply_history_best(path):

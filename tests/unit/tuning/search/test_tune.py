@@ -348,7 +348,7 @@ def test_tasks_learn_from_each_other_and_from_what_is_given(monkeypatch: pytest.
     monkeypatch.setattr(RandomTuner, "load_history", load_history)
     first = tune(TASKS[:1], budget=Budget(trials=16), measure_option=option(), tuner="random")
     elsewhere = [replace(record, device_model="another") for record in first.records]
-    given = TaskHistory(
+    older = TaskHistory(
         space=conv_space(), records=tuple(replace(r, workload_key="older") for r in first.records)
     )
     tune(
@@ -357,7 +357,7 @@ def test_tasks_learn_from_each_other_and_from_what_is_given(monkeypatch: pytest.
         measure_option=option(),
         tuner="random",
         records=[replace(record, workload_key=TASKS[1].workload.key) for record in elsewhere],
-        histories=[given],
+        histories=[older],
     )
     conv, tiny = loaded[conv_space().key][-1], loaded[tiny_space().key][-1]
     names = [[history.records[0].workload_key for history in histories] for histories in (conv, tiny)]

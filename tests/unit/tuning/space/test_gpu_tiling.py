@@ -54,7 +54,7 @@ CORES = GpuTiling(
 )
 WARPS = replace(
     CORES,
-    tiles=tuple(replace(one, unit=16) for one in CORES.tiles),
+    tiles=tuple(replace(tile, unit=16) for tile in CORES.tiles),
     shared=tuple(
         replace(buffer, itemsize_bytes=2, pads=True, static=False, copies=3, whole_rows=32)
         for buffer in CORES.shared

@@ -145,7 +145,7 @@ def two_halves(g: GraphBuilder) -> str:
 
 
 def joined_twice(g: GraphBuilder) -> str:
-    """Seams along two loops."""
+    """Two loops with partition points."""
     x, y = g.input("x", (3, 4, 32)), g.input("y", (3, 4, 48))
     row = g.node("Concat", x, y, axis=2)
     return str(g.node("Concat", row, g.input("z", (3, 2, 80)), axis=1))
@@ -282,7 +282,7 @@ NETS: dict[str, Net] = {
 }
 
 # Results of a group that fill no whole number of vectors, or read many inputs.
-RESTS_OF_GROUPS = {
+TAILS_OF_GROUPS = {
     f"conv-groups-{channels}-{results}-{groups}": conv((1, channels, 9, 17), results, kernel, 1, groups)
     for channels, results, groups, kernel in [
         (16, 48, 4, 1),
@@ -295,9 +295,9 @@ RESTS_OF_GROUPS = {
         (256, 32, 16, 3),
     ]
 }
-NETS |= RESTS_OF_GROUPS
+NETS |= TAILS_OF_GROUPS
 
-ON_OLDER_CPUS = RESTS_OF_GROUPS.keys() | {
+ON_OLDER_CPUS = TAILS_OF_GROUPS.keys() | {
     "conv-3x3",
     "conv-odd-channels",
     "conv-depthwise-stride",

@@ -129,7 +129,7 @@ def plan_of(uow: UnitOfWork, ask: Callable[[Repositories], None], table: str = "
     """Return how the database answers the last query of a table by `ask`."""
     seen: list[tuple[str, Any]] = []
     event.listen(
-        uow.engine, "before_cursor_execute", lambda _c, _k, sql, given, *_: seen.append((sql, given))
+        uow.engine, "before_cursor_execute", lambda _c, _k, sql, params, *_: seen.append((sql, params))
     )
     with uow.read() as repos:
         ask(repos)
@@ -178,9 +178,9 @@ def test_the_best_of_every_place_by_pages(uow: UnitOfWork, new_record: Any) -> N
                 page = repos.records.best_page(RecordFilter(**wanted), cursor=cursor, limit=limit)
                 assert len(page.items) <= limit
                 for r in page.items:
-                    place = (r.workload_key, r.target_key, r.device_model, r.toolchain)
-                    assert place not in best
-                    best[place] = r.cost_sec
+                    scope = (r.workload_key, r.target_key, r.device_model, r.toolchain)
+                    assert scope not in best
+                    best[scope] = r.cost_sec
                 cursor = page.next_cursor
                 if cursor is None:
                     return best

@@ -1,8 +1,8 @@
-"""Tiles that leave rests, beside perfect ones alone: the best kernel that equally many trials find.
+"""Tiles that leave tails, beside perfect ones alone: the best kernel that equally many trials find.
 
-    taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.rest_tiles --trials 64 --seeds 2 > table.md
+    taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.tail_tiles --trials 64 --seeds 2 > table.md
 
-Each side searches the same space, for one core; the one without rests is not told of them. Sides and seeds take turns, figures
+Each side searches the same space, for one core; the one without tails is not told of them. Sides and seeds take turns, figures
 are medians over the seeds.
 """
 
@@ -88,7 +88,7 @@ def workload(tensors: list[Any], weight: int | None = None) -> Workload:
     )
 
 
-def without_rests(space: ConfigSpace) -> ConfigSpace:
+def without_tails(space: ConfigSpace) -> ConfigSpace:
     """Return a space with its perfect tiles alone; its configs are such of the space, too."""
     sketches = [
         replace(sketch, knobs=tuple(replace(knob, rest_extents=()) for knob in sketch.knobs))
@@ -97,13 +97,13 @@ def without_rests(space: ConfigSpace) -> ConfigSpace:
     return ConfigSpace(sketches, space.computation)
 
 
-def search(task: TuningTask, *, rests: bool, trials: int, seed: int) -> tuple[float, float]:
+def search(task: TuningTask, *, tails: bool, trials: int, seed: int) -> tuple[float, float]:
     """Return the seconds of the best kernel, and those of the search."""
     began = time.monotonic()
     with LocalBuilder() as builder, LocalRunner(threads=1) as runner:
         space = builder.config_space(task)
         option = MeasureOption(builder=builder, runner=runner)
-        tuner = make_tuner("xgb", task, space if rests else without_rests(space), seed=seed)
+        tuner = make_tuner("xgb", task, space if tails else without_tails(space), seed=seed)
         best_sec: float | None = None
         done = 0
         while done < trials:
@@ -124,8 +124,8 @@ def measure(name: str, trials: int, seeds: int) -> list[str]:
     task = TuningTask(workload=FORMS[name](), target=one_core_target(), weight=1)
     sides: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for seed in range(1, seeds + 1):
-        for rests, runs in sides.items():
-            runs.append(search(task, rests=rests, trials=trials, seed=seed))
+        for tails, runs in sides.items():
+            runs.append(search(task, tails=tails, trials=trials, seed=seed))
     (before, before_took), (after, after_took) = (
         [median(column) for column in zip(*runs, strict=True)] for runs in sides.values()
     )
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args(arguments)
-    head = ["Kernel", "Perfect tiles, µs (GFLOPS)", "With rests, µs (GFLOPS)", "Ratio", "Search, s"]
+    head = ["Kernel", "Perfect tiles, µs (GFLOPS)", "With tails, µs (GFLOPS)", "Ratio", "Search, s"]
     print_table(head, (measure(name, options.trials, options.seeds) for name in options.forms))
 
 
