@@ -59,10 +59,7 @@ _JAX_MODULE_FIELD = 30
 
 _MLIR_HINT = "MLIR, such as StableHLO; tunefarm models convert net.mlir net.onnx makes ONNX of it"
 _HINTS = (
-    (
-        _ZIP_MAGIC,
-        "a zip archive, such as PyTorch writes; tunefarm models convert makes ONNX of a .pt2 file",
-    ),
+    (_ZIP_MAGIC, "a zip archive, such as PyTorch writes; tunefarm models convert makes ONNX of a .pt2 file"),
     (b"\x80\x02", "a Python pickle, such as PyTorch writes; export the network with torch.onnx.export"),
     (b"\x80", "a Python pickle; export the network to ONNX"),
     (b"\x89HDF", "an HDF5 file, such as Keras writes; convert it with tf2onnx"),

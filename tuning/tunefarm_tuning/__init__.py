@@ -29,21 +29,11 @@ if TYPE_CHECKING:
     from tunefarm_tuning.measure.builder.local import LocalBuilder as LocalBuilder
     from tunefarm_tuning.measure.builder.replay import ReplayBuilder as ReplayBuilder
     from tunefarm_tuning.measure.device import RemoteDevice as RemoteDevice
-    from tunefarm_tuning.measure.interfaces import (
-        Builder as Builder,
-    )
-    from tunefarm_tuning.measure.interfaces import (
-        DeviceInfo as DeviceInfo,
-    )
-    from tunefarm_tuning.measure.interfaces import (
-        MeasureOption as MeasureOption,
-    )
-    from tunefarm_tuning.measure.interfaces import (
-        Runner as Runner,
-    )
-    from tunefarm_tuning.measure.interfaces import (
-        TimingOption as TimingOption,
-    )
+    from tunefarm_tuning.measure.interfaces import Builder as Builder
+    from tunefarm_tuning.measure.interfaces import DeviceInfo as DeviceInfo
+    from tunefarm_tuning.measure.interfaces import MeasureOption as MeasureOption
+    from tunefarm_tuning.measure.interfaces import Runner as Runner
+    from tunefarm_tuning.measure.interfaces import TimingOption as TimingOption
     from tunefarm_tuning.measure.peak import Peak as Peak
     from tunefarm_tuning.measure.peak import measure_peak as measure_peak
     from tunefarm_tuning.measure.roofline import Roofline as Roofline
@@ -53,26 +43,14 @@ if TYPE_CHECKING:
     from tunefarm_tuning.measure.runner.replay import ReplayRunner as ReplayRunner
     from tunefarm_tuning.measure.runner.rpc import RpcRunner as RpcRunner
     from tunefarm_tuning.process.model_child import ImportLimits as ImportLimits
-    from tunefarm_tuning.records.coverage import (
-        Coverage as Coverage,
-    )
-    from tunefarm_tuning.records.coverage import (
-        CoveredTask as CoveredTask,
-    )
-    from tunefarm_tuning.records.coverage import (
-        MissedTask as MissedTask,
-    )
-    from tunefarm_tuning.records.coverage import (
-        MissReason as MissReason,
-    )
+    from tunefarm_tuning.records.coverage import Coverage as Coverage
+    from tunefarm_tuning.records.coverage import CoveredTask as CoveredTask
+    from tunefarm_tuning.records.coverage import MissedTask as MissedTask
+    from tunefarm_tuning.records.coverage import MissReason as MissReason
     from tunefarm_tuning.records.history import History as History
     from tunefarm_tuning.records.history import apply_history_best as apply_history_best
-    from tunefarm_tuning.records.record import (
-        TuningRecord as TuningRecord,
-    )
-    from tunefarm_tuning.records.record import (
-        load_records as load_records,
-    )
+    from tunefarm_tuning.records.record import TuningRecord as TuningRecord
+    from tunefarm_tuning.records.record import load_records as load_records
     from tunefarm_tuning.records.selection import pick_best as pick_best
     from tunefarm_tuning.records.transfer import TaskHistory as TaskHistory
     from tunefarm_tuning.search.budget import Budget as Budget

@@ -48,7 +48,4 @@ def _batch_matmul(op: OperatorContext) -> None:
     op.finish(op.node("MatMul", *sides))
 
 
-CONVERTERS: Mapping[str, Converter] = {
-    "FULLY_CONNECTED": _fully_connected,
-    "BATCH_MATMUL": _batch_matmul,
-}
+CONVERTERS: Mapping[str, Converter] = {"FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _batch_matmul}

@@ -70,7 +70,4 @@ def _nearest(size: int, out: int, *, corners: bool, centers: bool) -> NDArray[np
     return chosen
 
 
-CONVERTERS: Mapping[str, Converter] = {
-    "RESIZE_BILINEAR": _resize,
-    "RESIZE_NEAREST_NEIGHBOR": _resize,
-}
+CONVERTERS: Mapping[str, Converter] = {"RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize}

@@ -178,11 +178,7 @@ def _mirror_pad(op: OperatorContext) -> None:
         if before or after:
             if shape[axis] > LARGEST_SIDE or max(before, after) > shape[axis] - (mode == "reflect"):
                 raise bad_file(f"{op.operator.label}: {shape[axis]} elements mirror no {max(before, after)}")
-            rows = np.pad(
-                np.arange(shape[axis]),
-                (before, after),
-                mode=mode,
-            )
+            rows = np.pad(np.arange(shape[axis]), (before, after), mode=mode)
             name = op.node(
                 "Gather",
                 name,

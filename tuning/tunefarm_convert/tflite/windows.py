@@ -86,12 +86,7 @@ def _transposed_convolution(op: OperatorContext) -> None:
     if op.has(3):
         inputs.append(op.values.bias(op.index(3)))
     result = op.node(
-        "ConvTranspose",
-        *inputs,
-        strides=strides,
-        pads=pads,
-        kernel_shape=kernel,
-        output_padding=missing,
+        "ConvTranspose", *inputs, strides=strides, pads=pads, kernel_shape=kernel, output_padding=missing
     )
     op.finish(op.activated(result), first=True)
 
@@ -122,12 +117,7 @@ def _local_response_normalization(op: OperatorContext) -> None:
         raise bad_file(f"{op.operator.label}: its options are no numbers to compute with")
     # ONNX divides alpha by the number of channels that are summed up.
     result = op.node(
-        "LRN",
-        op.values.get(op.index(0), first=True),
-        size=size,
-        bias=bias,
-        alpha=alpha * size,
-        beta=beta,
+        "LRN", op.values.get(op.index(0), first=True), size=size, bias=bias, alpha=alpha * size, beta=beta
     )
     op.finish(result, first=True)
 

@@ -32,11 +32,7 @@ if __package__:
         unpack_library,
     )
     from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime, why_no_gpu
-    from tunefarm_tuning.artifact.machine_check import (
-        check_gpu_of,
-        check_machine_of,
-        check_versions_of,
-    )
+    from tunefarm_tuning.artifact.machine_check import check_gpu_of, check_machine_of, check_versions_of
     from tunefarm_tuning.artifact.threads import KernelThreads, choose_threads
 else:  # beside this file, in the zip
     from container import (  # type: ignore[import-not-found,no-redef]

@@ -58,11 +58,7 @@ def compare_packed(
             replies = [
                 child.call(
                     "check",
-                    {
-                        "path": str(path.absolute()),
-                        "threads": None,
-                        **_files(input_set),
-                    },
+                    {"path": str(path.absolute()), "threads": None, **_files(input_set)},
                     timeout_sec=limits.model_sec,
                 )
                 for input_set in sets

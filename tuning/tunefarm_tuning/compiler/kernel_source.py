@@ -9,12 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.records.record import TuningRecord
@@ -30,7 +29,7 @@ _TIMEOUT_SEC = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceText:
+class SourceText(JsonFields):
     """One of a kernel's texts.
 
     Attributes:
@@ -48,16 +47,9 @@ class SourceText:
         """Whether the end of the text is missing."""
         return len(self.text.encode()) < self.size_bytes
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "text": self.text, "size_bytes": self.size_bytes}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(kind=str(data["kind"]), text=str(data["text"]), size_bytes=int(data["size_bytes"]))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelSource:
+class KernelSource(JsonFields):
     """The texts of a kernel.
 
     Attributes:
@@ -90,16 +82,6 @@ class KernelSource:
     def text(self, kind: str) -> str:
         """Return the lines of the text of a kind (see `find`)."""
         return self.find(kind).text
-
-    def to_json(self) -> dict[str, Any]:
-        return {"toolchain": self.toolchain, "texts": [text.to_json() for text in self.texts]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            toolchain=str(data["toolchain"]),
-            texts=tuple(SourceText.from_json(text) for text in data["texts"]),
-        )
 
 
 def kernel_source(

@@ -37,10 +37,7 @@ class ModelComparison:
         """Read a child's replies, one for each input set: ``{"comparisons": [...]}``."""
         return cls(
             sets=tuple(
-                (
-                    input_set,
-                    tuple(Comparison.from_json(comparison) for comparison in reply["comparisons"]),
-                )
+                (input_set, tuple(Comparison.from_json(comparison) for comparison in reply["comparisons"]))
                 for input_set, reply in zip(sets, replies, strict=True)
             )
         )

@@ -69,15 +69,10 @@ class Environment:
     seed: int
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "device_model": self.device_model,
-            "this_machine": self.this_machine,
-            "threads": self.threads,
-            "seed": self.seed,
-            "system": f"{platform.system()} {platform.release()} {platform.machine()}"
-            if self.this_machine
-            else None,
-        }
+        system = (
+            f"{platform.system()} {platform.release()} {platform.machine()}" if self.this_machine else None
+        )
+        return {**asdict(self), "system": system}
 
 
 def make_report(

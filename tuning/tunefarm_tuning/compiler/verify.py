@@ -14,6 +14,7 @@ from tunefarm_tuning.compiler.model_comparison import compare_model
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildLimits
@@ -26,7 +27,7 @@ from tunefarm_tuning.workload.precision import Precision, parse_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(JsonFields):
     """How an artifact's outputs compare with ONNX Runtime's.
 
     Attributes:
@@ -42,15 +43,6 @@ class VerifyReport:
     max_rel_error: float
     outputs: tuple[Comparison, ...]
     message: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "max_abs_error": self.max_abs_error,
-            "max_rel_error": self.max_rel_error,
-            "outputs": [output.to_json() for output in self.outputs],
-            "message": self.message,
-        }
 
 
 def verify(

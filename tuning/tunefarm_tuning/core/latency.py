@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Self
 
+from tunefarm_tuning.core.json_fields import JsonFields, fields_to_json
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class Latency(JsonFields):
     """Seconds per inference.
 
     Attributes:
@@ -28,20 +30,7 @@ class Latency:
         return median(self.samples_sec)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "median_sec": self.median_sec,
-            "samples_sec": list(self.samples_sec),
-            "threads": self.threads,
-            "inferences": list(self.inferences),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Latency:
-        return cls(
-            samples_sec=tuple(data["samples_sec"]),
-            threads=int(data["threads"]),
-            inferences=tuple(data.get("inferences", ())),
-        )
+        return {"median_sec": self.median_sec, **fields_to_json(self)}
 
     @classmethod
     def of(cls, samples_sec: Iterable[float], threads: int, inferences: Iterable[int] = ()) -> Self:

@@ -26,10 +26,7 @@ _CRASHES = {
 
 
 def import_model(
-    path: Path | str,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    limits: ImportLimits | None = None,
+    path: Path | str, *, shapes: Mapping[str, Sequence[int]] | None = None, limits: ImportLimits | None = None
 ) -> Model:
     """Check an ONNX or TFLite file and describe it.
 

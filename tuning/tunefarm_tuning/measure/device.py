@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.target.host import host_device_model, num_cores
 from tunefarm_tuning.target.target import Target
@@ -14,7 +13,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteDevice:
+class RemoteDevice(JsonFields):
     """A device with a TVM RPC server that is registered at a TVM tracker.
 
     For functions that take ``RemoteDevice | None``, None is this machine.
@@ -37,31 +36,6 @@ class RemoteDevice:
     kind: str = "cpu"
     fence: int | None = None
     clock_mhz: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the device as JSON values."""
-        return {
-            "tracker_host": self.tracker_host,
-            "tracker_port": self.tracker_port,
-            "key": self.key,
-            "info": self.info.to_json(),
-            "kind": self.kind,
-            "fence": self.fence,
-            "clock_mhz": self.clock_mhz,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RemoteDevice:
-        """Read what `to_json` wrote."""
-        return cls(
-            tracker_host=str(data["tracker_host"]),
-            tracker_port=int(data["tracker_port"]),
-            key=str(data["key"]),
-            info=DeviceInfo.from_json(data["info"]),
-            kind=str(data.get("kind", "cpu")),
-            fence=None if data.get("fence") is None else int(data["fence"]),
-            clock_mhz=None if data.get("clock_mhz") is None else float(data["clock_mhz"]),
-        )
 
 
 def is_this_machine(device: RemoteDevice | None) -> bool:

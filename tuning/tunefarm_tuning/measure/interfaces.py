@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.space.config import Config
@@ -115,7 +116,7 @@ class MeasureResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInfo:
+class DeviceInfo(JsonFields):
     """The device of a measurement.
 
     Attributes:
@@ -127,13 +128,6 @@ class DeviceInfo:
     model: str
     num_cores: int
     name: str = "local"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"model": self.model, "num_cores": self.num_cores, "name": self.name}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> DeviceInfo:
-        return cls(model=data["model"], num_cores=int(data["num_cores"]), name=data.get("name", "local"))
 
 
 class Builds(Iterator[tuple[int, BuildResult]], Protocol):

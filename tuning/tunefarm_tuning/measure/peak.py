@@ -12,6 +12,7 @@ from typing import Any
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
+from tunefarm_tuning.core.json_fields import JsonFields, fields_from_json
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
@@ -31,15 +32,22 @@ _MAX_THREADS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class Rate(JsonFields):
     """A rate per second: on one core while the others are idle, and on all cores together."""
 
     one_core: float
     all_cores: float
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rate:
+        rate = fields_from_json(cls, data)
+        if not all(value > 0 and math.isfinite(value) for value in (rate.one_core, rate.all_cores)):
+            raise ValueError(f"no rate: {data}")
+        return rate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bandwidth:
+class Bandwidth(JsonFields):
     """Bytes per second that a triad moves over arrays of `working_set_bytes` in total."""
 
     working_set_bytes: int
@@ -47,7 +55,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class Peak(JsonFields):
     """The peak rates of a device: the best of several measurements.
 
     Attributes:
@@ -113,21 +121,6 @@ class Peak:
             runs=self.runs + other.runs,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the peak as JSON values."""
-        return {
-            "key": self.key,
-            "threads": self.threads,
-            "measured_at": self.measured_at,
-            "flops_per_sec": {dtype: _rate_json(rate) for dtype, rate in self.flops_per_sec.items()},
-            "bandwidth": [
-                {"working_set_bytes": row.working_set_bytes, "bytes_per_sec": _rate_json(row.bytes_per_sec)}
-                for row in self.bandwidth
-            ],
-            "missing": self.missing,
-            "runs": self.runs,
-        }
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Peak:
         """Read what `to_json` wrote.
@@ -136,21 +129,7 @@ class Peak:
             ValueError: If a value is missing or has the wrong type.
         """
         try:
-            return cls(
-                key=str(data["key"]),
-                threads=int(data["threads"]),
-                measured_at=float(data["measured_at"]),
-                flops_per_sec={str(name): _rate(rate) for name, rate in data["flops_per_sec"].items()},
-                bandwidth=tuple(
-                    Bandwidth(
-                        working_set_bytes=int(row["working_set_bytes"]),
-                        bytes_per_sec=_rate(row["bytes_per_sec"]),
-                    )
-                    for row in data["bandwidth"]
-                ),
-                missing=str(data["missing"]),
-                runs=int(data.get("runs", 1)),
-            )
+            return fields_from_json(cls, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a peak: {str(data)[:80]} ({error})") from error
 
@@ -289,14 +268,3 @@ def _own_memory_bytes() -> int:
 
 def _better(rate: Rate, other: Rate) -> Rate:
     return Rate(one_core=max(rate.one_core, other.one_core), all_cores=max(rate.all_cores, other.all_cores))
-
-
-def _rate_json(rate: Rate) -> dict[str, float]:
-    return {"one_core": rate.one_core, "all_cores": rate.all_cores}
-
-
-def _rate(data: Mapping[str, Any]) -> Rate:
-    rate = Rate(one_core=float(data["one_core"]), all_cores=float(data["all_cores"]))
-    if not all(value > 0 and math.isfinite(value) for value in (rate.one_core, rate.all_cores)):
-        raise ValueError(f"no rate: {data}")
-    return rate

@@ -13,12 +13,7 @@ from typing import Any, NoReturn, Self
 
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.process.errors import (
-    ChildClosed,
-    ChildCrashed,
-    ChildOutOfMemory,
-    ChildTimedOut,
-)
+from tunefarm_tuning.process.errors import ChildClosed, ChildCrashed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import RunningChild
 

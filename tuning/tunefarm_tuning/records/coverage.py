@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from tunefarm_tuning.core.json_fields import JsonFields, fields_to_json
 
 
 class MissReason(StrEnum):
@@ -27,18 +28,13 @@ class MissReason(StrEnum):
 
 
 FALLBACK_REASONS = frozenset(
-    {
-        MissReason.CRASHED,
-        MissReason.UNCHECKED,
-        MissReason.WRONG_ANSWER,
-        MissReason.SLOWER_THAN_UNTUNED,
-    }
+    {MissReason.CRASHED, MissReason.UNCHECKED, MissReason.WRONG_ANSWER, MissReason.SLOWER_THAN_UNTUNED}
 )
 """Misses whose record applied, but whose kernel was left out after it had been run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoveredTask:
+class CoveredTask(JsonFields):
     """A task that runs the kernel of its best record.
 
     Attributes:
@@ -57,23 +53,9 @@ class CoveredTask:
     tuned_sec: float | None = None
     untuned_sec: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "workload_key": self.workload_key,
-            "name": self.name,
-            "weight": self.weight,
-            "record_cost_sec": self.record_cost_sec,
-            "tuned_sec": self.tuned_sec,
-            "untuned_sec": self.untuned_sec,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> CoveredTask:
-        return cls(**data)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MissedTask:
+class MissedTask(JsonFields):
     """A task that runs its untuned kernel.
 
     Attributes:
@@ -90,22 +72,9 @@ class MissedTask:
     reason: MissReason
     message: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "workload_key": self.workload_key,
-            "name": self.name,
-            "weight": self.weight,
-            "reason": self.reason.value,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> MissedTask:
-        return cls(**{**data, "reason": MissReason(data["reason"])})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class Coverage(JsonFields):
     """Which tasks of a model run a tuned kernel.
 
     Attributes:
@@ -132,16 +101,6 @@ class Coverage:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "tasks": len(self.hits) + len(self.misses),
-            "covered": len(self.hits),
-            "hits": [hit.to_json() for hit in self.hits],
-            "misses": [miss.to_json() for miss in self.misses],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Coverage:
-        return cls(
-            hits=tuple(CoveredTask.from_json(hit) for hit in data["hits"]),
-            misses=tuple(MissedTask.from_json(miss) for miss in data["misses"]),
-        )
+        """Return the fields and their counts."""
+        counts = {"tasks": len(self.hits) + len(self.misses), "covered": len(self.hits)}
+        return {**counts, **fields_to_json(self)}

@@ -98,7 +98,7 @@ class TuningRecord:
             data = json.loads(line)
             if data["version"] != SCHEMA_VERSION:
                 raise InvalidRecordError(
-                    f"record has schema version {data['version']!r}; this tunefarm reads version {SCHEMA_VERSION}",
+                    f"record has schema version {data['version']!r}; this tunefarm reads version {SCHEMA_VERSION}"
                 )
             samples = tuple(float(s) for s in data["samples_sec"])
             outcome = Outcome(data["outcome"])

@@ -9,11 +9,13 @@ tolerance is wider if weights were rounded, or if the network rounds its activat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tunefarm_tuning.core.json_fields import JsonFields
 
 RELATIVE_TOLERANCE: Mapping[str, float] = {
     "float64": 1e-6,
@@ -39,7 +41,7 @@ _ROUNDED = {"float16": (1e-2, 1e-2, 2e-2), BFLOAT16: (5e-2, 5e-2, 5e-2), STEPS: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(JsonFields):
     """The comparison of two arrays.
 
     Attributes:
@@ -67,13 +69,6 @@ class Comparison:
     comparable: int
     message: str = ""
     mean_rel_error: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
-        return cls(**data)
 
 
 def compare_arrays(
@@ -115,13 +110,7 @@ def compare_arrays(
 
 
 def _compare_floats(
-    name: str,
-    actual: NDArray[Any],
-    expected: NDArray[Any],
-    rtol: float,
-    share_of_rms: float,
-    *,
-    ties: bool,
+    name: str, actual: NDArray[Any], expected: NDArray[Any], rtol: float, share_of_rms: float, *, ties: bool
 ) -> Comparison:
     dtype = str(expected.dtype)
     ours, want = actual.astype(np.float64), expected.astype(np.float64)

@@ -8,11 +8,7 @@ from tunefarm_tuning.measure.interfaces import Builder, DeviceInfo
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import without_superseded
 from tunefarm_tuning.records.transfer import TaskHistory
-from tunefarm_tuning.search.re_measurement import (
-    MAX_RE_MEASUREMENTS,
-    configs_to_re_measure,
-    re_measuring_sec,
-)
+from tunefarm_tuning.search.re_measurement import MAX_RE_MEASUREMENTS, configs_to_re_measure, re_measuring_sec
 from tunefarm_tuning.search.scheduler import RoundSummary, TaskState
 from tunefarm_tuning.search.task_groups import GroupedTask, for_scheduler
 from tunefarm_tuning.space.config import Config

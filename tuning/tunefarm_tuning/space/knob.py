@@ -98,10 +98,7 @@ class Knob:
         if weights and (min(weights) < 0 or sum(weights) <= 0):
             raise ValueError(f"knob {name}: probabilities must be non-negative and not all zero")
         return cls(
-            name=name,
-            kind=KnobKind.CATEGORICAL,
-            values=tuple(_plain(c) for c in candidates),
-            weights=weights,
+            name=name, kind=KnobKind.CATEGORICAL, values=tuple(_plain(c) for c in candidates), weights=weights
         )
 
     @classmethod

@@ -15,10 +15,7 @@ _AVX_VNNI = (
     "alderlake arrowlake arrowlake-s arrowlake_s clearwaterforest gracemont grandridge lunarlake meteorlake pantherlake "
     "raptorlake sierraforest wildcatlake"
 )
-_LANES = {
-    **dict.fromkeys(_AVX512_VNNI.split(), 16),
-    **dict.fromkeys(_AVX_VNNI.split(), 8),
-}
+_LANES = {**dict.fromkeys(_AVX512_VNNI.split(), 16), **dict.fromkeys(_AVX_VNNI.split(), 8)}
 _AVX2 = {"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2"}
 # By lanes: the feature with the instruction, and all features without which LLVM removes it.
 _NEEDED = {

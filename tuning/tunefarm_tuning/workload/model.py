@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from tunefarm_tuning.core.json_fields import fields_from_json, fields_to_json
 from tunefarm_tuning.workload.task import TensorSpec
 
 
@@ -36,26 +37,11 @@ class Model:
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the path, which depends on where the file is stored."""
-        return {
-            "sha256": self.sha256,
-            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-            "inputs": [spec.to_json() for spec in self.inputs],
-            "outputs": [spec.to_json() for spec in self.outputs],
-            "operators": [list(operator) for operator in self.operators],
-            "opset": self.opset,
-            "num_params": self.num_params,
-        }
+        data = fields_to_json(self)
+        del data["path"]
+        return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], path: Path | str) -> Model:
+    def from_json(cls, data: Mapping[str, Any], path: Path | str) -> Self:
         """Read what `to_json` wrote; `path` is where the file is now."""
-        return cls(
-            path=Path(path),
-            sha256=data["sha256"],
-            shapes={name: tuple(shape) for name, shape in data["shapes"].items()},
-            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
-            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
-            operators=tuple((str(name), int(count)) for name, count in data["operators"]),
-            opset=int(data["opset"]),
-            num_params=int(data["num_params"]),
-        )
+        return fields_from_json(cls, {**data, "path": path})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from tunefarm_tuning.core.json_fields import OMIT_DEFAULT, JsonFields
 from tunefarm_tuning.target.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSpec:
+class TensorSpec(JsonFields):
     """Name, shape and dtype of a tensor. Every dimension is a positive int; ``()`` is a scalar.
 
     Attributes:
@@ -24,26 +23,11 @@ class TensorSpec:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    constant: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        data = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
-        return {**data, "constant": True} if self.constant else data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        """Read what `to_json` wrote."""
-        return cls(
-            name=data["name"],
-            shape=tuple(data["shape"]),
-            dtype=data["dtype"],
-            constant=bool(data.get("constant", False)),
-        )
+    constant: bool = field(default=False, metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(JsonFields):
     """One kernel's computation, independent of any device.
 
     Attributes:
@@ -62,30 +46,9 @@ class Workload:
     args: tuple[TensorSpec, ...]
     ir: str = field(repr=False, compare=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        return {
-            "key": self.key,
-            "name": self.name,
-            "flops": self.flops,
-            "args": [a.to_json() for a in self.args],
-            "ir": self.ir,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Workload:
-        """Read what `to_json` wrote."""
-        return cls(
-            key=data["key"],
-            name=data["name"],
-            flops=float(data["flops"]),
-            args=tuple(TensorSpec.from_json(a) for a in data["args"]),
-            ir=data["ir"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(JsonFields):
     """Marks a task as part of another algorithm for kernels of the model, which are tasks of their own.
 
     Attributes:
@@ -98,26 +61,9 @@ class Alternative:
     instead_of: tuple[str, ...]
     overhead: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        return {
-            "algorithm": self.algorithm,
-            "instead_of": list(self.instead_of),
-            "overhead": self.overhead,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Alternative:
-        """Read what `to_json` wrote."""
-        return cls(
-            algorithm=data["algorithm"],
-            instead_of=tuple(data["instead_of"]),
-            overhead=float(data["overhead"]),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningTask:
+class TuningTask(JsonFields):
     """A workload of a model for a target.
 
     Attributes:
@@ -130,24 +76,4 @@ class TuningTask:
     workload: Workload
     target: Target
     weight: int
-    alternative: Alternative | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        return {
-            "workload": self.workload.to_json(),
-            "target": self.target.to_json(),
-            "weight": self.weight,
-            **({} if self.alternative is None else {"alternative": self.alternative.to_json()}),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TuningTask:
-        """Read what `to_json` wrote."""
-        alternative = data.get("alternative")
-        return cls(
-            workload=Workload.from_json(data["workload"]),
-            target=Target.from_json(data["target"]),
-            weight=int(data["weight"]),
-            alternative=None if alternative is None else Alternative.from_json(alternative),
-        )
+    alternative: Alternative | None = field(default=None, metadata=OMIT_DEFAULT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import psutil
@@ -54,8 +54,7 @@ class GpuProcess:
         return f"{self.name or 'a process'} (pid {self.pid})"
 
     def to_json(self) -> dict[str, Any]:
-        data = {"pid": self.pid, "name": self.name, "memory_bytes": self.memory_bytes, "load": self.load}
-        return {name: value for name, value in data.items() if value not in (None, "")}
+        return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_tuning.core.errors import DeviceLostError
+from tunefarm_tuning.core.json_fields import fields_to_json
 from tunefarm_tuning.core.untrusted_text import clean
 
 GPU_STATE = "tunefarm.gpu_state"
@@ -80,16 +81,8 @@ class GpuState:
     used_by: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        data = {
-            "clock_mhz": self.clock_mhz,
-            "memory_clock_mhz": self.memory_clock_mhz,
-            "temperature_celsius": self.temperature_celsius,
-            "power_watts": self.power_watts,
-            "memory_used_bytes": self.memory_used_bytes,
-            "throttle": list(self.throttle),
-            "used_by": self.used_by,
-        }
-        return {name: value for name, value in data.items() if value not in (None, [], "")}
+        """Return the values that are known."""
+        return {name: value for name, value in fields_to_json(self).items() if value not in (None, [], "")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GpuState:

@@ -44,9 +44,7 @@ class LocalRunner(Closing):
         self._device = DeviceInfo(model=host_device_model(), num_cores=threads)
         # No limit on address space: each thread reserves much more than it uses, and so does CUDA.
         self._child = ChildProcess(
-            _MODULE,
-            limits=ChildLimits(memory_bytes=None),
-            env={"TVM_NUM_THREADS": str(threads)},
+            _MODULE, limits=ChildLimits(memory_bytes=None), env={"TVM_NUM_THREADS": str(threads)}
         )
         self._measured_since_start = 0
         self._met_gpu: int | None = None  # by which child

@@ -167,10 +167,7 @@ class Recording:
         if record is None:
             return 0.0, None
         failed = record.outcome.is_build_failure
-        return (
-            record.build_sec * self._scale,
-            Failure(record.outcome, record.message) if failed else None,
-        )
+        return (record.build_sec * self._scale, Failure(record.outcome, record.message) if failed else None)
 
     def measure(self, task: TuningTask, config: Config) -> MeasureResult | Failure:
         """Return the measurement of a config, with the seconds that it took: an `Answer`."""

@@ -126,8 +126,4 @@ def _resident_bytes() -> int:
     return pages * 4096
 
 
-HANDLERS: Handlers = {
-    "open_task": open_task,
-    "config_space": config_space,
-    "build_kernel": build_kernel,
-}
+HANDLERS: Handlers = {"open_task": open_task, "config_space": config_space, "build_kernel": build_kernel}

@@ -56,11 +56,7 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """Return a compiler's exit code and output."""
     with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
         try:
             output, errors = process.communicate(timeout=_TIMEOUT_SEC)

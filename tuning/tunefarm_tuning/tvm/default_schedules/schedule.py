@@ -32,11 +32,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, inline_stages, stage_of
-from tunefarm_tuning.tvm.kernels.weight_packing import (
-    PackedKernel,
-    split_off_packing,
-    with_weights_as_given,
-)
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing, with_weights_as_given
 
 KernelRule = Callable[[Any, list[Any], Machine], bool]
 """Takes a schedule, its blocks in program order and the CPU; returns whether the kernel is done, be its loops unchanged."""
@@ -66,15 +62,8 @@ KERNEL_RULES: tuple[KernelRule, ...] = (
     schedule_row_chain,
     schedule_stages,
 )
-STAGE_RULES: tuple[StageRule, ...] = (
-    schedule_tiled_reduction,
-    schedule_row_reduction,
-    schedule_elementwise,
-)
-BODY_REWRITES: tuple[BodyRewrite, ...] = (
-    insert_dot_products,
-    vectorize_ragged_reductions,
-)
+STAGE_RULES: tuple[StageRule, ...] = (schedule_tiled_reduction, schedule_row_reduction, schedule_elementwise)
+BODY_REWRITES: tuple[BodyRewrite, ...] = (insert_dot_products, vectorize_ragged_reductions)
 
 
 class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)

@@ -166,10 +166,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("CropKernels", Level.SIMPLIFY, _ours(crop_kernels)),
     GraphPass("SimplifyTakes", Level.SIMPLIFY, _ours(simplify_takes), _on_cpu),
     GraphPass(
-        "DecomposeTransposedConvolutions",
-        Level.SIMPLIFY,
-        _ours(decompose_transposed_convolutions),
-        _on_cpu,
+        "DecomposeTransposedConvolutions", Level.SIMPLIFY, _ours(decompose_transposed_convolutions), _on_cpu
     ),
     GraphPass("DecomposeOpsForInference", Level.SIMPLIFY, relax.transform.DecomposeOpsForInference()),
     GraphPass("CanonicalizeBindings", Level.SIMPLIFY, relax.transform.CanonicalizeBindings()),

@@ -228,8 +228,7 @@ def _region(region: Any, along: Any, extent: int, at: Callable[[Any, Any], Any])
     index = along.ty.dtype
     ranges = [
         Range.from_min_extent(
-            at(dim.min, tirx.IntImm(index, 0)),
-            dim.extent + (extent - 1 if _slope(dim.min, along) else 0),
+            at(dim.min, tirx.IntImm(index, 0)), dim.extent + (extent - 1 if _slope(dim.min, along) else 0)
         )
         for dim in region.region
     ]
