@@ -29,15 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "HEAD_BYTES",
-    "FileFormat",
-    "check_head",
-    "check_onnx_bytes",
-    "file_format",
-    "file_format_of",
-    "run_in_source",
-    "to_onnx",
-]
+    "HEAD_BYTES", "FileFormat", "check_head", "check_onnx_bytes", "file_format", "file_format_of",
+    "run_in_source", "to_onnx",
+]  # fmt: skip
 
 
 def to_onnx(data: bytes, source: FileFormat) -> onnx.ModelProto:

@@ -34,15 +34,6 @@ else:  # beside this file, in the zip
     from tunefarm_threads import ThreadsWarning  # type: ignore[import-not-found,no-redef]
 
 __all__ = [
-    "KNOWN_CPU_FEATURES",
-    "ArtifactError",
-    "ArtifactInputError",
-    "InferenceSession",
-    "ThreadsWarning",
-    "TunedModel",
-    "aligned_empty",
-    "cpu_flags",
-    "extract_library",
-    "load",
-    "read_manifest",
-]
+    "KNOWN_CPU_FEATURES", "ArtifactError", "ArtifactInputError", "InferenceSession", "ThreadsWarning",
+    "TunedModel", "aligned_empty", "cpu_flags", "extract_library", "load", "read_manifest",
+]  # fmt: skip

@@ -18,24 +18,10 @@ from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu import WARP_SIZE, GpuLimits
 
 _NAMES = (
-    "tensor_cores",
-    "blocks",
-    "threads",
-    "vthreads",
-    "warps",
-    "idle_lanes",
-    "shared_bytes",
-    "read_bytes",
-    "work_per_byte",
-    "work_per_thread",
-    "registers",
-    "occupancy",
-    "limited_by_registers",
-    "limited_by_shared",
-    "fetch_width",
-    "unroll",
-    "copies",
-)
+    "tensor_cores", "blocks", "threads", "vthreads", "warps", "idle_lanes", "shared_bytes", "read_bytes",
+    "work_per_byte", "work_per_thread", "registers", "occupancy", "limited_by_registers", "limited_by_shared",
+    "fetch_width", "unroll", "copies",
+)  # fmt: skip
 
 
 class GpuFeatures:

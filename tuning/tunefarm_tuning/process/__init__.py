@@ -28,14 +28,6 @@ Handlers = Mapping[str, Handler]
 """The functions that a child module offers, by the name that the parent calls."""
 
 __all__ = [
-    "ChildClosed",
-    "ChildCrashed",
-    "ChildFailed",
-    "ChildLimits",
-    "ChildOutOfMemory",
-    "ChildProcess",
-    "ChildTimedOut",
-    "Handler",
-    "Handlers",
-    "call_in_child",
-]
+    "ChildClosed", "ChildCrashed", "ChildFailed", "ChildLimits", "ChildOutOfMemory", "ChildProcess",
+    "ChildTimedOut", "Handler", "Handlers", "call_in_child",
+]  # fmt: skip

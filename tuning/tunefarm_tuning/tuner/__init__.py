@@ -7,12 +7,6 @@ from tunefarm_tuning.tuner.base import TrialResult, Tuner, result_of_record
 from tunefarm_tuning.tuner.choice import check_tuner_name, make_tuner, task_seed
 
 __all__ = [
-    "DEFAULT_TUNER",
-    "TUNERS",
-    "TrialResult",
-    "Tuner",
-    "check_tuner_name",
-    "make_tuner",
-    "result_of_record",
+    "DEFAULT_TUNER", "TUNERS", "TrialResult", "Tuner", "check_tuner_name", "make_tuner", "result_of_record",
     "task_seed",
-]
+]  # fmt: skip

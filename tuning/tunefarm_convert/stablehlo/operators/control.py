@@ -12,18 +12,10 @@ from tunefarm_convert.stablehlo.values import Value, Values, one_number
 
 _MAX_ROUNDS = 4096
 """Most rounds of a loop that is unrolled."""
-_WITHOUT_EFFECT = frozenset(
-    {
-        "Sharding",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "LayoutConstraint",
-        "annotate_device_placement",
-        "MoveToHost",
-        "MoveToDevice",
-        "xla.sdy.FuncResultSharding",
-    }
-)
+_WITHOUT_EFFECT = frozenset({
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
+    "annotate_device_placement", "MoveToHost", "MoveToDevice", "xla.sdy.FuncResultSharding",
+})  # fmt: skip
 
 
 def is_harmless(target: str) -> bool:

@@ -25,17 +25,10 @@ from tunefarm_tuning.workload.task import TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-_CONTRIBUTED = frozenset(
-    [
-        "Attention",
-        "BiasGelu",
-        "EmbedLayerNormalization",
-        "FastGelu",
-        "Gelu",
-        "MatMulInteger16",
-        "SkipLayerNormalization",
-    ]
-)
+_CONTRIBUTED = frozenset({
+    "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "MatMulInteger16",
+    "SkipLayerNormalization",
+})  # fmt: skip
 """Names by which TVM's importer means operators of ONNX Runtime, not those that ONNX adopted later."""
 _CONTRIBUTED_ONLY = _CONTRIBUTED - {"Gelu"}
 _NO_PLAIN_FUNCTIONS = frozenset({"Bernoulli", "SequenceMap"})
