@@ -87,12 +87,7 @@ class OnnxWriter:
     def model(
         self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[tuple[str, onnx.ValueInfoProto]]
     ) -> onnx.ModelProto:
-        """Close the graph.
-
-        Args:
-            inputs: The graph's inputs, in order.
-            outputs: The graph's outputs, in order, each with the tensor that it is.
-        """
+        """Close the graph, given its inputs and its outputs in order, each output with the tensor that it is."""
         nodes = list(self._nodes)
         renamed: dict[str, str] = {}
         produced = {name for node in nodes for name in node.output}

@@ -49,11 +49,7 @@ class OperatorContext:
         return type_
 
     def constant(self, position: int, operand: str) -> NDArray[Any]:
-        """Return the elements of an operand that must be constant.
-
-        Args:
-            position: Which operand.
-            operand: The operand's role, for the message.
+        """Return the elements of an operand that must be constant; messages call it `operand`.
 
         Raises:
             UnsupportedFormError: If the program computes it.

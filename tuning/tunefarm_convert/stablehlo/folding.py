@@ -73,13 +73,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 
 
 def fold(operator: str, arrays: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return an operator's result on constants of matching shapes; None where it is not folded.
-
-    Args:
-        operator: ONNX's name of the operator, `Cast` included.
-        arrays: The operands.
-        dtype: The result's dtype.
-    """
+    """Return an ONNX operator's result (`Cast` included) on constants of matching shapes; None where it is not folded."""
     if max((array.size for array in arrays), default=0) > LARGEST_ELEMENTS:
         return None
     with np.errstate(all="ignore"):

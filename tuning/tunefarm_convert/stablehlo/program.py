@@ -30,13 +30,7 @@ class TupleType:
 
 @dataclass(frozen=True, slots=True)
 class OtherType:
-    """A type that is not read.
-
-    Attributes:
-        text: The type, a stranger's text.
-        why: What about it is not read.
-        code: The error's code.
-    """
+    """A type that is not read: its text is a stranger's, `why` says what about it is not read, `code` is the error's."""
 
     text: str
     why: str
@@ -83,14 +77,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A module.
-
-    Attributes:
-        functions: Its functions, by name.
-        main: The name of the function to run.
-        input_names: The module's names of its arguments, perhaps empty: a stranger's texts.
-        output_names: The module's names of its results, likewise.
-    """
+    """A module: its functions by name, and its names of the arguments and results of `main`, perhaps empty: a stranger's texts."""
 
     functions: Mapping[str, Block]
     main: str

@@ -165,14 +165,7 @@ class Emitter:
         return self.writer.node("Transpose", [name], perm=[first.index(i) for i in order])
 
     def apply(self, operator: str, *values: Value, dtype: str | None = None, **attributes: Any) -> Value:
-        """Apply an elementwise ONNX operator.
-
-        Args:
-            operator: ONNX's name of the operator.
-            values: The operands, all of one shape.
-            dtype: The result's dtype, if it is not the first operand's.
-            attributes: The ONNX node's attributes.
-        """
+        """Apply an elementwise ONNX operator to values of one shape; the result has the first one's dtype unless `dtype` says another."""
         for value in values:
             self.check(value)
         shape, dtype = values[0].shape, dtype or values[0].dtype

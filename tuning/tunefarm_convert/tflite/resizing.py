@@ -31,7 +31,7 @@ def _resize(op: OperatorContext) -> None:
         result = op.node(
             "Resize", x, "", "", sizes, mode="linear", coordinate_transformation_mode=coordinates
         )
-    elif all(_is_exact(shape[i], out[i]) for i in (1, 2)) and not corners:
+    elif all(out[i] % shape[i] == 0 or shape[i] % out[i] == 0 for i in (1, 2)) and not corners:
         # TFLite rounds (x + 0.5) * scale down: the nearest of (x + 0.5) * scale - 0.5, the later one of two.
         nearest = "round_prefer_ceil" if centers else "floor"
         result = op.node(
@@ -51,10 +51,6 @@ def _resize(op: OperatorContext) -> None:
             rows = _nearest(shape[axis], out[axis], corners=corners, centers=centers)
             result = op.node("Gather", result, op.writer.weight(rows), axis=axis + 1)
     op.finish(result, first=True, raw=raw)
-
-
-def _is_exact(size: int, out: int) -> bool:
-    return out % size == 0 or size % out == 0
 
 
 def _nearest(size: int, out: int, *, corners: bool, centers: bool) -> NDArray[np.int64]:

@@ -37,13 +37,7 @@ _TYPES = {"float32": "float", "float64": "double"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeArg:
-    """An input or output.
-
-    Attributes:
-        name: Its name.
-        shape: Its dimensions.
-        type: As ONNX Runtime writes it: ``"tensor(float)"``.
-    """
+    """An input or output; `type` is as ONNX Runtime writes it: ``"tensor(float)"``."""
 
     name: str
     shape: list[int]

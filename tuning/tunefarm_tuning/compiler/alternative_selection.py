@@ -36,17 +36,7 @@ _EXPECTED_GAIN_SHARE = 0.8
 
 @dataclass(slots=True)
 class AlternativeSelector:
-    """Selects the alternatives of one network.
-
-    Attributes:
-        compiler: Builds the networks.
-        runner: Runs them.
-        folder: Where libraries are written.
-        limits: Limits of the compile.
-        threads: The number of threads of the networks.
-        on_step: Called after each step.
-        candidates: The alternatives to select from; their verdicts are filled in.
-    """
+    """Selects the alternatives of one network, and fills in the verdicts of `candidates`; `on_step` is called after each step."""
 
     compiler: CompileSession
     runner: DeviceRun

@@ -96,13 +96,6 @@ def find_candidates(
 ) -> list[Candidate]:
     """Check and time the kernels of the alternatives that have a record.
 
-    Args:
-        alternatives: Of the network.
-        direct: The direct kernels.
-        find_record: Looks up the record of a kernel.
-        validator: Builds and runs kernels.
-        on_step: Called after each kernel.
-
     Returns:
         The alternatives all of whose kernels work, in the order given.
     """

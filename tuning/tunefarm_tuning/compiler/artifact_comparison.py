@@ -130,11 +130,7 @@ def artifact_check(
 ) -> Callable[[Path], None]:
     """Return a function that refuses an artifact whose outputs, by its own loader, are outside of the tolerance.
 
-    Args:
-        sets: Inputs and expected outputs.
-        limits: Limits of a run.
-        cancellation: Ends a check on this machine.
-        runner: Reaches the device to check on; None is this machine.
+    It runs on the device that `runner` reaches; None is this machine.
     """
 
     def check(path: Path) -> None:

@@ -21,13 +21,7 @@ from tunefarm_tuning.workload.precision import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileJob:
-    """One compile.
-
-    Attributes:
-        request: What to compile.
-        make_reference: Starts ONNX Runtime; tests replace it.
-        make_compiler: Starts a compiler; tests replace it.
-    """
+    """One compile; tests replace what starts ONNX Runtime and the compiler."""
 
     request: CompileRequest
     make_reference: Callable[..., Reference] = Reference
@@ -51,11 +45,7 @@ class CompileJob:
 
     @contextmanager
     def open_compiler(self, precision: Precision) -> Iterator[CompileSession]:
-        """Start a compiler for the length of the block.
-
-        Args:
-            precision: How it stores weights.
-        """
+        """Start a compiler, which stores weights in a precision, for the length of the block."""
         request = self.request
         compiler = self.make_compiler(
             request.model, request.target, request.folder, request.limits, precision

@@ -90,17 +90,10 @@ class ModelComparison:
 def compare_model(
     device: DeviceRun, library: Path, names: Sequence[str], sets: Sequence[InputSet], limits: CompileLimits
 ) -> ModelComparison:
-    """Run a compiled network on every input set and compare its outputs.
-
-    Args:
-        device: Runs the network.
-        library: The compiled network.
-        names: The names of its outputs, in order.
-        sets: Inputs and expected outputs.
-        limits: `model_sec` limits each run.
+    """Run a compiled network on every input set and compare its outputs, which have `names` in order.
 
     Raises:
-        RunFailed: If the network crashed or exceeded its time.
+        RunFailed: If the network crashed or exceeded its time (`limits.model_sec` for each run).
     """
     return ModelComparison.from_replies(
         sets,
@@ -122,12 +115,7 @@ def compare_model(
 
 
 def tolerance_of(precision: Precision, storage: Mapping[str, int]) -> str:
-    """Return the dtype whose tolerance outputs are compared with: that of the precision if any weight is stored in it.
-
-    Args:
-        precision: How the compile stores weights.
-        storage: `LoadedInfo.storage`.
-    """
+    """Return the dtype whose tolerance outputs are compared with: that of the precision if any weight is stored in it."""
     return precision.tolerance if storage.get("stored") else Precision.AS_MODEL.tolerance
 
 
@@ -141,13 +129,7 @@ def compare_as_model(
 ) -> ModelComparison | None:
     """Compare the outputs of the network with the weights of its file; None if it cannot be built or run.
 
-    Args:
-        compiler: A new compiler, which stores weights as they are. It is closed once the network is built.
-        runner: Runs the network.
-        path: Where to write the library.
-        names: The names of the outputs.
-        sets: Inputs and expected outputs.
-        limits: Limits of a run.
+    The compiler is a new one that stores weights as they are; it is closed once the network is built.
     """
     float32_sets = [replace(input_set, rounding="float32") for input_set in sets]
     try:

@@ -160,12 +160,7 @@ def make_report(
 
 
 def why_no_baseline(*, wanted: bool, here: bool) -> str:
-    """Return why no baseline is timed; empty if baselines may be timed.
-
-    Args:
-        wanted: Whether the compile was asked for baselines.
-        here: Whether baselines can run where the network runs.
-    """
+    """Return why no baseline is timed (none is wanted, or it cannot run where the network runs); empty if one may be timed."""
     if not wanted:
         return "not asked for"
     return "" if here else "the device is another machine, which has no ONNX Runtime"

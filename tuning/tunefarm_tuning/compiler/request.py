@@ -26,11 +26,7 @@ PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "pac
 
 
 class Progress:
-    """Tells the caller the progress of a compile, times its phases, and notices a cancel.
-
-    Args:
-        tell: Called at every step.
-        cancellation: Ends the compile at the next step.
+    """Tells the caller the progress of a compile, times its phases, and ends it at the next step after a cancel.
 
     Attributes:
         phases_sec: Wall-clock seconds of each phase that is over.

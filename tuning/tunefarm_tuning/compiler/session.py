@@ -77,14 +77,7 @@ class UntunableKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlternativeInfo:
-    """Another algorithm for one workload of the network.
-
-    Attributes:
-        workload_key: The key of the workload that it replaces.
-        algorithm: Its name, such as ``"winograd-4"``.
-        tuned: The one of its kernels that is a tuning task.
-        fixed: Its other kernels, which have a fixed schedule.
-    """
+    """Another algorithm for one workload of the network: a kernel that is a tuning task, and others of a fixed schedule."""
 
     workload_key: str
     algorithm: str

@@ -56,8 +56,7 @@ def cannot_write(path: Path | str, reason: str) -> InvalidInputError:
 def link_or_copy(source: Path, target: Path) -> bool:
     """Make `target` a file with the content of `source`: a link where the file system has links, else a copy.
 
-    Returns:
-        Whether that worked; it does not where `source` is missing, or `target` exists.
+    Return whether that worked; it does not where `source` is missing, or `target` exists.
     """
     try:
         os.link(source, target)

@@ -85,7 +85,8 @@ def _knob_features(knob: Knob) -> tuple[FloatArray, list[str]]:
     """Return the features of every choice of a knob, and their names."""
     if knob.kind is KnobKind.TILE:
         logs = np.log2(knob.table).astype(np.float32)
-        inner = _suffix_sums(logs)[:, 1:-1]  # the whole product is constant, the last is the factor itself
+        suffix_sums = np.flip(np.cumsum(np.flip(logs, axis=1), axis=1), axis=1)
+        inner = suffix_sums[:, 1:-1]  # the whole product is constant, the last is the factor itself
         names = [f"log{i}" for i in range(knob.parts)] + [f"inner{i}" for i in range(1, knob.parts - 1)]
         return np.hstack([logs, inner]), names
     values = np.array(knob.values, dtype=np.float32)
@@ -122,7 +123,3 @@ def _joint_features(space: ConfigSpace) -> tuple[list[str], Sequence[tuple[int, 
                 target = np.array([*range(first[knob.parts], first[knob.parts] + table.shape[1]), block])
                 added.append((number, column, np.hstack([table, last]), target))
     return names, added
-
-
-def _suffix_sums(logs: FloatArray) -> FloatArray:
-    return np.flip(np.cumsum(np.flip(logs, axis=1), axis=1), axis=1)

@@ -25,11 +25,7 @@ _NAMES = (
 
 
 class GpuFeatures:
-    """Turns rows of one config space into features; NaN for sketches without tiles for a GPU.
-
-    Attributes:
-        names: One per column; empty if no sketch is for a GPU.
-    """
+    """Turns rows of one config space into features, `names` by column; NaN for sketches without tiles for a GPU."""
 
     def __init__(self, space: ConfigSpace) -> None:
         self._space = space

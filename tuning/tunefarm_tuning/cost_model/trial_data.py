@@ -53,11 +53,7 @@ class TrialData:
         return np.hstack([features, margins[:, None]]), margins
 
     def expected_trial_sec(self, features: FloatArray) -> FloatArray:
-        """Return log2 of the expected seconds of each row's trial, up to a constant; zeros without a prior.
-
-        Args:
-            features: From `features`. Shape ``(n, f)``.
-        """
+        """Return log2 of the expected seconds of each row's trial, up to a constant; zeros without a prior. Features: shape ``(n, f)``."""
         if self._trial_sec is None:
             return np.zeros(len(features), dtype=np.float32)
         return self._trial_sec.predict(features[:, : len(self._map.shared)])

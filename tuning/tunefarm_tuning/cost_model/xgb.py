@@ -88,15 +88,7 @@ class XGBCostModel:
 
 
 class LoadedModel:
-    """A fitted model read from a file.
-
-    Args:
-        path: A file of XGBoost's ``save_model`` (JSON or UBJSON) with the features' names.
-        num_threads: The number of threads of a prediction.
-
-    Attributes:
-        names: The names of the features.
-    """
+    """A fitted model, with its features' names, read from a file of XGBoost's ``save_model`` (JSON or UBJSON)."""
 
     def __init__(self, path: Path, *, num_threads: int = 1) -> None:
         self._booster = xgboost.Booster(params={"nthread": num_threads}, model_file=str(path))

@@ -191,14 +191,10 @@ def _compared_with_xla(file: Path, model: Model, limits: ImportLimits, *, bfloat
         except InvalidModelError as error:
             warning = f"not compared with what XLA computes: {error.message}"
             return Conversion(model=model, compared="not compared", warning=warning)
-        if not any(_has_nan(array) for array in (*results, *expected)):
+        if not any(array.dtype.kind == "f" and np.isnan(array).any() for array in (*results, *expected)):
             break
     check_outputs(model, results, expected, "XLA", rounding=BFLOAT16 if bfloat16 else "float32")
     return Conversion(model=model, compared="as XLA computes them")
-
-
-def _has_nan(array: NDArray[Any]) -> bool:
-    return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def _compared_with_litert(file: Path, model: Model, limits: ImportLimits, *, quantized: bool) -> Conversion:

@@ -185,7 +185,8 @@ def measure_peak(
             key=key, threads=threads, measured_at=time.time(), missing="the peak of a GPU is not measured"
         )
     if memory_bytes is None:
-        memory_bytes = _DEFAULT_MEMORY_BYTES if device is not None else _own_memory_bytes()
+        own_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory_bytes = _DEFAULT_MEMORY_BYTES if device is not None else own_bytes
     limits = ChildLimits(memory_bytes=None)
     with (
         closing(ScratchDir()) as scratch,
@@ -260,10 +261,6 @@ def _threads(target: Target, device: RemoteDevice | None) -> int:
     if isinstance(named, int) and named > 0:
         return named
     return num_cores() if device is None else device.info.num_cores
-
-
-def _own_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _better(rate: Rate, other: Rate) -> Rate:

@@ -100,7 +100,9 @@ class RunningChild:
     def ended(self) -> bool:
         """Whether the process has ended. It is not reaped: its group's id stays reserved until `kill`."""
         with self._lock:
-            return self._process.returncode is not None or _peek(self.pid)
+            if self._process.returncode is not None:
+                return True
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def write(self, data: bytes, *, deadline: float) -> None:
         """Send bytes.
@@ -160,10 +162,6 @@ class RunningChild:
         """Close the pipes. Only when nobody reads or writes them any more."""
         for fd in (self._requests, self.replies, self._lifeline):
             os.close(fd)
-
-
-def _peek(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _wait(fd: int, event: int, deadline: float) -> None:

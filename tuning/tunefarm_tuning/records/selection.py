@@ -61,12 +61,7 @@ def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:
 
 
 def fastest(records: Iterable[TuningRecord], n: int) -> list[TuningRecord]:
-    """Return the fastest record of each of the `n` fastest configs, fastest first; superseded records do not count.
-
-    Args:
-        records: Records of one workload, target, device model, toolchain and space.
-        n: The most configs to return.
-    """
+    """Return the fastest record of each of the `n` fastest configs of one setting and space, fastest first, without superseded ones."""
     best: dict[str, TuningRecord] = {}
     for record in sorted(
         (record for record in without_superseded(records) if record.cost_sec is not None),

@@ -179,12 +179,10 @@ class Candidates:
 class CandidateFeed:
     """Asks and builds in a thread of its own from now on, however slowly its candidates are taken.
 
+    The tuner is not asked before all events of `after` are set.
+
     Ownership: the consumer deletes the kernels that it took, `stop` the others.
     Concurrency: one consumer, in any thread.
-
-    Args:
-        candidates: The candidates to get ready.
-        after: When all of these are set, the tuner may be asked.
     """
 
     def __init__(self, candidates: Candidates, after: Iterable[threading.Event] = ()) -> None:

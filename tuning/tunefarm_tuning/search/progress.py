@@ -143,13 +143,7 @@ class TaskProgress:
         return self._tuner
 
     def add_round(self, records: Sequence[TuningRecord], *, spent_sec: float, exhausted: bool) -> bool:
-        """Take in a finished round; return whether it found a better kernel.
-
-        Args:
-            records: Of its trials.
-            spent_sec: Its wall-clock.
-            exhausted: Nothing is left to try.
-        """
+        """Take in a finished round, which `exhausted` the space if nothing is left to try; return whether it found a better kernel."""
         before_sec = self.best_sec
         round_sec = min((record.cost_sec for record in records if record.cost_sec is not None), default=None)
         if round_sec is not None and (before_sec is None or round_sec < before_sec):

@@ -96,9 +96,6 @@ class PreparedRound:
 
     Concurrency: one caller. The tuner is asked in a thread of the round's own and told by the caller, never both at
         a time.
-
-    Attributes:
-        candidates: The round's candidates.
     """
 
     def __init__(

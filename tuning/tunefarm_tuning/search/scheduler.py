@@ -51,11 +51,7 @@ class TaskState:
     exhausted: bool = False
 
     def as_if_over(self, trials: Sequence[int]) -> TaskState:
-        """Return the state as if rounds under way were over, had taken the usual time and found nothing.
-
-        Args:
-            trials: Of each of these rounds.
-        """
+        """Return the state as if rounds under way, of so many `trials` each, had taken the usual time and brought no better kernel."""
         num_rounds = len(self.history)
         history = (*self.history, *(RoundSummary(trials=count, best_sec=self.best_sec) for count in trials))
         spent_sec = self.spent_sec * len(history) / num_rounds if num_rounds else self.spent_sec

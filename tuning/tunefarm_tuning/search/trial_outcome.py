@@ -85,15 +85,7 @@ class TrialOutcome(TrialResult):
         toolchain: str,
         extra: Mapping[str, Any] | None = None,
     ) -> TuningRecord:
-        """Return the record of this trial.
-
-        Args:
-            task: The task that was tuned.
-            device: What was measured on.
-            tuner: The tuner's name.
-            toolchain: As `toolchain.toolchain_key` returns it.
-            extra: More facts to record, beside `recorded_facts`.
-        """
+        """Return the record of this trial, with `extra` facts beside `recorded_facts`; `toolchain` is as `toolchain_key` returns it."""
         return TuningRecord(
             workload_key=task.workload.key,
             target_key=task.target.key,

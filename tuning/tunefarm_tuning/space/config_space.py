@@ -283,11 +283,7 @@ class ConfigSpace:
         return children if not self.gpu else np.where(self.fits(children)[:, None], children, first)
 
     def distances(self, rows: IntArray, others: IntArray) -> npt.NDArray[np.float64]:
-        """Return in how many knobs each of `rows` differs from each of `others`; the sketch counts as one.
-
-        Returns:
-            Shape ``(len(rows), len(others))``.
-        """
+        """Return in how many knobs `rows` differ from `others`, the sketch counting as one: shape ``(len(rows), len(others))``."""
         differs = rows[:, None, :] != others[None, :, :]
         return np.asarray(differs.sum(axis=2), dtype=np.float64)
 

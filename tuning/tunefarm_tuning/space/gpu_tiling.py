@@ -105,12 +105,7 @@ class GpuTiling:
     device: GpuLimits
 
     def use(self, rows: IntArray, knobs: Sequence[Knob]) -> GpuUse:
-        """Return what configs of this sketch ask of a GPU.
-
-        Args:
-            rows: Rows of the config space, shape ``(n, width)``.
-            knobs: The knobs of the sketch.
-        """
+        """Return what configs of this sketch, rows of shape ``(n, width)``, ask of a GPU."""
         factors = [
             knobs[tile.column - 1].table[rows[:, tile.column]].astype(np.float64) for tile in self.tiles
         ]

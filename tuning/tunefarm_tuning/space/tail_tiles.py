@@ -55,14 +55,9 @@ def tail_extents(extent: int, *, lanes: int = 0) -> tuple[int, ...]:
 
 
 def num_tails(tilings: IntArray, extent: int) -> IntArray:
-    """Count for each tiling the levels at which a loop has full tiles and a tail.
+    """Count for each tiling the levels at which a loop of `extent` iterations has full tiles and a tail.
 
-    Args:
-        tilings: Factors, outermost first, shape ``(n, parts)``.
-        extent: Iterations of the loop.
-
-    Returns:
-        Shape ``(n,)``.
+    Tilings are factors, outermost first, of shape ``(n, parts)``; counts have shape ``(n,)``.
     """
     span = np.full(len(tilings), extent, dtype=np.int64)
     count = np.zeros(len(tilings), dtype=np.int64)

@@ -25,12 +25,7 @@ def host_device_model() -> str:
 
 
 def device_model(cpu: dict[str, str], cores: int) -> str:
-    """Return the device model of a CPU.
-
-    Args:
-        cpu: The fields of one processor in ``/proc/cpuinfo``.
-        cores: The cores in use.
-    """
+    """Return the device model of a CPU with so many cores in use, from the fields of one processor in ``/proc/cpuinfo``."""
     if "model name" in cpu:
         name = _slug(_NOISE.sub(" ", cpu["model name"]))
         if "cpu family" in cpu and "model" in cpu:

@@ -15,11 +15,7 @@ _START_TIMEOUT_SEC = 120.0
 
 @dataclass(frozen=True, slots=True)
 class LocalRpc:
-    """What `local_rpc` started.
-
-    Attributes:
-        device: How to reach the server.
-    """
+    """What `local_rpc` started; `device` says how to reach the server."""
 
     device: RemoteDevice
     _child: ChildProcess

@@ -156,15 +156,10 @@ class XGBTuner(SearchTuner):
 
 
 def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator) -> IntArray:
-    """Return a Latin hypercube of `n` rows: every knob's choices, in canonical order, are covered evenly.
+    """Return a Latin hypercube of `n` rows: every knob's choices, in canonical order, are covered evenly. Two rows may be equal.
 
     Points far apart from each other would cover more of the space, but they are its corners, and corners are bad
     kernels: with them the first batch is worse than a random one.
-
-    Args:
-        space: Where to draw.
-        n: How many; two of them may be equal in a small space.
-        rng: Where chance comes from.
     """
     rows = np.zeros((n, space.width), dtype=np.int64)
     rows[:, 0] = rng.permutation(n) % len(space.sketches)

@@ -16,12 +16,7 @@ Term = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A loop of the main block.
-
-    Attributes:
-        extent: Number of iterations.
-        reduces: Whether it is a reduction: no output is indexed by it.
-    """
+    """A loop of the main block; it reduces if no output is indexed by it."""
 
     extent: int
     reduces: bool

@@ -30,11 +30,7 @@ class Precision(StrEnum):
 
 
 def parse_precision(text: str | None, target: Target | None = None) -> Precision:
-    """Return the precision of a name; None is `Precision.AS_MODEL`.
-
-    Args:
-        text: The name.
-        target: The target of the compile, if known.
+    """Return the precision of a name, for the compile's target if that is known; None is `Precision.AS_MODEL`.
 
     Raises:
         InvalidInputError: If there is no such precision (unknown-precision), or not for the target (unsupported-precision).

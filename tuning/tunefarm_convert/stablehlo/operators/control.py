@@ -23,10 +23,6 @@ def is_harmless(target: str) -> bool:
     return target in _WITHOUT_EFFECT or target.replace("mhlo.", "chlo.") in FUNCTIONS
 
 
-def _call(op: OperatorContext) -> Values:
-    return op.call(str(op.attribute("callee")), op.operands)
-
-
 def _named(op: OperatorContext, name: str) -> list[Value] | None:
     """Return the result of a function of `FUNCTIONS`; None if it has none of that name."""
     name = name.replace("mhlo.", "chlo.")
@@ -81,7 +77,7 @@ def _case(op: OperatorContext) -> Values:
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    "func.call": _call,
+    "func.call": lambda op: op.call(str(op.attribute("callee")), op.operands),
     "stablehlo.composite": _composite,
     "stablehlo.custom_call": _custom_call,
     "stablehlo.while": _while,

@@ -58,14 +58,6 @@ def _round_away(emit: Emitter, x: Value) -> Value:
     return emit.apply("Mul", emit.apply("Sign", x), rounded)
 
 
-def _square(emit: Emitter, x: Value) -> Value:
-    return emit.apply("Mul", x, x)
-
-
-def _erfc(emit: Emitter, x: Value) -> Value:
-    return emit.apply("Sub", _like(x, 1), emit.apply("Erf", x))
-
-
 def arc_tangent(emit: Emitter, y: Value, x: Value) -> Value:
     """Return the angle of the point (x, y), as C's ``atan2`` does for numbers that are finite and not both zero."""
     straight = emit.apply("Atan", emit.apply("Div", y, x))
@@ -98,8 +90,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "stablehlo.cosine": _chain("Cos"),
     "stablehlo.tan": _chain("Tan"),
     "chlo.erf": _chain("Erf"),
-    "chlo.erfc": _erfc,
-    "chlo.square": _square,
+    "chlo.erfc": lambda emit, x: emit.apply("Sub", _like(x, 1), emit.apply("Erf", x)),
+    "chlo.square": lambda emit, x: emit.apply("Mul", x, x),
     "chlo.tan": _chain("Tan"),
     "chlo.acos": _chain("Acos"),
     "chlo.asin": _chain("Asin"),

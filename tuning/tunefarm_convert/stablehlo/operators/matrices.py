@@ -21,13 +21,7 @@ def product(
 ) -> Value:
     """Return the product of two tensors, of shape (batches, other dimensions of `a`, other dimensions of `b`).
 
-    Args:
-        emit: Makes ONNX nodes of values.
-        a: The left operand.
-        b: The right operand.
-        batch: The batch dimensions of each.
-        summed: The dimensions of each that are summed over.
-        dtype: The result's dtype.
+    `batch` and `summed` are dimensions of each operand: the batches, and those that are summed over.
     """
     free_of_a = [i for i in range(a.rank) if i not in batch[0] and i not in summed[0]]
     right = [i for i in range(b.rank) if i not in batch[1] and i not in summed[1]]

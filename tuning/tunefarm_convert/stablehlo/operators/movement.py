@@ -190,7 +190,8 @@ def _extended(emit: Emitter, value: Value, around: Value, low: Sequence[int], hi
         return constant(data)
     order = value.order
     pads = [low[i] for i in order] + [high[i] for i in order]
-    dtype = _padded_type(value.dtype)
+    # ONNX Runtime cannot pad some dtypes: a wider one holds all their numbers.
+    dtype = {"bool": "int32", "int16": "int32", "uint16": "int32"}.get(value.dtype, value.dtype)
     inputs = [
         emit.name(cast(emit, value, dtype), order),
         emit.writer.ints(pads),
@@ -198,11 +199,6 @@ def _extended(emit: Emitter, value: Value, around: Value, low: Sequence[int], hi
     ]
     result = emit.computed(emit.node("Pad", inputs, mode="constant"), shape, dtype, order)
     return cast(emit, result, value.dtype)
-
-
-def _padded_type(dtype: str) -> str:
-    """Return a dtype that ONNX Runtime can pad and that holds all numbers of `dtype`."""
-    return {"bool": "int32", "int16": "int32", "uint16": "int32"}.get(dtype, dtype)
 
 
 def _spaced(emit: Emitter, value: Value, around: Value, inner: Sequence[int]) -> Value:

@@ -38,45 +38,25 @@ def _broadcast(op: OperatorContext) -> list[Value]:
     return [spread(op.emit, op.operands[0], shape, list(range(len(shape) - rank, len(shape))))]
 
 
-def _transpose(op: OperatorContext) -> list[Value]:
-    return [transposed(op.operands[0], op.ints("permutation"))]
-
-
-def _concatenate(op: OperatorContext) -> list[Value]:
-    return [concatenated(op.emit, op.operands, int(op.attribute("dimension")))]
-
-
 def _pad(op: OperatorContext) -> list[Value]:
     value, around = op.operands
     sizes = (op.ints(f"{name}") for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
     return [padded(op.emit, value, around, *sizes)]
 
 
-def _reverse(op: OperatorContext) -> list[Value]:
-    return [reversed_along(op.emit, op.operands[0], op.ints("dimensions"))]
-
-
-def _arc_tangent(op: OperatorContext) -> list[Value]:
-    return [arc_tangent(op.emit, *op.operands)]
-
-
-def _constant_like(op: OperatorContext) -> list[Value]:
-    return [splat(op.attribute("value"), op.result().dtype, op.result().shape)]
-
-
 CONVERTERS: Mapping[str, Converter] = {
     "stablehlo.constant": _constant,
     "chlo.constant": _constant,
-    "chlo.constant_like": _constant_like,
+    "chlo.constant_like": lambda op: [splat(op.attribute("value"), op.result().dtype, op.result().shape)],
     "stablehlo.reshape": _reshape,
     "stablehlo.dynamic_reshape": _reshape,
     "stablehlo.broadcast_in_dim": _broadcast_in_dim,
     "stablehlo.dynamic_broadcast_in_dim": _broadcast_in_dim,
     "stablehlo.broadcast": _broadcast,
-    "stablehlo.transpose": _transpose,
-    "stablehlo.concatenate": _concatenate,
+    "stablehlo.transpose": lambda op: [transposed(op.operands[0], op.ints("permutation"))],
+    "stablehlo.concatenate": lambda op: [concatenated(op.emit, op.operands, int(op.attribute("dimension")))],
     "stablehlo.pad": _pad,
-    "stablehlo.reverse": _reverse,
-    "stablehlo.atan2": _arc_tangent,
+    "stablehlo.reverse": lambda op: [reversed_along(op.emit, op.operands[0], op.ints("dimensions"))],
+    "stablehlo.atan2": lambda op: [arc_tangent(op.emit, *op.operands)],
 }
 """The shape operand of a dynamic operation is not read: its result's type gives the shape, or it is refused."""

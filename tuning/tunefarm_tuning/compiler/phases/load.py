@@ -65,14 +65,7 @@ def load(
     open_compiler: OpenCompiler,
     make_reference: Callable[..., Reference],
 ) -> LoadedModel:
-    """Start the child processes, load the network in each, and make inputs and expected outputs.
-
-    Args:
-        request: The compile.
-        stack: Closes the child processes in the end.
-        open_compiler: Starts a compiler.
-        make_reference: Starts ONNX Runtime; called as `Reference` is.
-    """
+    """Start the child processes, which `stack` closes in the end, load the network in each, and make inputs and expected outputs."""
     # A child has to end before the thread that waits for it is joined: the stack unwinds from its end.
     executor = stack.enter_context(ThreadPoolExecutor(1, "tunefarm-compile"))
     compiler = stack.enter_context(open_compiler(request.precision))

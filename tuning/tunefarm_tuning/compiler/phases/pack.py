@@ -54,7 +54,10 @@ def write_artifact(
         alternatives = alternatives.withdrawn(timed.fallback.message)
     kernels = final_kernels(direct, alternatives, timed.fallback)
     tuned = [kernel for kernel in kernels if kernel.hit is not None and kernel.record is not None]
-    coverage = _coverage(kernels)
+    coverage = Coverage(
+        hits=tuple(kernel.hit for kernel in kernels if kernel.hit is not None),
+        misses=tuple(kernel.miss for kernel in kernels if kernel.miss is not None),
+    )
     report = make_report(
         kernels=kernels,
         not_tunable=loaded.info.not_tunable,
@@ -120,13 +123,6 @@ def final_kernels(
         else replace(kernel, miss=missed(kernel.task, fallback.reason, fallback.message))
         for kernel in direct
     ]
-
-
-def _coverage(kernels: Sequence[CheckedKernel]) -> Coverage:
-    return Coverage(
-        hits=tuple(kernel.hit for kernel in kernels if kernel.hit is not None),
-        misses=tuple(kernel.miss for kernel in kernels if kernel.miss is not None),
-    )
 
 
 def _warnings(

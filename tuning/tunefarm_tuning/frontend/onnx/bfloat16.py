@@ -37,12 +37,7 @@ def narrow_tensors(model: onnx.ModelProto) -> frozenset[str]:
 
 
 def widened(model: onnx.ModelProto, *, rounds: bool) -> onnx.ModelProto:
-    """Return a network's twin in float32, with the same inputs and outputs.
-
-    Args:
-        model: The network; it is not changed.
-        rounds: Whether results that are bfloat16 in the network are rounded to it.
-    """
+    """Return a network's twin in float32, with the same inputs and outputs; it rounds what is bfloat16 in the network if it `rounds`."""
     narrow = narrow_tensors(model)
     twin = onnx.ModelProto()
     twin.CopyFrom(model)

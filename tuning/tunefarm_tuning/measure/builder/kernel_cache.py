@@ -16,12 +16,7 @@ _MAX_CONFIGS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A config that was applied before.
-
-    Attributes:
-        config: The config as applied.
-        code: Digest of the scheduled kernel; configs with equal code give the same kernel.
-    """
+    """A config as applied before, and the digest of its scheduled kernel: configs of equal `code` give the same kernel."""
 
     config: Config
     code: str

@@ -40,24 +40,19 @@ def not_installed(kind: str) -> str:
 
 
 def budget_sec(whole_sec: float | None, elapsed_sec: float) -> float:
-    """Return the time budget of all baselines.
-
-    Args:
-        whole_sec: Seconds after which the compile is stopped; None if it is not.
-        elapsed_sec: Seconds since it began.
-    """
+    """Return the time budget of all baselines, in a compile that is stopped after `whole_sec` (None: never) from its begin."""
     if whole_sec is None:
         return BUDGET_SEC
     return max(0.0, min(BUDGET_SEC, _SHARE * (whole_sec - elapsed_sec - _PACKING_SEC)))
 
 
 class GpuBaseline:
-    """Times one baseline with one model on this machine, in a child process.
+    """Times one baseline (`ONNXRUNTIME` or `TORCH_COMPILE`) with one model on this machine, in a child process.
 
     Concurrency: one caller; `close` from any thread.
 
     Args:
-        kind: `ONNXRUNTIME` or `TORCH_COMPILE`.
+        kind: The baseline.
         model: The network's file.
         names: The names of its inputs.
         timeout_sec: Wall-clock limit of everything together.
@@ -72,11 +67,7 @@ class GpuBaseline:
         self._child = ChildProcess(_MODULE, limits=ChildLimits(memory_bytes=None))
 
     def time(self, inputs: Path) -> Latency | str:
-        """Return the latency, or in words why there is none.
-
-        Args:
-            inputs: A file of arrays, one for each input.
-        """
+        """Return the latency on a file of arrays, one for each input; or in words why there is none."""
         if missing := not_installed(self._kind):
             return missing
         params = {
@@ -135,7 +126,9 @@ def time_baselines(
             missing[kind] = why_not
             continue
         if _left_sec(until) < _MIN_SEC:
-            timed: Latency | str = _no_time(budget_sec)
+            timed: Latency | str = (
+                f"no time was left for it: all others together had {budget_sec:.0f} s of this compile"
+            )
         elif runner is not None:
             timed = _time_on_device(runner, kind, model.path, names, inputs, until)
         else:
@@ -175,7 +168,3 @@ def _time_on_device(
 
 def _left_sec(until: float) -> float:
     return round(max(0.1, until - time.monotonic()), 1)
-
-
-def _no_time(budget_sec: float) -> str:
-    return f"no time was left for it: all others together had {budget_sec:.0f} s of this compile"

@@ -115,11 +115,7 @@ class GpuState:
         return f"{slow}{why}" if (slow := self._slow(clock_mhz)) else ""
 
     def capped(self, clock_mhz: float | None) -> str:
-        """Return how low the clock was because of the power limit alone, which waiting would not change; empty if it was not.
-
-        Args:
-            clock_mhz: As for `held_back`.
-        """
+        """Return how low the clock was because of the power limit alone, which waiting would not change; empty if it was not."""
         return self._slow(clock_mhz) if self.throttle == (_POWER_CAP,) else ""
 
     def _slow(self, clock_mhz: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -13,6 +14,21 @@ def rewrite_main(mod: tvm.IRModule, rewriter: Any) -> tvm.IRModule:
     rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
     rewritten: tvm.IRModule = rewriter.builder_.get()
     return rewritten
+
+
+def rewrite_calls(mod: tvm.IRModule, rewrite: Callable[[Any, Any], Any]) -> tvm.IRModule:
+    """Return a module with each call in its ``main`` replaced by what `rewrite` makes of it and the block builder, operands first."""
+    return rewrite_main(mod, _CallRewriter(mod, rewrite))
+
+
+@relax.expr_functor.mutator
+class _CallRewriter(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, rewrite: Callable[[Any, Any], Any]) -> None:
+        super().__init__(mod)
+        self._rewrite = rewrite
+
+    def visit_call_(self, call: Any) -> Any:
+        return self._rewrite(super().visit_call_(call), self.builder_)
 
 
 def static_shape(expr: Any) -> tuple[int, ...] | None:

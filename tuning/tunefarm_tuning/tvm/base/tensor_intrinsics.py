@@ -91,10 +91,9 @@ def register_bfloat16() -> None:
 
 
 def wmma_group(*, transposed: bool) -> dict[str, str]:
-    """Return the names of what a 16x16x16 product takes, for TVM's rule; what fills and stores float32 is TVM's own.
+    """Return the names of what a 16x16x16 product takes, for TVM's rule; the right matrix may lie transposed.
 
-    Args:
-        transposed: Whether the right matrix lies transposed.
+    What fills and stores float32 is TVM's own.
     """
     suffix = "_trans" if transposed else ""
     return {

@@ -16,12 +16,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 
 def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator[tvm_ffi.Object]:
-    """Yield every object reachable from `root`, each once, parents before children.
-
-    Args:
-        root: Where it starts.
-        leaving_out: Names of fields that are not entered.
-    """
+    """Yield every object reachable from `root`, each once, parents before children; fields named in `leaving_out` are not entered."""
     # The values keep the objects alive, so that no address is used twice.
     seen: dict[int, tvm_ffi.Object] = {}
     stack = [root]  # expressions nest deeper than Python's recursion allows

@@ -80,11 +80,7 @@ class PackedModules:
         return struct.pack("<Q", len(body)) + body
 
     def compiled(self, sources: Sequence[bytes], compile_: Callable[[bytes], bytes]) -> PackedModules:
-        """Return the list with machine code in place of CUDA C.
-
-        Args:
-            sources: The CUDA C of the list's CUDA modules, in any order.
-            compile_: Compiles one source to machine code.
+        """Return the list with machine code in place of CUDA C, each of `sources` compiled by `compile_`.
 
         Raises:
             InvariantError: If a CUDA module holds none of the sources, or no source at all.
@@ -214,14 +210,9 @@ class _Section:
 
 
 def with_symbol(data: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
-    """Return an object file whose symbol has changed content.
+    """Return an object file whose symbol has the content that `change` makes of the old one.
 
     The symbol's section moves to the end of the file; nothing may refer to bytes of it behind the symbol.
-
-    Args:
-        data: The object file.
-        name: The symbol.
-        change: Maps the old content to the new one.
 
     Raises:
         InvariantError: If the file has another format, or the symbol is not the last one of its section.

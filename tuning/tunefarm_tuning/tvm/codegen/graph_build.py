@@ -34,12 +34,7 @@ from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
 
 def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
-    """Return the module with some PrimFuncs replaced by scheduled ones, and their weights packed as these take them.
-
-    Args:
-        module: A prepared network.
-        kernels: Scheduled kernels by name.
-    """
+    """Return a prepared network with some PrimFuncs replaced by scheduled ones, and their weights packed as these take them."""
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     packed: dict[str, PackedKernel] = {}
     for name, kernel in kernels.items():
@@ -172,16 +167,10 @@ def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: bool = False) -> None:
-    """Compile one kernel into a library whose ``main`` takes the kernel's arguments.
+    """Compile one kernel, as `build_model` does a network, into a library whose ``main`` takes the kernel's arguments.
 
     The library's function ``pack_<number>`` packs an argument that the kernel takes packed. Packed arguments too are passed in
     the shape of the workload.
-
-    Args:
-        kernel: The kernel.
-        target: As in `build_model`.
-        path: As in `build_model`.
-        plain: As in `build_model`.
     """
     machine = tvm_target(target)
     functions = {"main": kernel.func}

@@ -50,7 +50,9 @@ def with_gpu_schedules(
     )  # DLight itself imports those of tensor cores where it uses them, which takes seconds
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
-        if not isinstance(func, tirx.PrimFunc) or _is_done(func):
+        if not isinstance(func, tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
+            continue
+        if _runs_on_the_host(func) or is_bound(func):  # TVM's own sorts come bound
             continue
         if plain:
             result.update_func(name, _finished(bind_threads(func.with_attr("global_symbol", "main")), func))
@@ -171,11 +173,6 @@ def _binds_threads(nest: Any) -> bool:
 def _writes(nest: Any) -> bool:
     """Whether a statement writes anything; between loop nests TVM's kernels also bind values and allocate."""
     return any(isinstance(node, tirx.BufferStore) for node in walk(nest))
-
-
-def _is_done(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel has a schedule (by rule, of a record, or of TVM's own as its sorts) or needs none."""
-    return IS_SCHEDULED in func.attrs or _runs_on_the_host(func) or is_bound(func)
 
 
 def _runs_on_the_host(func: tirx.PrimFunc) -> bool:

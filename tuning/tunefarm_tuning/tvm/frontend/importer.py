@@ -37,12 +37,7 @@ _NO_PLAIN_FUNCTIONS = frozenset({"Bernoulli", "SequenceMap"})
 
 @dataclass(frozen=True, slots=True)
 class ImportedModule:
-    """An imported model.
-
-    Attributes:
-        module: ``main`` is the network, in Relax.
-        outputs: The shape and dtype of each output.
-    """
+    """An imported model: ``main`` is the network, in Relax; the shape and dtype of each output."""
 
     module: tvm.IRModule
     outputs: tuple[tuple[tuple[int, ...], str], ...]

@@ -26,11 +26,7 @@ Array = NDArray[Any]
 
 
 def packed(weights: Array, lanes: int) -> Array:
-    """Pack int8 weights for the instruction, padded with zeros.
-
-    Args:
-        weights: ``[..., products, results]``.
-        lanes: Sums of one instruction.
+    """Pack int8 weights ``[..., products, results]`` for an instruction that makes `lanes` sums, padded with zeros.
 
     Returns:
         ``[results / lanes, ..., products / 4, lanes * 4]``, quotients rounded up.
@@ -52,11 +48,9 @@ def unsigned_zero(zero: int, dtype: str) -> int:
 
 
 def offsets(weights: Array, zero: int) -> Array:
-    """Return the correction of each sum for the zero point of the activations, int32 ``[results]``.
+    """Return the correction of each sum for the zero point of unsigned activations (`unsigned_zero`), int32 ``[results]``.
 
-    Args:
-        weights: ``[..., products, results]``.
-        zero: The zero point of unsigned activations (`unsigned_zero`).
+    Weights are ``[..., products, results]``.
     """
     sums = weights.astype(np.int64).sum(axis=tuple(range(weights.ndim - 1)))
     result: Array = np.asarray(-zero * sums, np.int32)

@@ -82,12 +82,8 @@ def _index(tvms: Callable[..., Any], name: str) -> Legalize:
     )
 
 
-def _is_float(x: Any) -> bool:
-    return str(x.ty.dtype.dtype).startswith("float")
-
-
 def _has_no_nan(x: Any) -> bool:
-    if not _is_float(x):
+    if not str(x.ty.dtype.dtype).startswith("float"):
         return True
     return isinstance(x, tvm.ir.GenericConst) and not np.isnan(x.value.numpy()).any()
 
@@ -111,12 +107,7 @@ _COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_
 
 
 def legalize_resize(builder: Any, call: Any) -> Any:
-    """Make the kernels of a ``resize2d``: our own for linear resizing of float32, else TVM's.
-
-    Args:
-        builder: Relax's block builder.
-        call: The call of the operator.
-    """
+    """Make the kernels of a ``resize2d``: our own for linear resizing of float32, else TVM's."""
     attributes = call.attrs
     x, mode = call.args[0], str(attributes.coordinate_transformation_mode)
     axes = _AXES.get(str(attributes.layout))

@@ -135,10 +135,7 @@ def _whole(buffer: Any) -> Any:
 class _Writer:
     """Writes one direction of a kernel, within TVM's builder.
 
-    Args:
-        cell: The layer in that direction.
-        suffix: Suffix of the names of its arguments.
-        shared_from: Products of a step from which threads share it.
+    The names of its arguments end in `suffix`. Threads share a step of at least `shared_from` products.
     """
 
     def __init__(self, cell: Recurrence, suffix: str, shared_from: int) -> None:

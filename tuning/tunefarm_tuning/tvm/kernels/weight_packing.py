@@ -68,12 +68,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedKernel:
-    """A kernel that takes some of its arguments packed.
-
-    Attributes:
-        func: The kernel.
-        packings: The packings by index of the argument.
-    """
+    """A kernel that takes some of its arguments packed, by the packings of these arguments' indices."""
 
     func: tirx.PrimFunc
     packings: Mapping[int, Packing] = field(default_factory=dict)
@@ -82,9 +77,7 @@ class PackedKernel:
 def mark_constants(mod: tvm.IRModule, *, may_pack: bool = True) -> tvm.IRModule:
     """Return a lowered module whose PrimFuncs are marked with the arguments that are weights in every call.
 
-    Args:
-        mod: The module.
-        may_pack: Whether schedules may pack these weights.
+    Schedules may pack these weights if `may_pack`.
     """
     marks: dict[str, set[int]] = {}
     for name, args in kernel_calls(mod["main"].body):
@@ -166,12 +159,9 @@ def _is_weight(arg: Any) -> bool:
 
 
 def split_off_packing(scheduled: tvm.IRModule) -> PackedKernel:
-    """Return a schedule's kernel without its packing blocks, and the packings that they did.
+    """Return a scheduled ``main`` without its packing blocks, and the packings that they did.
 
     A kernel that takes a weight with gaps between the elements keeps its packing blocks.
-
-    Args:
-        scheduled: A module with one PrimFunc, ``main``.
     """
     func = scheduled["main"]
     packings: dict[int, Packing] = {}
@@ -195,12 +185,7 @@ def split_off_packing(scheduled: tvm.IRModule) -> PackedKernel:
 
 
 def panel_order(rank: int, width: int) -> tirx.IndexMap:
-    """Return the index map of panels: all rows of `width` columns, contiguous.
-
-    Args:
-        rank: Dimensions of the weight; the last one is that of the columns.
-        width: Columns of a panel.
-    """
+    """Return the index map of panels of a weight of some rank: all rows of `width` columns (the last dimension), contiguous."""
     return tirx.IndexMap.from_func(
         lambda *at: [tirx.floordiv(at[-1], width), *at[:-1], tirx.floormod(at[-1], width)],
         ndim=rank,

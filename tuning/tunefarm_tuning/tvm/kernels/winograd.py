@@ -133,15 +133,8 @@ def matmul(conv: DirectConv, m: int) -> tirx.PrimFunc:
 def output_transform(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.PrimFunc | None:
     """Return the scheduled kernel that transforms the matmul's result, epilogue of the convolution included.
 
-    Its arguments are the matmul's result, then those of the fused kernel that `kept_arguments` lists.
-
-    Args:
-        func: The fused kernel.
-        conv: Its convolution.
-        m: Height and width of a tile of results.
-
-    Returns:
-        None if the epilogue cannot be computed tile by tile.
+    Its arguments are the matmul's result, then those of the fused kernel that `kept_arguments` lists. None if the epilogue cannot
+    be computed by tiles of ``m x m`` results.
     """
     joined = _join(_output_tiles(conv, m), func, conv)
     try:

@@ -33,13 +33,9 @@ _SHARED = "meta_schedule.parallel"
 
 
 def thread_knob(schedule: Schedule, target: Target) -> Knob | None:
-    """Return a workload's knob for threads; None where it needs none, and threads share the work.
+    """Return an unscheduled workload's knob for threads; None where it needs none, and threads share the work.
 
     The value 1 means that threads share the work, 0 that they do not.
-
-    Args:
-        schedule: The workload, unscheduled.
-        target: What to schedule for.
     """
     if target.kind != "llvm" or target.get("num-cores") == 1:
         return None

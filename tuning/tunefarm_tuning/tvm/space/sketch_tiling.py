@@ -104,17 +104,15 @@ def _access(region: Any, variables: Sequence[Any], *, writes: bool) -> Access | 
     dims: list[tuple[Term, ...]] = []
     for dim in region.region:
         factors = list(detect_linear_equation(dim.min, variables))
-        if len(factors) != len(variables) + 1 or not all(_is_constant(factor) for factor in factors[:-1]):
+        if len(factors) != len(variables) + 1 or not all(
+            isinstance(factor, int | tvm.tirx.IntImm) for factor in factors[:-1]
+        ):
             return None
         dims.append(
             tuple((axis, abs(int(factor))) for axis, factor in enumerate(factors[:-1]) if int(factor) != 0)
         )
     size = int(tvm.runtime.DataType(str(region.source.dtype)).itemsize)
     return Access(itemsize_bytes=max(1, size), writes=writes, dims=tuple(dims))
-
-
-def _is_constant(value: Any) -> bool:
-    return isinstance(value, (int, tvm.tirx.IntImm))
 
 
 def _vector_bytes(target: Target) -> int:

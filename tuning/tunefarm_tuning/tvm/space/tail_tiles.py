@@ -50,13 +50,9 @@ def axis_tails(computation: Computation, vector_bytes: int) -> tuple[tuple[int, 
 
 
 def with_tails(trace: Trace, factors: Mapping[Any, Sequence[int]]) -> Trace:
-    """Return a trace whose splits have the factors of some tiles as numbers.
+    """Return a sketch's trace whose splits have the `factors` of some tiles, by sampling instruction, as numbers.
 
     The instructions that sample these tiles stay, unused, so that all traces of a sketch have equally many.
-
-    Args:
-        trace: The trace of a sketch.
-        factors: The factors of the tiles, by sampling instruction.
     """
     numbers = {
         variable: number

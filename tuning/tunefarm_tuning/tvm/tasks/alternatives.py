@@ -63,12 +63,9 @@ class Alternative:
 def find_alternatives(
     module: tvm.IRModule, target: Target, stored: Mapping[str, StoredKernel] | None = None
 ) -> list[Alternative]:
-    """Return the alternatives that are worth a trial, in order of first use; none for a GPU.
+    """Return the alternatives of a prepared module that are worth a trial, in order of first use; none for a GPU.
 
-    Args:
-        module: A prepared module.
-        target: The target that it was prepared for.
-        stored: The kernels whose weights are stored in fewer bytes.
+    `stored` are the kernels whose weights are stored in fewer bytes.
     """
     stored = stored or {}
     if pipeline_name(target) != "cpu":
@@ -80,7 +77,9 @@ def find_alternatives(
     alternatives: list[Alternative] = []
     for name, kernel in kernels.items():
         conv = convs[name]
-        if conv is None or name not in constant or not _is_large_enough(conv):
+        if conv is None or name not in constant:
+            continue
+        if min(conv.data_shape[3], conv.out_shape[3]) < _MIN_CHANNELS:
             continue
         alternatives += [
             replace(alternative, stored=stored.get(name))
@@ -92,13 +91,7 @@ def find_alternatives(
 def alternative_tasks(
     alternatives: Sequence[Alternative], target: Target, *, besides: Collection[str] = ()
 ) -> list[TuningTask]:
-    """Return the tuning tasks of alternatives; several fused kernels may share one.
-
-    Args:
-        alternatives: From `find_alternatives`.
-        target: The target of the tasks.
-        besides: The workload keys of tasks that exist already.
-    """
+    """Return the tuning tasks of alternatives, `besides` those of some workload keys; several fused kernels may share one."""
     groups: dict[str, list[Alternative]] = {}
     for alternative in alternatives:
         if alternative.tuned.workload_key not in besides:
@@ -189,10 +182,6 @@ def _moved_bytes(conv: DirectConv, m: int) -> float:
     outer = conv.out_shape[3]
     tiles = (m + 2) ** 2 * winograd.positions(conv, m)
     return float(_FLOAT_BYTES * (n * height * width * (inner + outer) + tiles * (inner + outer)))
-
-
-def _is_large_enough(conv: DirectConv) -> bool:
-    return min(conv.data_shape[3], conv.out_shape[3]) >= _MIN_CHANNELS
 
 
 def _with_constant_weights(module: tvm.IRModule, convs: Mapping[str, DirectConv | None]) -> set[str]:

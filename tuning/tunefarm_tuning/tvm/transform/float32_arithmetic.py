@@ -16,7 +16,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, tensor_dtype
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_calls, rewrite_main, tensor_dtype
 from tunefarm_tuning.tvm.base.tir import parts, walk
 
 _WIDE = "float32"
@@ -68,7 +68,7 @@ def compute_bfloat16_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
 
 def add_up_float16_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with sums of float16 made in float32, and rounded at the end."""
-    return rewrite_main(mod, _Float16SumWidener(mod))
+    return rewrite_calls(mod, _add_up_in_float32)
 
 
 @relax.expr_functor.mutator
@@ -100,21 +100,18 @@ class _Bfloat16Widener(relax.PyExprMutator):  # type: ignore[misc]
         return self.builder_.emit(relax.op.astype(argument, _WIDE))
 
 
-@relax.expr_functor.mutator
-class _Float16SumWidener(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: Any) -> Any:
-        call = super().visit_call_(call)
-        name = operator_name(call)
-        if not name or tensor_dtype(call) != "float16":
-            return call
-        if name in _PRODUCTS:
-            wide = _wide_product(call)
-        elif name in _SUMS:
-            widened = self.builder_.emit(relax.op.astype(call.args[0], _WIDE))
-            wide = tvm.ir.Call(call.op, [widened, *call.args[1:]], call.attrs, call.ty_args)
-        else:
-            return call
-        return relax.op.astype(self.builder_.emit(wide), "float16")
+def _add_up_in_float32(call: Any, builder: Any) -> Any:
+    name = operator_name(call)
+    if not name or tensor_dtype(call) != "float16":
+        return call
+    if name in _PRODUCTS:
+        wide = _wide_product(call)
+    elif name in _SUMS:
+        widened = builder.emit(relax.op.astype(call.args[0], _WIDE))
+        wide = tvm.ir.Call(call.op, [widened, *call.args[1:]], call.attrs, call.ty_args)
+    else:
+        return call
+    return relax.op.astype(builder.emit(wide), "float16")
 
 
 def _wide_product(call: Any) -> Any:

@@ -7,9 +7,10 @@ on a CPU that has ``vpdpbusd`` (ADR 0031).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -167,11 +168,7 @@ def _weights(value: Any, rank: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
     if not isinstance(value, tvm.ir.GenericConst) or tensor_dtype(value) != "float32":
         return None
     weight = value.value.numpy()
-    if weight.ndim != rank or weight.size == 0 or _num_products(weight.shape) > MOST_PRODUCTS:
+    if weight.ndim != rank or weight.size == 0 or prod(weight.shape[:-1]) > MOST_PRODUCTS:
         return None
     stored = as_int8(weight, weight.ndim - 1)
     return None if stored is None else (stored[0], stored[1])
-
-
-def _num_products(shape: Sequence[int]) -> int:
-    return int(np.prod(shape[:-1]))

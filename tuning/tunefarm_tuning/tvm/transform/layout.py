@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_calls
 from tunefarm_tuning.tvm.transform.convolution import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
@@ -35,25 +35,20 @@ def convolve_channels_last(mod: tvm.IRModule) -> tvm.IRModule:
     ``ConvertLayout`` asks every operator of a network for its layout rule, and fails where one of these is wrong (that of a
     squeeze behind a convolution, say). This asks none; transpose propagation moves the transposes away.
     """
-    return rewrite_main(mod, _ConvolutionTransposer(mod))
+    return rewrite_calls(mod, _channels_last)
 
 
-@relax.expr_functor.mutator
-class _ConvolutionTransposer(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: Any) -> Any:
-        visited = super().visit_call_(call)
-        name = convolution_name(visited, CHANNELS_FIRST)
-        if name is None:
-            return visited
-        operands = [
-            self.builder_.emit(relax.op.permute_dims(operand, _axes(layout, wanted)))
-            for operand, layout, wanted in zip(
-                visited.args, CHANNELS_FIRST[name], CHANNELS_LAST[name], strict=True
-            )
-        ]
-        result = self.builder_.emit(convolve(visited, *operands, layouts=CHANNELS_LAST[name]))
-        back = _axes(CHANNELS_LAST[name][0], CHANNELS_FIRST[name][0])
-        return self.builder_.normalize(relax.op.permute_dims(result, back))
+def _channels_last(call: Any, builder: Any) -> Any:
+    name = convolution_name(call, CHANNELS_FIRST)
+    if name is None:
+        return call
+    operands = [
+        builder.emit(relax.op.permute_dims(operand, _axes(layout, wanted)))
+        for operand, layout, wanted in zip(call.args, CHANNELS_FIRST[name], CHANNELS_LAST[name], strict=True)
+    ]
+    result = builder.emit(convolve(call, *operands, layouts=CHANNELS_LAST[name]))
+    back = _axes(CHANNELS_LAST[name][0], CHANNELS_FIRST[name][0])
+    return builder.normalize(relax.op.permute_dims(result, back))
 
 
 def _axes(layout: str, wanted: str) -> list[int]:

@@ -15,7 +15,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, static_shape
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_calls, static_shape
 from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name, convolve
 
 _LANES = 8
@@ -66,26 +66,21 @@ class _NarrowConvolution:
 
 def widen_narrow_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a channels-last network with its convolutions of fewer than eight output channels made wider."""
-    return rewrite_main(mod, _ConvolutionWidener(mod))
+    return rewrite_calls(mod, _widen)
 
 
-@relax.expr_functor.mutator
-class _ConvolutionWidener(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: Any) -> Any:
-        visited = super().visit_call_(call)
-        conv = _match(visited)
-        pixels = conv.best_pixels if conv is not None else 1
-        if conv is None or pixels == 1:
-            return visited
-        images, rows, width, channels = conv.out
-        shifted = _shifted_kernels(conv, pixels)
-        strides = [int(visited.attrs.strides[0]), pixels * conv.stride]
-        result = self.builder_.emit(
-            convolve(visited, visited.args[0], relax.const(shifted, "float32"), strides=strides)
-        )
-        if shifted.shape[3] != pixels * channels:
-            result = self.builder_.emit(relax.op.strided_slice(result, [3], [0], [pixels * channels]))
-        return self.builder_.normalize(relax.op.reshape(result, [images, rows, width, channels]))
+def _widen(call: Any, builder: Any) -> Any:
+    conv = _match(call)
+    pixels = conv.best_pixels if conv is not None else 1
+    if conv is None or pixels == 1:
+        return call
+    images, rows, width, channels = conv.out
+    shifted = _shifted_kernels(conv, pixels)
+    strides = [int(call.attrs.strides[0]), pixels * conv.stride]
+    result = builder.emit(convolve(call, call.args[0], relax.const(shifted, "float32"), strides=strides))
+    if shifted.shape[3] != pixels * channels:
+        result = builder.emit(relax.op.strided_slice(result, [3], [0], [pixels * channels]))
+    return builder.normalize(relax.op.reshape(result, [images, rows, width, channels]))
 
 
 def _match(call: Any) -> _NarrowConvolution | None:

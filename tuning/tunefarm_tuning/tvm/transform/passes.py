@@ -67,13 +67,7 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
-    """What passes depend on besides the module.
-
-    Attributes:
-        target: The target of the kernels.
-        layout: The layout to try.
-        select: Which parallel products and convolutions are fused.
-    """
+    """What passes depend on besides the module: target, layout, and which parallel products and convolutions are fused."""
 
     target: Target
     layout: Layout
@@ -100,20 +94,12 @@ Rewrite = Callable[[tvm.IRModule, PassContext], tvm.IRModule]
 Condition = Callable[[PassContext], bool]
 
 
-def _always(_context: PassContext) -> bool:
-    return True
-
-
 def _on_cpu(context: PassContext) -> bool:
     return context.on_cpu
 
 
 def _on_gpu(context: PassContext) -> bool:
     return not context.on_cpu
-
-
-def _with_int8_dot_product(context: PassContext) -> bool:
-    return context.int8_lanes > 0
 
 
 def _laid_out(layout: Layout) -> Condition:
@@ -147,7 +133,7 @@ class GraphPass:
     name: str
     level: Level
     step: tvm.transform.Pass | Rewrite
-    when: Condition = _always
+    when: Condition = lambda _context: True
 
     def bound(self, context: PassContext) -> tvm.transform.Pass:
         """Return TVM's pass object for a context."""
@@ -189,7 +175,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("DeadCodeElimination", Level.LAYOUT, relax.transform.DeadCodeElimination()),
     GraphPass("FoldWeights", Level.LAYOUT, _ours(fold_weights)),
     GraphPass("FoldConstant", Level.LAYOUT, relax.transform.FoldConstant()),
-    GraphPass("MultiplyInt8", Level.SPECIALIZE, _multiply_int8, _with_int8_dot_product),
+    GraphPass("MultiplyInt8", Level.SPECIALIZE, _multiply_int8, lambda context: context.int8_lanes > 0),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
     # GPUs have kernels of their own for sorting and sampling: before the generic ones of LegalizeOps.
     GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_calls, static_shape
 from tunefarm_tuning.tvm.transform.convolution import CHANNELS_FIRST, convolution_name, convolve
 
 _POWERS: dict[float, Callable[[Any], Any]] = {
@@ -27,7 +27,7 @@ def simplify_powers(mod: tvm.IRModule) -> tvm.IRModule:
 
     A layer norm that an exporter took apart squares by ``Pow``, which would call the C library for each element.
     """
-    return rewrite_main(mod, _PowerSimplifier(mod))
+    return rewrite_calls(mod, _simplify_power)
 
 
 def simplify_takes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -36,7 +36,7 @@ def simplify_takes(mod: tvm.IRModule) -> tvm.IRModule:
     A slice fuses with what follows it, and transposes move below it; a ``take``, whose indices may be known at run time only,
     allows neither.
     """
-    return rewrite_main(mod, _TakeSimplifier(mod))
+    return rewrite_calls(mod, _simplify_take)
 
 
 def crop_kernels(mod: tvm.IRModule) -> tvm.IRModule:
@@ -46,19 +46,17 @@ def crop_kernels(mod: tvm.IRModule) -> tvm.IRModule:
     3x3 kernel over a single pixel. TVM's loops multiply all of them by zeros. Convolutions with constant weights and channels
     first are cropped.
     """
-    return rewrite_main(mod, _KernelCropper(mod))
+    return rewrite_calls(mod, _crop_kernel)
 
 
-@relax.expr_functor.mutator
-class _PowerSimplifier(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: Any) -> Any:
-        if operator_name(call) == "relax.power":
-            base, exponent = call.args
-            simplified = _POWERS.get(_scalar(exponent))
-            # An exponent of higher rank would raise the rank of the result.
-            if simplified is not None and tvm_ffi.structural_equal(base.ty, call.ty):
-                return self.builder_.normalize(simplified(self.visit_expr(base)))
-        return super().visit_call_(call)
+def _simplify_power(call: Any, builder: Any) -> Any:
+    if operator_name(call) == "relax.power":
+        base, exponent = call.args
+        simplified = _POWERS.get(_scalar(exponent))
+        # An exponent of higher rank would raise the rank of the result.
+        if simplified is not None and tvm_ffi.structural_equal(base.ty, call.ty):
+            return builder.normalize(simplified(base))
+    return call
 
 
 def _scalar(exponent: Any) -> float:
@@ -70,70 +68,62 @@ def _scalar(exponent: Any) -> float:
     return float(value.reshape(())) if is_scalar else float("nan")
 
 
-@relax.expr_functor.mutator
-class _TakeSimplifier(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: Any) -> Any:
-        visited = super().visit_call_(call)
-        if operator_name(visited) != "relax.take":
-            return visited
-        data, indices = visited.args
-        before, after = static_shape(data), static_shape(visited)
-        if not isinstance(indices, tvm.ir.GenericConst) or before is None or after is None:
-            return visited
-        if isinstance(data, tvm.ir.GenericConst) or visited.attrs.axis is None or 0 in after:
-            return visited
-        axis, taken = int(visited.attrs.axis), indices.value.numpy()
-        flat = [int(index) for index in taken.reshape(-1)]
-        if taken.ndim > 1 or any(not 0 <= index < before[axis] for index in flat):
-            return visited
-        if np.any(np.diff(flat) != 1):
-            return visited
-        cut = self.builder_.normalize(
-            relax.op.strided_slice(data, axes=[axis], begin=[flat[0]], end=[flat[-1] + 1])
-        )
-        if taken.ndim == 1:
-            return cut
-        return self.builder_.normalize(relax.op.reshape(self.builder_.emit(cut), list(after)))
+def _simplify_take(call: Any, builder: Any) -> Any:
+    if operator_name(call) != "relax.take":
+        return call
+    data, indices = call.args
+    before, after = static_shape(data), static_shape(call)
+    if not isinstance(indices, tvm.ir.GenericConst) or before is None or after is None:
+        return call
+    if isinstance(data, tvm.ir.GenericConst) or call.attrs.axis is None or 0 in after:
+        return call
+    axis, taken = int(call.attrs.axis), indices.value.numpy()
+    flat = [int(index) for index in taken.reshape(-1)]
+    if taken.ndim > 1 or any(not 0 <= index < before[axis] for index in flat):
+        return call
+    if np.any(np.diff(flat) != 1):
+        return call
+    cut = builder.normalize(relax.op.strided_slice(data, axes=[axis], begin=[flat[0]], end=[flat[-1] + 1]))
+    if taken.ndim == 1:
+        return cut
+    return builder.normalize(relax.op.reshape(builder.emit(cut), list(after)))
 
 
-@relax.expr_functor.mutator
-class _KernelCropper(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: Any) -> Any:
-        visited = super().visit_call_(call)
-        if convolution_name(visited, CHANNELS_FIRST) is None:
-            return visited
-        data, weights = visited.args
-        before, after = static_shape(data), static_shape(visited)
-        if before is None or after is None or not isinstance(weights, tvm.ir.GenericConst):
-            return visited
-        attributes = visited.attrs
-        rank = len(before) - 2
-        value = weights.value.numpy()
-        padding = [int(width) for width in attributes.padding]
-        kept = [slice(None), slice(None)]
-        for axis in range(rank):
-            taps = range(value.shape[2 + axis])
-            dilation, ahead = int(attributes.dilation[axis]), padding[axis]
-            last_position = (after[2 + axis] - 1) * int(attributes.strides[axis])
-            # A tap reads a range of pixels, from the kernel's first position (perhaps ahead of the image) to its last one.
-            reaching = [
-                tap
-                for tap in taps
-                if tap * dilation - ahead < before[2 + axis] and last_position + tap * dilation - ahead >= 0
-            ]
-            first, last = (reaching[0], reaching[-1]) if reaching else (0, taps[-1])
-            ahead -= first * dilation
-            behind = padding[rank + axis] - (taps[-1] - last) * dilation
-            # With less padding than that, the image itself would have to be cropped: rare, and left alone.
-            if min(ahead, behind) < 0:
-                first, last = 0, taps[-1]
-            else:
-                padding[axis], padding[rank + axis] = ahead, behind
-            kept.append(slice(first, last + 1))
-        cropped = np.ascontiguousarray(value[tuple(kept)])
-        # Padding times NaN or infinity is not zero. Looked at last, since hardly any network has kernels to crop.
-        if cropped.shape == value.shape or not np.isfinite(value.astype(np.float64)).all():
-            return visited
-        return self.builder_.normalize(
-            convolve(visited, data, relax.const(cropped, str(weights.value.dtype)), padding=padding)
-        )
+def _crop_kernel(call: Any, builder: Any) -> Any:
+    if convolution_name(call, CHANNELS_FIRST) is None:
+        return call
+    data, weights = call.args
+    before, after = static_shape(data), static_shape(call)
+    if before is None or after is None or not isinstance(weights, tvm.ir.GenericConst):
+        return call
+    attributes = call.attrs
+    rank = len(before) - 2
+    value = weights.value.numpy()
+    padding = [int(width) for width in attributes.padding]
+    kept = [slice(None), slice(None)]
+    for axis in range(rank):
+        taps = range(value.shape[2 + axis])
+        dilation, ahead = int(attributes.dilation[axis]), padding[axis]
+        last_position = (after[2 + axis] - 1) * int(attributes.strides[axis])
+        # A tap reads a range of pixels, from the kernel's first position (perhaps ahead of the image) to its last one.
+        reaching = [
+            tap
+            for tap in taps
+            if tap * dilation - ahead < before[2 + axis] and last_position + tap * dilation - ahead >= 0
+        ]
+        first, last = (reaching[0], reaching[-1]) if reaching else (0, taps[-1])
+        ahead -= first * dilation
+        behind = padding[rank + axis] - (taps[-1] - last) * dilation
+        # With less padding than that, the image itself would have to be cropped: rare, and left alone.
+        if min(ahead, behind) < 0:
+            first, last = 0, taps[-1]
+        else:
+            padding[axis], padding[rank + axis] = ahead, behind
+        kept.append(slice(first, last + 1))
+    cropped = np.ascontiguousarray(value[tuple(kept)])
+    # Padding times NaN or infinity is not zero. Looked at last, since hardly any network has kernels to crop.
+    if cropped.shape == value.shape or not np.isfinite(value.astype(np.float64)).all():
+        return call
+    return builder.normalize(
+        convolve(call, data, relax.const(cropped, str(weights.value.dtype)), padding=padding)
+    )

@@ -16,7 +16,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_calls
 
 _CONVOLUTIONS: dict[str, tuple[Callable[..., Any], str, str]] = {
     "relax.nn.conv1d_transpose": (relax.op.nn.conv1d, "NCW", "IOW"),
@@ -31,50 +31,46 @@ def decompose_transposed_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
 
     Those by constant weights, of static shapes, without groups and dilation are replaced.
     """
-    return rewrite_main(mod, _TransposedConvolutionDecomposer(mod))
+    return rewrite_calls(mod, _decompose)
 
 
-@relax.expr_functor.mutator
-class _TransposedConvolutionDecomposer(relax.PyExprMutator):  # type: ignore[misc]
-    def visit_call_(self, call: Any) -> Any:
-        name = operator_name(call)
-        if name not in _CONVOLUTIONS or not _is_supported(call):
-            return super().visit_call_(call)
-        attributes, weight = call.attrs, call.args[1].value.numpy()
-        _, _, *input_sizes = _sizes(call.args[0].ty.shape)
-        batch, channels, *output_sizes = _sizes(call.ty.shape)
-        strides = [int(stride) for stride in attributes.strides]
-        begin = [int(padding) for padding in attributes.padding][: len(strides)]
-        taps = [-(-size // stride) for size, stride in zip(weight.shape[2:], strides, strict=True)]
-        phase_sizes = [size + tap - 1 for size, tap in zip(input_sizes, taps, strict=True)]
-        if any(
-            start + size > stride * phase_size
-            for start, size, stride, phase_size in zip(begin, output_sizes, strides, phase_sizes, strict=True)
-        ):
-            return super().visit_call_(call)  # padded beyond what any input reaches
+def _decompose(call: Any, builder: Any) -> Any:
+    name = operator_name(call)
+    if name not in _CONVOLUTIONS or not _is_supported(call):
+        return call
+    attributes, weight = call.attrs, call.args[1].value.numpy()
+    _, _, *input_sizes = _sizes(call.args[0].ty.shape)
+    batch, channels, *output_sizes = _sizes(call.ty.shape)
+    strides = [int(stride) for stride in attributes.strides]
+    begin = [int(padding) for padding in attributes.padding][: len(strides)]
+    taps = [-(-size // stride) for size, stride in zip(weight.shape[2:], strides, strict=True)]
+    phase_sizes = [size + tap - 1 for size, tap in zip(input_sizes, taps, strict=True)]
+    if any(
+        start + size > stride * phase_size
+        for start, size, stride, phase_size in zip(begin, output_sizes, strides, phase_sizes, strict=True)
+    ):
+        return call  # padded beyond what any input reaches
 
-        padding = [tap - 1 for tap in taps] * 2
-        convolve, _, _ = _CONVOLUTIONS[name]
-        result = convolve(
-            self.visit_expr(call.args[0]),
-            relax.const(_phase_weights(weight, strides, taps), str(weight.dtype)),
-            padding=padding,
-        )
-        result = self.builder_.normalize(result)
-        result = relax.op.reshape(self.builder_.emit(result), [batch, *strides, channels, *phase_sizes])
-        axes = range(1, len(strides) + 1)
-        position_and_phase = [source for axis in axes for source in (len(axes) + 1 + axis, axis)]
-        result = relax.op.permute_dims(self.builder_.emit(result), [0, len(axes) + 1, *position_and_phase])
-        full_sizes = [stride * phase_size for stride, phase_size in zip(strides, phase_sizes, strict=True)]
-        result = relax.op.reshape(self.builder_.emit(result), [batch, channels, *full_sizes])
-        if not any(begin) and full_sizes == output_sizes:
-            return self.builder_.normalize(result)
-        end = [start + size for start, size in zip(begin, output_sizes, strict=True)]
-        return self.builder_.normalize(
-            relax.op.strided_slice(
-                self.builder_.emit(result), axes=[1 + axis for axis in axes], begin=begin, end=end
-            )
-        )
+    padding = [tap - 1 for tap in taps] * 2
+    convolve, _, _ = _CONVOLUTIONS[name]
+    result = convolve(
+        call.args[0],
+        relax.const(_phase_weights(weight, strides, taps), str(weight.dtype)),
+        padding=padding,
+    )
+    result = builder.normalize(result)
+    result = relax.op.reshape(builder.emit(result), [batch, *strides, channels, *phase_sizes])
+    axes = range(1, len(strides) + 1)
+    position_and_phase = [source for axis in axes for source in (len(axes) + 1 + axis, axis)]
+    result = relax.op.permute_dims(builder.emit(result), [0, len(axes) + 1, *position_and_phase])
+    full_sizes = [stride * phase_size for stride, phase_size in zip(strides, phase_sizes, strict=True)]
+    result = relax.op.reshape(builder.emit(result), [batch, channels, *full_sizes])
+    if not any(begin) and full_sizes == output_sizes:
+        return builder.normalize(result)
+    end = [start + size for start, size in zip(begin, output_sizes, strict=True)]
+    return builder.normalize(
+        relax.op.strided_slice(builder.emit(result), axes=[1 + axis for axis in axes], begin=begin, end=end)
+    )
 
 
 def _is_supported(call: Any) -> bool:

@@ -72,13 +72,9 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
 
 
 def vectorize_inner(sch: Any, loops: list[Any], lanes: int, *, unroll: bool) -> None:
-    """Vectorise the innermost of a block's own loops and unroll the others.
+    """Vectorise the innermost of a block's own `loops` (outermost first), and unroll the others if they have few iterations.
 
-    Args:
-        sch: A schedule.
-        loops: The loops of the block alone, outermost first.
-        lanes: Elements of a vector; halved until they divide the innermost loop.
-        unroll: Whether to unroll the other loops, where they have few iterations.
+    The vector has `lanes` elements, halved until they divide the innermost loop.
     """
     extent = int(sch.get(loops[-1]).extent)
     while lanes > 1 and extent % lanes:

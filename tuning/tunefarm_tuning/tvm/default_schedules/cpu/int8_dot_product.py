@@ -127,12 +127,7 @@ def _parallel(sch: Any, loops: list[Any], points: int) -> None:
 def _tile(columns: int, rows: int, groups: int, steps: int, most: int) -> tuple[int, int, int]:
     """Return the columns, rows and vectors of channels of the tile that should take the fewest cycles.
 
-    Args:
-        columns: Columns of the result.
-        rows: Rows of the result.
-        groups: Vectors of channels of the result.
-        steps: Instructions for one vector of sums.
-        most: Upper bound of the vectors of sums in a tile.
+    Args are the result's columns, rows and vectors of channels, the instructions for a vector of sums, and the most vectors.
     """
 
     def cycles(tile: tuple[int, int, int]) -> float:

@@ -35,14 +35,9 @@ _HOLDS: dict[type, Callable[[int], bool]] = {
 
 
 def partition_points(sch: Any, block: Any) -> dict[int, list[int]]:
-    """Return the values of each loop at which a condition on that loop alone changes.
+    """Return the values of each loop at which a condition on that loop alone changes, ascending, by the position of the loop.
 
-    Args:
-        sch: A schedule.
-        block: A block for which `stage_of` returns a stage.
-
-    Returns:
-        Ascending values by the position of the loop; loops without such a condition are left out.
+    Loops without such a condition are left out. `stage_of` returns a stage for the block.
     """
     node = sch.get(block)
     analyzer = Analyzer()

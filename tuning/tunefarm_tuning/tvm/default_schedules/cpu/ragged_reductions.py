@@ -27,10 +27,8 @@ _REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 def vectorize_ragged_reductions(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Return a kernel with its serial sums, products and extrema along contiguous elements vectorised.
 
-    A NaN among the elements can make an extremum forget others, as in the serial loop, but not the same ones.
-
-    Returns:
-        The very same function where it has no such loop.
+    It is the very same function if it has no such loop. A NaN among the elements can make an extremum forget others, as in the
+    serial loop, but not the same ones.
     """
     is_changed = False
 

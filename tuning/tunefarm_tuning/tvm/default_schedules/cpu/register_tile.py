@@ -61,18 +61,12 @@ def vector_loop_of(stage: Stage) -> int | None:
 
 
 def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterTile:
-    """Return the tile that should take the fewest cycles.
-
-    Args:
-        stage: A reduction.
-        loop: Its vector loop.
-        machine: The CPU.
-    """
+    """Return the tile of a reduction, along its vector loop, that should take the fewest cycles."""
     along = [read for read in stage.reads if read.strides[loop] == 1]
     row_loops = _row_loops(stage, loop, along)
     # A dense convolution walks on along the lines that it reads. A group has few channels: each tap reads all of them again.
     reread = stage.reads if groups_of(stage, row_loops) else along
-    steps = max(1, stage.points // _size(stage, stage.spatial))
+    steps = max(1, stage.points // prod(stage.extents[loop] for loop in stage.spatial))
     best: tuple[float, RegisterTile] | None = None
     for tile in _tiles(stage, loop, row_loops, machine):
         cycles = _cycles(stage, tile, along, steps)
@@ -167,11 +161,7 @@ def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[in
 def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int) -> float:
     """Estimate the cycles of all tiles; each step takes as long as the slowest of arithmetic, loads and latency.
 
-    Args:
-        stage: A reduction.
-        tile: Its register tile.
-        along: The reads that are contiguous along the vector loop.
-        steps: Iterations of the reduction for each result.
+    `along` are the reads that are contiguous along the vector loop; each result takes `steps` iterations.
     """
     rows = prod(tile.rows)
     loads = 0.0
@@ -222,10 +212,6 @@ def _is_crowded(tile: RegisterTile, stage: Stage, reread: Iterable[Access]) -> b
         if max(Counter(line % _SETS for line in lines).values()) > _WAYS:
             return True
     return False
-
-
-def _size(stage: Stage, loops: list[int]) -> int:
-    return prod(stage.extents[loop] for loop in loops)
 
 
 def read_bytes(access: Access) -> int:

@@ -30,11 +30,7 @@ _CANDIDATE = 2  # the index of the candidate state among a GRU's gates
 
 
 def convert_recurrent(kind: str) -> Converter:
-    """Return the converter of an operator.
-
-    Args:
-        kind: ``"LSTM"``, ``"GRU"`` or ``"RNN"``.
-    """
+    """Return the converter of ``"LSTM"``, ``"GRU"`` or ``"RNN"``."""
 
     def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         return _Layer(context, kind, inputs, attributes).convert()

@@ -100,15 +100,7 @@ def convert_upsample(context: NodeContext, inputs: Sequence[Any], attributes: di
 
 
 def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Method, outside: float) -> Any:
-    """Resize some axes of a tensor of fixed shape.
-
-    Args:
-        context: Where it is done.
-        x: The tensor.
-        resized: How each axis is resized; others stay.
-        method: How rows are mixed.
-        outside: The value of rows outside of a crop.
-    """
+    """Resize some axes of a tensor of fixed shape; `outside` is the value of rows outside of a crop."""
     shape = needed_shape(x)
     dtype = dtype_of(x)
     changed = {

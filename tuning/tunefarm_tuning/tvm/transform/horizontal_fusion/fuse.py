@@ -19,12 +19,7 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection,
 
 
 def fuse_horizontally(mod: tvm.IRModule, select: Selection = select_faster) -> tvm.IRModule:
-    """Return the module with parallel products and convolutions by constants fused; the same module if there are none.
-
-    Args:
-        mod: Imported, its constants folded.
-        select: Which of them are fused.
-    """
+    """Return a module, its constants folded, with the selected parallel products and convolutions by constants fused."""
     plan = _FusionPlan()
     for block in mod["main"].body.blocks:
         plan.add(Block(block), select)
@@ -45,13 +40,7 @@ class _Part:
 
 
 class _FusionPlan:
-    """What happens to variables.
-
-    Attributes:
-        heads: The joint calls are inserted in front of these.
-        parts: These become slices of a joint result.
-        dropped: These are left out.
-    """
+    """What happens to variables: joint calls go in front of `heads`, `parts` become slices of a joint result, `dropped` are left out."""
 
     def __init__(self) -> None:
         self.heads: dict[Any, Branches] = {}

@@ -31,14 +31,15 @@ def select_faster(block: Block, roots: Sequence[Any]) -> list[Any]:
     Or the branches are small products, and the kernels that read them copy them anyway.
     """
     fused = block.branches(roots)
-    if _is_more_even(fused.widths) and _sum_length(fused) >= _LONG_SUM:
+    if _evenness_gain(fused.widths) > 0 and _sum_length(fused) >= _LONG_SUM:
         return list(roots)
     copied = _copied_anyway(block, roots)
     if not copied:
         return []
     fused = block.branches(copied)
     is_small = fused.is_product and _flops(fused) <= _SMALL_FLOPS
-    if _is_more_even(fused.widths) or (is_small and _is_as_even(fused.widths)):
+    gain = _evenness_gain(fused.widths)
+    if gain > 0 or (is_small and gain >= 0):
         return copied
     return []
 
@@ -94,12 +95,9 @@ def _moves_elements(call: Any) -> bool:
     return long_axes != sorted(long_axes)
 
 
-def _is_more_even(widths: Sequence[int]) -> bool:
-    return _evenness(sum(widths)) > max(_evenness(width) for width in widths)
-
-
-def _is_as_even(widths: Sequence[int]) -> bool:
-    return _evenness(sum(widths)) >= max(_evenness(width) for width in widths)
+def _evenness_gain(widths: Sequence[int]) -> int:
+    """Return how much more even the joint width is than that of any branch; below 0 if it is less even."""
+    return _evenness(sum(widths)) - max(_evenness(width) for width in widths)
 
 
 def _evenness(width: int) -> int:

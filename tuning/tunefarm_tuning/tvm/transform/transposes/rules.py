@@ -122,7 +122,9 @@ def _strided_slice(call: Any, operands: Sequence[Transposed | None], emit: Emit)
     first = operands[0]
     if first is None or not isinstance(call.args[1], relax.Tuple):
         return None
-    axes = relax.Tuple([relax.prim_value(first.axis(_number(axis))) for axis in call.args[1]])
+    axes = relax.Tuple(
+        [relax.prim_value(first.axis(int(getattr(axis, "value", axis)))) for axis in call.args[1]]
+    )
     return Transposed(source=emit(_with_arguments(call, first.source, axes)), order=first.order)
 
 
@@ -253,10 +255,6 @@ def axis_groups(before: Sequence[int], after: Sequence[int]) -> list[AxisGroup] 
                     right, j = right * after[j], j + 1
             groups.append(AxisGroup(before=tuple(range(start, i)), after=tuple(range(first, j))))
     return groups
-
-
-def _number(value: Any) -> int:
-    return int(getattr(value, "value", value))
 
 
 _RULES: dict[str, Rule] = {

@@ -74,13 +74,11 @@ def _permute(value: Array, attributes: Any) -> Array:
     return np.ascontiguousarray(np.transpose(value, axes))
 
 
-def _expand(value: Array, attributes: Any) -> Array:
-    return np.expand_dims(value, tuple(int(axis) for axis in attributes.axis))
-
-
 _UNARY: dict[str, Callable[[Array, Any], Array]] = {
     "relax.permute_dims": _permute,
-    "relax.expand_dims": _expand,
+    "relax.expand_dims": lambda value, attributes: np.expand_dims(
+        value, tuple(int(axis) for axis in attributes.axis)
+    ),
     "relax.sqrt": lambda value, _: np.asarray(np.sqrt(value)),
 }
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {

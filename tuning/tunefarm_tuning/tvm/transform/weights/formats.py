@@ -52,10 +52,7 @@ class StoredWeight:
 def store(weight: NDArray[Any], precision: Precision, channels: Collection[int]) -> StoredWeight | None:
     """Return a float32 weight in the format of a precision; None if that cannot hold it.
 
-    Args:
-        weight: Its elements.
-        precision: Decides on the format.
-        channels: The axes of output channels: the error is judged channel by channel.
+    The error is judged for each channel along the axes `channels`.
     """
     if precision is Precision.FLOAT16_WEIGHTS:
         return _rounded(weight, "float16", channels)

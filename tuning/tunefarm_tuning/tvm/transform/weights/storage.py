@@ -92,8 +92,7 @@ def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule
 def multiplied_weights(func: tirx.PrimFunc) -> dict[int, frozenset[int]]:
     """Return the float32 weights of a kernel that a sum of products reads, as in convolutions and matrix products.
 
-    Returns:
-        By the index of the argument: the axes of the output channels. The sums go over the other axes.
+    By the index of the argument: the axes of the output channels. The sums go over the other axes.
     """
     channel_axes: dict[int, frozenset[int]] = {}
     weights = [n for n in sorted(packable_weights(func)) if str(func.params[n].ty.dtype.dtype) == "float32"]
@@ -171,7 +170,7 @@ class _WeightStorageRewriter(relax.PyExprMutator):  # type: ignore[misc]
         key = (weight.value.__chandle__(), channels)
         if key not in self._weights:
             stored = store(weight.value.numpy(), self._precision, channels)
-            constants = [_constant(array) for array in stored.arrays] if stored else []
+            constants = [relax.const(array, str(array.dtype)) for array in stored.arrays] if stored else []
             self._weights[key] = (weight, stored, constants)
         return self._weights[key][1:]
 
@@ -190,11 +189,7 @@ class _WeightStorageRewriter(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def reading_stored(func: tirx.PrimFunc, formats: Mapping[int, WeightFormat]) -> tirx.PrimFunc:
-    """Return a kernel that takes some of its weights as they are stored, and widens them where it reads them.
-
-    Args:
-        func: The kernel that takes float32.
-        formats: Of the stored weights, by the index of the argument.
+    """Return a kernel of float32 weights that takes some, by argument, in `formats`, and widens them where it reads them.
 
     Raises:
         ScheduleError: If it reads one in a way that does not allow it.
@@ -271,7 +266,3 @@ def _tensor(param: Any) -> tuple[list[int], str]:
 
 def _variable(name: str, shape: Any, dtype: Any) -> Any:
     return relax.Var(name, relax.TensorType(shape, dtype))
-
-
-def _constant(array: NDArray[Any]) -> Any:
-    return relax.const(array, str(array.dtype))
