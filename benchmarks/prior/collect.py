@@ -69,7 +69,7 @@ def measure(task: TuningTask, seed: int, option: MeasureOption) -> Sequence[Tria
     space = option.builder.config_space(task)
     trials = list(run_round(make_tuner("random", task, space, seed=seed), task, RANDOM_TRIALS, option))
     guided = make_tuner("xgb", task, space, seed=seed, use_prior=False)
-    guided.tell([trial.to_result() for trial in trials])
+    guided.tell(trials)
     for _ in range(GUIDED_ROUNDS):
         trials += run_round(guided, task, ROUND_SIZE, option)
     return trials

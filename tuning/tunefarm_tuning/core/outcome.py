@@ -28,11 +28,6 @@ class Outcome(StrEnum):
     INFRASTRUCTURE_ERROR = "infrastructure-error"  # device gone, lease lost: not the candidate's fault
 
     @property
-    def counts_against_candidate(self) -> bool:
-        """Whether the candidate itself failed. Any other failure is tried again."""
-        return self not in (Outcome.OK, Outcome.INFRASTRUCTURE_ERROR)
-
-    @property
     def is_build_failure(self) -> bool:
         """Whether there is no kernel to measure: the candidate failed before it ran."""
         return self in (

@@ -72,10 +72,6 @@ class TrialOutcome(TrialResult):
             recorded[CONFIRMED] = True
         return recorded
 
-    def to_result(self) -> TrialResult:
-        """Return what a tuner is told: the outcome itself."""
-        return self
-
     def to_record(
         self,
         task: TuningTask,

@@ -182,20 +182,6 @@ class ConfigSpace:
                 near[column] = choice
                 yield self.configs(near[None])[0]
 
-    def mutate(self, config: Config, rng: np.random.Generator) -> Config:
-        """Return a config that differs in one knob (see `mutate_rows`)."""
-        row = self.row_of(config)
-        if row is None:
-            raise ValueError(f"config {config.key} is of another space")
-        return self.configs(self.mutate_rows(row[None], rng))[0]
-
-    def crossover(self, first: Config, second: Config, rng: np.random.Generator) -> Config:
-        """Return a child of two configs (see `crossover_rows`)."""
-        rows = [self.row_of(first), self.row_of(second)]
-        if rows[0] is None or rows[1] is None:
-            raise ValueError("a parent is of another space")
-        return self.configs(self.crossover_rows(rows[0][None], rows[1][None], rng))[0]
-
     # ---- rows
 
     def row_of(self, config: Config) -> IntArray | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 Term = tuple[int, int]
@@ -67,11 +66,6 @@ class Computation:
     def extents(self) -> tuple[int, ...]:
         """The extents of the loops, outermost first."""
         return tuple(axis.extent for axis in self.axes)
-
-    @property
-    def iterations(self) -> int:
-        """How often the main block runs: the product of all extents."""
-        return prod(self.extents)
 
     def to_json(self) -> dict[str, Any]:
         return {

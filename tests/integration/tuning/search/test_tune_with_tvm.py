@@ -107,7 +107,7 @@ def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
         os.kill(pid, signal.SIGKILL)
         after_its_death = tuner.ask(16)  # more than what was left of the last generation
         tuner.close()
-        told = [outcome.to_result() for outcome in (*first, *second)]
+        told = [*first, *second]
         again = EvolutionaryTuner(space, task, seed=3)
         again.tell(told)
         third = again.ask(8)

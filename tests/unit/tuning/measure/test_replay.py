@@ -11,7 +11,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, DeviceInfo, Failure, MeasureInput
 from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, ReplayRunner, answer_from_records
+from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, Recording, ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.testing.tuner_contract import history
@@ -92,7 +92,7 @@ def test_a_missing_artifact_is_a_run_error(tmp_path: Path) -> None:
 
 def test_records_are_replayed() -> None:
     records = history(SPACE, CONFIGS[:3]).records
-    answers = measure(answer_from_records(records), CONFIGS[:4])
+    answers = measure(Recording(records).measure, CONFIGS[:4])
     assert answers == [*(r.samples_sec for r in records), Outcome.RUN_ERROR]
 
 

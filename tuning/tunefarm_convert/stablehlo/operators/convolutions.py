@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
@@ -106,14 +106,8 @@ def _cut(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Wi
     none = [0] * len(window.low)
     low, high = [min(n, 0) for n in window.low], [min(n, 0) for n in window.high]
     image = padded(op.emit, image, **_around(image, low, high, none))
-    return image, _Window(
-        strides=window.strides,
-        low=[max(n, 0) for n in window.low],
-        high=[max(n, 0) for n in window.high],
-        gaps=window.gaps,
-        dilations=window.dilations,
-        kernel=window.kernel,
-    )
+    low, high = [max(n, 0) for n in window.low], [max(n, 0) for n in window.high]
+    return image, replace(window, low=low, high=high)
 
 
 def _spaced(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Window]:
@@ -124,14 +118,7 @@ def _spaced(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, 
     image = padded(
         op.emit, image, **_around(image, window.low, window.high, [gap - 1 for gap in window.gaps])
     )
-    return image, _Window(
-        strides=window.strides,
-        low=none,
-        high=none,
-        gaps=[1] * len(none),
-        dilations=window.dilations,
-        kernel=window.kernel,
-    )
+    return image, replace(window, low=none, high=none, gaps=[1] * len(none))
 
 
 def _plain_convolution(

@@ -11,10 +11,10 @@ from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.measure.runner.timing import (
-    Rivals,
     failed,
     interleaved_params,
     interleaved_results,
+    measure_each,
     measure_params,
     result_of,
 )
@@ -58,12 +58,7 @@ class LocalRunner(Closing):
         return True
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        rivals = Rivals()
-        results: list[MeasureResult] = []
-        for candidate in inputs:
-            results.append(self._run(candidate, rivals.of(candidate)))
-            rivals.add(candidate, results[-1])
-        return results
+        return measure_each(inputs, self._run, until_lost=False)
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         if not inputs:

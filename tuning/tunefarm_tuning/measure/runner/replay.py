@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import DeviceInfo, Failure, MeasureInput, MeasureResult
-from tunefarm_tuning.measure.runner.timing import Rivals, check_one_task
+from tunefarm_tuning.measure.runner.timing import check_one_task, measure_each
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
@@ -58,16 +58,7 @@ class ReplayRunner(Closing):
         return self._shares_host
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        results: list[MeasureResult] = []
-        rivals = Rivals()
-        lost: Failure | None = None
-        for candidate in inputs:
-            result = self._measure(candidate, rivals.of(candidate)) if lost is None else _failed(lost)
-            if result.failure is not None and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
-                lost = result.failure
-            rivals.add(candidate, result)
-            results.append(result)
-        return results
+        return measure_each(inputs, self._measure)
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         """Answer as `run` does; samples are repeated until there are `rounds` of them."""
@@ -111,24 +102,6 @@ class ReplayRunner(Closing):
 
 def _failed(failure: Failure) -> MeasureResult:
     return MeasureResult(run_sec=0.0, failure=failure)
-
-
-def answer_from_records(records: Iterable[TuningRecord]) -> Answer:
-    """Return an `Answer` that replays records without waiting; a config without a record is a run error.
-
-    `Recording.measure` is an answer that takes as long as the measurement did.
-    """
-    recording = Recording(records)
-
-    def answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
-        measurement = recording.measure(task, config)
-        return (
-            measurement
-            if isinstance(measurement, Failure)
-            else measurement.failure or measurement.samples_sec
-        )
-
-    return answer
 
 
 class Recording:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.measure.runner.timing import (
-    Rivals,
     failed,
     interleaved_params,
     interleaved_results,
+    measure_each,
     measure_params,
     result_of,
 )
@@ -81,8 +81,7 @@ class RpcRunner(Closing):
         return self._remote.kind == "cpu" and self._is_here
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        rivals = Rivals()
-        return self._run_all(inputs, rivals.of, rivals.add)
+        return measure_each(inputs, self._run)
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         if not inputs:
@@ -97,27 +96,8 @@ class RpcRunner(Closing):
                 reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
                 results = interleaved_results(reply, time.monotonic() - started)
         if results is None:
-            results = self._run_all(inputs, lambda _: None, lambda *_: None)
+            results = measure_each(inputs, lambda candidate, _: self._run(candidate, None))
             self.release()
-        return results
-
-    def _run_all(
-        self,
-        inputs: Sequence[MeasureInput],
-        rival_of: Callable[[MeasureInput], float | None],
-        add: Callable[[MeasureInput, MeasureResult], None],
-    ) -> list[MeasureResult]:
-        results: list[MeasureResult] = []
-        lost: str | None = None
-        for candidate in inputs:
-            if lost is not None:
-                results.append(failed(Outcome.INFRASTRUCTURE_ERROR, lost))
-                continue
-            result = self._run(candidate, rival_of(candidate))
-            results.append(result)
-            add(candidate, result)
-            if result.failure is not None and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
-                lost = result.failure.message
         return results
 
     def check(self) -> str | None:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import Failure, MeasureInput, MeasureResult, TimingOption
 
 
-class Rivals:
-    """The best cost known of each task while a batch is measured, in seconds per call."""
+def measure_each(
+    inputs: Sequence[MeasureInput],
+    measure: Callable[[MeasureInput, float | None], MeasureResult],
+    *,
+    until_lost: bool = True,
+) -> list[MeasureResult]:
+    """Measure candidates one after the other.
 
-    def __init__(self) -> None:
-        self._best: dict[tuple[str, str], float] = {}
-
-    def of(self, candidate: MeasureInput) -> float | None:
-        """Return the cost that a candidate has to beat: the best of that given and those seen in the batch; None if neither."""
-        known = [
-            cost for cost in (candidate.rival_sec, self._best.get(_task_key(candidate))) if cost is not None
-        ]
-        return min(known, default=None)
-
-    def add(self, candidate: MeasureInput, result: MeasureResult) -> None:
-        """Add a candidate's result."""
+    Args:
+        inputs: The candidates.
+        measure: Takes a candidate and the cost that it has to beat in seconds per call: the best of that given and those seen in
+            the batch; None if neither.
+        until_lost: Whether the candidates after an infrastructure error get the same error.
+    """
+    best: dict[tuple[str, str], float] = {}
+    results: list[MeasureResult] = []
+    lost: Failure | None = None
+    for candidate in inputs:
+        if lost is not None:
+            results.append(MeasureResult(run_sec=0.0, failure=lost))
+            continue
+        key = _task_key(candidate)
+        rivals = [cost_sec for cost_sec in (candidate.rival_sec, best.get(key)) if cost_sec is not None]
+        result = measure(candidate, min(rivals, default=None))
+        results.append(result)
         if result.cost_sec is not None and not result.truncated:
-            key = _task_key(candidate)
-            self._best[key] = min(result.cost_sec, self._best.get(key, result.cost_sec))
+            best[key] = min(result.cost_sec, best.get(key, result.cost_sec))
+        if until_lost and result.failure and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
+            lost = result.failure
+    return results
 
 
 def _task_key(candidate: MeasureInput) -> tuple[str, str]:

@@ -33,7 +33,6 @@ from tunefarm_tuning.target.toolchain import check_can_build
 from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
-from tunefarm_tuning.tvm.codegen.linker import link
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
@@ -104,14 +103,7 @@ def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> N
     # kernel was built for, and the kernel itself is the same without them.
     with tvm.transform.PassContext(config={**SPLIT_TAILS, "tirx.disable_assert": True}):
         library = build(mod, target=tvm_target(target))
-    if target.kind == "cuda":
-        export(library, output, work_dir, target)
-        return
-
-    def compile_(path: str, objects: list[str], **_: Any) -> None:
-        link(objects, path, target)
-
-    library.export_library(str(output), fcompile=compile_, workspace_dir=str(work_dir))
+    export(library, output, work_dir, target)
 
 
 def _space(params: dict[str, Any]) -> tuple[Target, DesignSpace]:

@@ -25,7 +25,6 @@ from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
-from tunefarm_tuning.tvm.codegen.linker import link
 from tunefarm_tuning.tvm.device.gpu import state_of
 from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
 
@@ -53,14 +52,7 @@ def build(params: dict[str, Any]) -> int:
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         library = build_module(module, target=tvm_target(target))
     _library = path
-    if target.kind == "cuda":
-        export(library, path, Path(params["work_dir"]), target)
-        return cores(target)
-
-    def compile_(output: str, objects: list[str], **_: Any) -> None:
-        link(objects, output, target)
-
-    library.export_library(str(path), fcompile=compile_, workspace_dir=params["work_dir"])
+    export(library, path, path.parent, target)
     return cores(target)
 
 
@@ -161,7 +153,7 @@ def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> di
     _check_free(read)
     device = session.device(kind)
     left, right = operands(SIZE[kind])
-    arrays = [_on(device, array) for array in (left, right, np.zeros_like(left))]
+    arrays = [tvm.runtime.tensor(array, device) for array in (left, right, np.zeros_like(left))]
     module = session.load(library)
     evaluator = module.time_evaluator("main", device, number=1, repeat=_REPEAT)
     times = [float(sample) for sample in evaluator(*arrays).results]
@@ -206,12 +198,6 @@ def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) 
     module["deviations"](products, wanted, deviations)
     wrong = np.count_nonzero(deviations.numpy())
     return time_sec, f"on {wrong} of {num_cores} cores" if wrong else None
-
-
-def _on(device: Any, array: np.ndarray[Any, Any]) -> Any:
-    tensor = tvm.runtime.empty(array.shape, "float32", device)
-    tensor.copyfrom(array)
-    return tensor
 
 
 def operands(size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

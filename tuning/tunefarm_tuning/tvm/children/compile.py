@@ -22,7 +22,7 @@ from typing import Any
 import tvm
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
@@ -166,8 +166,7 @@ def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> PackedK
 
 
 def _does_not_compile(subject: str, error: Exception) -> InvalidModelError:
-    reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
-    return InvalidModelError(f"TVM cannot compile {subject}: {reason}", code="compile-failed")
+    return InvalidModelError(f"TVM cannot compile {subject}: {clean_message(error)}", code="compile-failed")
 
 
 def _get() -> _Loaded:

@@ -22,7 +22,7 @@ import tvm
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.codegen.linker import link
+from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.tvm.kernels.peak import (
     CHAINS,
@@ -67,11 +67,13 @@ def build(params: dict[str, Any]) -> dict[str, Any]:
         lanes = report["vector_bytes"] // ITEMSIZE["float32"]
         kernels[f"triad-{threads}"] = build_kernels(triad_module(lanes, threads), target)
     _built = {
-        "paths": {name: _export(kernel, folder / f"{name}.so", target) for name, kernel in kernels.items()},
+        "paths": {name: folder / f"{name}.so" for name in kernels},
         "dtypes": list(report["loops"]),
         "threads": thread_counts,
         "vector_bytes": report["vector_bytes"],
     }
+    for name, kernel in kernels.items():
+        export(kernel, _built["paths"][name], folder, target)
     return report
 
 
@@ -125,15 +127,6 @@ def _thread_counts(params: dict[str, Any]) -> list[int]:
     return sorted({1, int(params["threads"])})
 
 
-def _export(module: Any, path: Path, target: Target) -> Path:
-    def compile_(output: str, objects: list[str], **_: Any) -> None:
-        link(objects, output, target)
-
-    module = module if hasattr(module, "export_library") else tvm.runtime.Executable(module)
-    module.export_library(str(path), fcompile=compile_, workspace_dir=str(path.parent))
-    return path
-
-
 def _flops_per_sec(session: DeviceSession, dtype: str, threads: int) -> list[float]:
     assert _built is not None
     lanes = _built["vector_bytes"] // ITEMSIZE[dtype]
@@ -143,7 +136,7 @@ def _flops_per_sec(session: DeviceSession, dtype: str, threads: int) -> list[flo
     starts = np.arange(threads * size).reshape(threads, size) % 8
     factors = np.full(lanes, 2.0**-9)
     arrays = (starts, factors, 1.0 / STEPS / factors, np.zeros_like(starts))
-    args = [_on(device, array.astype(dtype)) for array in arrays]
+    args = [tvm.runtime.tensor(array.astype(dtype), device) for array in arrays]
     module = session.load(_built["paths"][f"{dtype}-{threads}"])
     evaluator = module.time_evaluator("main", device, number=1, repeat=_BATCH)
     times = _samples(lambda: [float(sample) for sample in evaluator(*args).results])
@@ -200,12 +193,6 @@ def _samples(batch: Callable[[], list[float]]) -> list[float]:
         idle = idle + 1 if samples and min(more) * _GAIN > min(samples) else 0
         samples += more
     return samples
-
-
-def _on(device: Any, array: np.ndarray[Any, Any]) -> Any:
-    tensor = tvm.runtime.empty(array.shape, str(array.dtype), device)
-    tensor.copyfrom(array)
-    return tensor
 
 
 HANDLERS: Handlers = {"loops": loops, "build": build, "run": run}

@@ -105,15 +105,14 @@ def _compiled(
     raise InvariantError("a CUDA module of TVM's does not hold its source")
 
 
-def export(library: Any, output: Path, work_dir: Path, target: Target, *, fast: bool = True) -> None:
-    """Write a built module (or a Relax executable) for a GPU as a shared library with machine code.
+def export(library: Any, output: Path, work_dir: Path, target: Target) -> None:
+    """Write a built module (or a Relax executable) as a shared library, for a GPU with machine code.
 
     Args:
         library: The result of TVM's ``build`` or ``compile``.
         output: A path from which no library was loaded before.
         work_dir: Folder for object files and ``nvcc``'s files.
-        target: The GPU; the library is linked for its host.
-        fast: As in `link`.
+        target: The CPU; or the GPU, for whose host the library is linked.
 
     Raises:
         TunefarmError: As of `compile_cuda` and `link`.
@@ -123,10 +122,14 @@ def export(library: Any, output: Path, work_dir: Path, target: Target, *, fast: 
         return _pack(module, is_system_lib, prefix, Path(folder), target)
 
     def link_(path: str, objects: list[str], **_: Any) -> None:
-        link(objects, path, target, fast=fast)
+        link(objects, path, target)
 
+    link_.object_format = "o"  # type: ignore[attr-defined]  # else TVM asks a C compiler for the target triple
     module = library if isinstance(library, tvm.runtime.Module) else library.mod
-    module.export_library(str(output), fcompile=link_, fpack_imports=pack, workspace_dir=str(work_dir))
+    pack_imports = pack if target.kind == "cuda" else None
+    module.export_library(
+        str(output), fcompile=link_, fpack_imports=pack_imports, workspace_dir=str(work_dir)
+    )
 
 
 def _pack(module: Any, is_system_lib: bool, prefix: str, folder: Path, target: Target) -> str:

@@ -21,7 +21,6 @@ from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
 from tunefarm_tuning.tvm.codegen.device_code import export
-from tunefarm_tuning.tvm.codegen.linker import link
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.gpu import with_gpu_schedules
 from tunefarm_tuning.tvm.default_schedules.schedule import (
@@ -230,13 +229,5 @@ def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
 
 
 def _export(built: Any, path: Path, target: Target) -> None:
-    if target.kind == "cuda":
-        with tempfile.TemporaryDirectory(prefix="objects-", dir=path.parent) as folder:
-            export(built, path, Path(folder), target)
-        return
-
-    def compile_(output: str, objects: list[str], **_: Any) -> None:
-        link(objects, output, target)
-
-    compile_.object_format = "o"  # type: ignore[attr-defined]  # else TVM asks a C compiler for the target triple
-    built.export_library(str(path), fcompile=compile_)
+    with tempfile.TemporaryDirectory(prefix="objects-", dir=path.parent) as folder:
+        export(built, path, Path(folder), target)

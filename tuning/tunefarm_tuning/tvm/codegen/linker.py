@@ -18,21 +18,19 @@ _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
 _TIMEOUT_SEC = 120.0
 
 
-def link(objects: Sequence[Path | str], output: Path | str, target: Target, *, fast: bool = True) -> None:
+def link(objects: Sequence[Path | str], output: Path | str, target: Target) -> None:
     """Link objects into the shared library `output`.
 
     Args:
         objects: The object files.
         output: The library.
         target: The target whose host the library is for.
-        fast: Prefer plain ``ld``, which takes 2 ms against the 5 to 15 of a compiler driver. Kernels do not need the C
-            library; a whole model's library is safer with a compiler driver.
 
     Raises:
         InvalidInputError: If no linker for the target's machine is on the PATH; code ``"no-linker"``.
         TransientError: If the linker failed.
     """
-    command = linker_command(target, fast=fast)
+    command = linker_command(target)
     done = subprocess.run(
         [*command, "-shared", "-o", str(output), *map(str, objects)],
         stdin=subprocess.DEVNULL,
@@ -46,8 +44,10 @@ def link(objects: Sequence[Path | str], output: Path | str, target: Target, *, f
 
 
 @functools.lru_cache(maxsize=32)
-def linker_command(target: Target, *, fast: bool = True) -> tuple[str, ...]:
+def linker_command(target: Target) -> tuple[str, ...]:
     """Return the linker command for the target's host; it takes the options that ``ld`` and ``cc`` share.
+
+    Plain ``ld`` takes 2 ms against the 5 to 15 of a compiler driver; nothing that is linked needs the C library.
 
     Raises:
         InvalidInputError: If there is none; code ``"no-linker"``.
@@ -57,7 +57,7 @@ def linker_command(target: Target, *, fast: bool = True) -> tuple[str, ...]:
     triple = str(host.get("mtriple") or "") if isinstance(host, Target) else ""
     there = _machine(triple.partition("-")[0]) if triple else here
     if there == here:
-        names = (*(("ld",) if fast else ()), *_COMPILERS, "ld")
+        names: tuple[str, ...] = ("ld", *_COMPILERS)
     else:
         prefixes = (triple, f"{there}-linux-gnu")
         names = (*(f"{prefix}-{tool}" for prefix in prefixes for tool in ("gcc", "ld")), "ld.lld")

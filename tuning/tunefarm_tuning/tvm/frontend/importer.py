@@ -12,7 +12,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, onnx_input
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.constant_folding import fold
@@ -161,7 +161,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return results[0] if len(results) == 1 else relax.Tuple(results)
 
     def explain(self, error: Exception, node_names: Sequence[str]) -> InvalidModelError:
-        reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+        reason = clean_message(error)
         if self.at is None:
             return InvalidModelError(f"TVM cannot import the model: {reason}", code="unsupported-operator")
         operator, node = self.at[0], _named(self.at[1], node_names)

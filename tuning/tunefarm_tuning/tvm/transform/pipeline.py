@@ -12,7 +12,7 @@ from pathlib import Path
 import tvm
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.model_file import read_model
 from tunefarm_tuning.target.target import Target
@@ -127,7 +127,7 @@ def prepare(
         except Exception as error:  # noqa: BLE001  (TVM's layout rules raise anything; another layout may work)
             # They lack some operators: a Max of constants next to a convolution, for example.
             raise_if_out_of_memory(error)
-            reason = _reason(error)
+            reason = clean_message(error)
     try:
         context = PassContext(target=target, layout=Layout.AS_FILE, select=select)
         return _lower(mod, context), (_KEPT_LAYOUT + reason,)
@@ -136,13 +136,9 @@ def prepare(
     except Exception as error:
         raise_if_out_of_memory(error)
         raise InvalidModelError(
-            f"TVM imports the model, but cannot make kernels of it: {_reason(error)}",
+            f"TVM imports the model, but cannot make kernels of it: {clean_message(error)}",
             code="unsupported-operator",
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    return clean(" ".join(str(error).split()) or type(error).__name__, 300)
 
 
 def _lower(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
