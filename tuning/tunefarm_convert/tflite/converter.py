@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_convert.onnx_writer import OnnxWriter
-from tunefarm_convert.tflite.graph import Operator, Tensor, bad_file, unsupported_form
+from tunefarm_convert.tflite.graph import Operator, Tensor, bad_file
 from tunefarm_convert.tflite.values import Values
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _RELU = 1
 _RANGES = {2: (-1.0, 1.0), 3: (0.0, 6.0)}
@@ -25,6 +27,16 @@ class OperatorContext:
     operator: Operator
     values: Values
     writer: OnnxWriter
+
+    def bad_file(self, message: str) -> InvalidModelError:
+        """Make the error for an operator that breaks TFLite's own rules."""
+        return bad_file(f"{self.operator.label}: {message}")
+
+    def unsupported_form(self, why: str) -> InvalidModelError:
+        """Make the error for an operator that is known, but not in this form."""
+        kind, node = clean(self.operator.kind, 60), str(self.operator.index)
+        message = f"{self.operator.label}: {why}"
+        return InvalidModelError(message, code="unsupported-operator", operator=kind, node=node)
 
     def option(self, name: str, default: Any = 0) -> Any:
         """Return a field of the operator's options."""
@@ -63,8 +75,8 @@ class OperatorContext:
         """Return an input that must be a constant."""
         data = self.values.constant(self.index(position))
         if data is None:
-            raise unsupported_form(
-                self.operator, f"{operand} is computed by the graph; tunefarm takes constant ones only"
+            raise self.unsupported_form(
+                f"{operand} is computed by the graph; tunefarm takes constant ones only"
             )
         return data
 
@@ -72,21 +84,20 @@ class OperatorContext:
         """Return an input that must be a constant list of integers (one of no dimension is a list of one)."""
         array = self.constant(position, operand)
         if array.dtype.kind not in "iu":
-            raise bad_file(f"{self.operator.label}: {operand} is no integer")
+            raise self.bad_file(f"{operand} is no integer")
         return [int(number) for number in array.reshape(-1).tolist()]
 
     def axis(self, value: int, rank: int) -> int:
         """Return a dimension counted from the front."""
         if not -rank <= value < rank:
-            raise bad_file(f"{self.operator.label}: there is no dimension {value} of {rank}")
+            raise self.bad_file(f"there is no dimension {value} of {rank}")
         return value % rank
 
     def need_rank(self, position: int, *ranks: int) -> tuple[int, ...]:
         """Return the shape of an input that must have one of some numbers of dimensions."""
         shape = self.shape(position)
         if len(shape) not in ranks:
-            raise unsupported_form(
-                self.operator,
+            raise self.unsupported_form(
                 f"input {position} of shape {list(shape)}; tunefarm takes {' or '.join(map(str, ranks))} dimensions",
             )
         return shape
@@ -127,7 +138,7 @@ class OperatorContext:
             low, high = _RANGES[kind]
             output = self.output()
             return self.node("Clip", name, self.scalar(low, output), self.scalar(high, output))
-        raise unsupported_form(self.operator, f"fused activation number {kind} is not supported")
+        raise self.unsupported_form(f"fused activation number {kind} is not supported")
 
 
 Converter = Callable[[OperatorContext], None]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 
 import numpy as np
 from onnx import helper
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 
 
 def operands(op: OperatorContext, positions: list[int] | None = None) -> tuple[list[str], bool]:
@@ -50,67 +50,45 @@ def _plain(*operators: str) -> Converter:
     return convert
 
 
-def _clip(low: float, high: float) -> Converter:
+def _computed(compute: Callable[..., str], count: int | None = None) -> Converter:
+    """Make a converter that computes the output's elements from those of all inputs, or of the first `count`."""
+
     def convert(op: OperatorContext) -> None:
-        (x,), first = operands(op)
-        ends = [op.scalar(end, op.index(0)) for end in (low, high)]
-        op.finish(op.node("Clip", x, *ends), first=first)
+        inputs, first = operands(op, None if count is None else list(range(count)))
+        op.finish(compute(op, *inputs), first=first)
 
     return convert
 
 
-def _square(op: OperatorContext) -> None:
-    (x,), first = operands(op)
-    op.finish(op.node("Mul", x, x), first=first)
+def _clip(low: float, high: float) -> Converter:
+    return _computed(lambda op, x: op.node("Clip", x, *(op.scalar(end, op.index(0)) for end in (low, high))))
 
 
-def _squared_difference(op: OperatorContext) -> None:
-    inputs, first = operands(op)
-    difference = op.node("Sub", *inputs)
-    op.finish(op.node("Mul", difference, difference), first=first)
+def _squared_difference(op: OperatorContext, a: str, b: str) -> str:
+    difference = op.node("Sub", a, b)
+    return op.node("Mul", difference, difference)
 
 
-def _leaky_relu(op: OperatorContext) -> None:
-    (x,), first = operands(op)
-    op.finish(op.node("LeakyRelu", x, alpha=float(op.option("Alpha", 0.0))), first=first)
+def _leaky_relu(op: OperatorContext, x: str) -> str:
+    return op.node("LeakyRelu", x, alpha=float(op.option("Alpha", 0.0)))
 
 
-def _gelu(op: OperatorContext) -> None:
-    (x,), first = operands(op)
-    kind = "tanh" if op.option("Approximate", False) else "none"
-    op.finish(op.node("Gelu", x, approximate=kind), first=first)
+def _gelu(op: OperatorContext, x: str) -> str:
+    return op.node("Gelu", x, approximate="tanh" if op.option("Approximate", False) else "none")
 
 
-def _prelu(op: OperatorContext) -> None:
-    (x, slope), first = operands(op, [0, 1])
-    op.finish(op.node("PRelu", x, slope), first=first)
-
-
-def _add_n(op: OperatorContext) -> None:
-    inputs, first = operands(op)
-    total = inputs[0]
-    for term in inputs[1:]:
-        total = op.node("Add", total, term)
-    op.finish(total, first=first)
-
-
-def _floor_div(op: OperatorContext) -> None:
-    (a, b), first = operands(op, [0, 1])
+def _floor_div(op: OperatorContext, a: str, b: str) -> str:
     if _is_float(op):
-        result = op.node("Floor", op.node("Div", a, b))
-    else:  # the remainder has the divisor's sign
-        result = op.node("Div", op.node("Sub", a, op.node("Mod", a, b)), b)
-    op.finish(result, first=first)
+        return op.node("Floor", op.node("Div", a, b))
+    # The remainder has the divisor's sign.
+    return op.node("Div", op.node("Sub", a, op.node("Mod", a, b)), b)
 
 
-def _floor_mod(op: OperatorContext) -> None:
-    (a, b), first = operands(op, [0, 1])
-    if _is_float(op):
-        quotient = op.node("Floor", op.node("Div", a, b))
-        result = op.node("Sub", a, op.node("Mul", quotient, b))
-    else:
-        result = op.node("Mod", a, b)
-    op.finish(result, first=first)
+def _floor_mod(op: OperatorContext, a: str, b: str) -> str:
+    if not _is_float(op):
+        return op.node("Mod", a, b)
+    quotient = op.node("Floor", op.node("Div", a, b))
+    return op.node("Sub", a, op.node("Mul", quotient, b))
 
 
 def _is_float(op: OperatorContext) -> bool:
@@ -146,7 +124,7 @@ def _dequantize(op: OperatorContext) -> None:
     source, index = op.index(0), op.output()
     tensor = op.values.tensor(source)
     if not tensor.is_quantized and tensor.dtype != "float16":
-        raise unsupported_form(op.operator, f"its input of {tensor.dtype} has no scale")
+        raise op.unsupported_form(f"its input of {tensor.dtype} has no scale")
     data = op.values.constant(source)
     if data is not None:
         op.values.set_constant(index, data, tensor.quantization if tensor.is_quantized else None)
@@ -160,7 +138,7 @@ def _dequantize(op: OperatorContext) -> None:
 
 def _quantize(op: OperatorContext) -> None:
     if not op.values.tensor(op.output()).is_quantized:
-        raise unsupported_form(op.operator, "its output has no scale")
+        raise op.unsupported_form("its output has no scale")
     first = op.values.is_first_only(op.index(0))
     op.finish(op.values.get(op.index(0), first=first), first=first)
 
@@ -169,7 +147,7 @@ def _zeros_like(op: OperatorContext) -> None:
     tensor = op.values.tensor(op.output())
     zero = op.scalar(0, op.output())
     if tensor.shape != op.shape(0):
-        raise bad_file(f"{op.operator.label}: zeros of {list(tensor.shape)} are not like {list(op.shape(0))}")
+        raise op.bad_file(f"zeros of {list(tensor.shape)} are not like {list(op.shape(0))}")
     op.finish(op.node("Expand", zero, op.writer.ints(tensor.shape)))
 
 
@@ -181,10 +159,10 @@ CONVERTERS: Mapping[str, Converter] = {
     "POW": _plain("Pow"),
     "MAXIMUM": _plain("Max"),
     "MINIMUM": _plain("Min"),
-    "ADD_N": _add_n,
-    "FLOOR_DIV": _floor_div,
-    "FLOOR_MOD": _floor_mod,
-    "SQUARED_DIFFERENCE": _squared_difference,
+    "ADD_N": _computed(lambda op, *terms: reduce(partial(op.node, "Add"), terms)),
+    "FLOOR_DIV": _computed(_floor_div, 2),
+    "FLOOR_MOD": _computed(_floor_mod, 2),
+    "SQUARED_DIFFERENCE": _computed(_squared_difference),
     "ABS": _plain("Abs"),
     "NEG": _plain("Neg"),
     "EXP": _plain("Exp"),
@@ -193,7 +171,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "COS": _plain("Cos"),
     "SQRT": _plain("Sqrt"),
     "RSQRT": _plain("Sqrt", "Reciprocal"),
-    "SQUARE": _square,
+    "SQUARE": _computed(lambda op, x: op.node("Mul", x, x)),
     "FLOOR": _plain("Floor"),
     "CEIL": _plain("Ceil"),
     "ROUND": _plain("Round"),
@@ -206,9 +184,9 @@ CONVERTERS: Mapping[str, Converter] = {
     "LOGISTIC": _plain("Sigmoid"),
     "HARD_SWISH": _plain("HardSwish"),
     "ELU": _plain("Elu"),
-    "LEAKY_RELU": _leaky_relu,
-    "PRELU": _prelu,
-    "GELU": _gelu,
+    "LEAKY_RELU": _computed(_leaky_relu),
+    "PRELU": _computed(lambda op, x, slope: op.node("PRelu", x, slope), 2),
+    "GELU": _computed(_gelu),
     "EQUAL": _plain("Equal"),
     "NOT_EQUAL": _plain("Equal", "Not"),
     "GREATER": _plain("Greater"),

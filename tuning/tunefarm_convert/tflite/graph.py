@@ -83,13 +83,3 @@ class Graph:
 def bad_file(message: str, **fields: Any) -> InvalidModelError:
     """Make the error for a file that breaks TFLite's own rules."""
     return InvalidModelError(message, code="invalid-tflite", **fields)
-
-
-def unsupported_form(operator: Operator, why: str) -> InvalidModelError:
-    """Make the error for an operator that is known, but not in this form."""
-    return InvalidModelError(
-        f"{operator.label}: {why}",
-        code="unsupported-operator",
-        operator=clean(operator.kind, 60),
-        node=str(operator.index),
-    )

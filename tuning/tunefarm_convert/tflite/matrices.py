@@ -6,18 +6,15 @@ import math
 from collections.abc import Mapping
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 
 
 def _fully_connected(op: OperatorContext) -> None:
     shape, weights = op.shape(0), op.need_rank(1, 2)
     if op.option("WeightsFormat"):
-        raise unsupported_form(op.operator, "shuffled weights are not supported")
+        raise op.unsupported_form("shuffled weights are not supported")
     out = op.out_shape()
     if not out or out[-1] != weights[0] or weights[1] < 1 or math.prod(shape) % weights[1]:
-        raise bad_file(
-            f"{op.operator.label}: weights of shape {list(weights)} do not take {list(shape)} to {list(out)}"
-        )
+        raise op.bad_file(f"weights of shape {list(weights)} do not take {list(shape)} to {list(out)}")
     rows = math.prod(shape) // weights[1]
     keeps_dims = len(shape) > 2 and len(out) == len(shape) and shape[-1] == weights[1]
     if keeps_dims:
@@ -41,7 +38,7 @@ def _batch_matmul(op: OperatorContext) -> None:
     for position, option in ((0, "AdjX"), (1, "AdjY")):
         rank = len(op.shape(position))
         if rank < 2:
-            raise bad_file(f"{op.operator.label}: input {position} of {rank} dimensions is no matrix")
+            raise op.bad_file(f"input {position} of {rank} dimensions is no matrix")
         swapped = (*range(rank - 2), rank - 1, rank - 2)
         perm = swapped if op.option(option, False) else tuple(range(rank))
         sides.append(op.values.arranged(op.index(position), perm))

@@ -9,7 +9,6 @@ import numpy as np
 from onnx import TensorProto
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 from tunefarm_convert.tflite.values import TO_FIRST
 
 _LONGEST_RANGE = 1 << 20
@@ -19,9 +18,8 @@ def _reshape(op: OperatorContext) -> None:
     """Reshape the first input to the shape that the file gives the output; other sources of the shape are ignored."""
     source, shape = op.index(0), op.out_shape()
     if math.prod(op.values.shape(source)) != math.prod(shape):
-        raise bad_file(
-            f"{op.operator.label}: {list(op.values.shape(source))} has another number of elements than "
-            f"{list(shape)}"
+        raise op.bad_file(
+            f"{list(op.values.shape(source))} has another number of elements than {list(shape)}"
         )
     raw = op.can_stay_raw([source], [op.output()])
     data = op.values.constant(source)
@@ -36,7 +34,7 @@ def _transpose(op: OperatorContext) -> None:
     rank = len(op.shape(0))
     perm = [op.axis(a, rank) for a in op.ints(1, "the order of the dimensions")]
     if sorted(perm) != list(range(rank)):
-        raise bad_file(f"{op.operator.label}: {perm} is no order of {rank} dimensions")
+        raise op.bad_file(f"{perm} is no order of {rank} dimensions")
     raw = op.can_stay_raw([source], [op.output()])
     if rank != 4 or op.values.constant(source) is not None:
         op.finish(op.values.arranged(source, perm, raw=raw), raw=raw)
@@ -72,14 +70,14 @@ def _split(op: OperatorContext) -> None:
     axis = op.axis(op.ints(at, "the dimension")[0], len(shape))
     if op.operator.kind == "SPLIT":
         if not count or shape[axis] % count:
-            raise bad_file(f"{op.operator.label}: {shape[axis]} elements cannot be split into {count} parts")
+            raise op.bad_file(f"{shape[axis]} elements cannot be split into {count} parts")
         sizes = [shape[axis] // count] * count
     else:
         sizes = op.ints(1, "the list of sizes")
         if sizes.count(-1) == 1:
             sizes[sizes.index(-1)] = shape[axis] - sum(sizes) - 1
         if len(sizes) != count or sum(sizes) != shape[axis] or min(sizes) < 0:
-            raise bad_file(f"{op.operator.label}: {shape[axis]} elements cannot be split into {sizes}")
+            raise op.bad_file(f"{shape[axis]} elements cannot be split into {sizes}")
     index = op.index(source)
     raw = op.can_stay_raw([index], op.operator.outputs)
     first = op.prefers_first(index)
@@ -111,7 +109,7 @@ def _unpack(op: OperatorContext) -> None:
     shape, count = op.shape(0), len(op.operator.outputs)
     axis = op.axis(int(op.option("Axis")), len(shape))
     if shape[axis] != count:
-        raise bad_file(f"{op.operator.label}: {shape[axis]} elements cannot be unpacked to {count} tensors")
+        raise op.bad_file(f"{shape[axis]} elements cannot be unpacked to {count} tensors")
     raw = op.can_stay_raw([op.index(0)], op.operator.outputs)
     parts = op.writer.nodes(
         "Split",
@@ -139,7 +137,7 @@ def _expand(op: OperatorContext) -> None:
 
 def _gather(op: OperatorContext) -> None:
     if op.option("BatchDims"):
-        raise unsupported_form(op.operator, "batch dimensions are not supported")
+        raise op.unsupported_form("batch dimensions are not supported")
     embedding = op.operator.kind == "EMBEDDING_LOOKUP"
     table, indices = (1, 0) if embedding else (0, 1)
     axis = 0 if embedding else op.axis(int(op.option("Axis")), len(op.shape(table)))
@@ -160,7 +158,7 @@ def _blocks(operator: str) -> Converter:
         size = int(op.option("BlockSize"))
         fits = size > 0 and (operator == "DepthToSpace" or all(shape[i] % size == 0 for i in (1, 2)))
         if not fits:
-            raise bad_file(f"{op.operator.label}: blocks of {size} do not fit an image of {list(shape)}")
+            raise op.bad_file(f"blocks of {size} do not fit an image of {list(shape)}")
         raw = op.can_stay_raw([op.index(0)], [op.output()])
         x = op.values.get(op.index(0), first=True, raw=raw)
         op.finish(op.node(operator, x, blocksize=size), first=True, raw=raw)
@@ -178,7 +176,7 @@ def _range(op: OperatorContext) -> None:
     start, limit, delta = (op.constant(i, "an end of the range").reshape(()) for i in range(3))
     (count,) = op.out_shape()
     if delta == 0 or count > _LONGEST_RANGE or max(0, math.ceil((limit - start) / delta)) != count:
-        raise bad_file(f"{op.operator.label}: it does not make the {count} elements that the file says")
+        raise op.bad_file(f"it does not make the {count} elements that the file says")
     dtype = op.values.tensor(op.output()).dtype
     op.values.set_constant(op.output(), (start + np.arange(count) * delta).astype(dtype))
 

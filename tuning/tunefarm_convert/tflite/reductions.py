@@ -8,7 +8,6 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.graph import unsupported_form
 from tunefarm_convert.tflite.values import TO_FIRST
 
 _SMALLEST_NORM = 1e-6
@@ -53,7 +52,7 @@ def _arg(operator: str) -> Converter:
     def convert(op: OperatorContext) -> None:
         axes = [op.axis(a, len(op.shape(0))) for a in op.ints(1, "the dimension")]
         if len(axes) != 1:
-            raise unsupported_form(op.operator, f"{len(axes)} dimensions")
+            raise op.unsupported_form(f"{len(axes)} dimensions")
         first = _stays_first(op, axes, keep=False)
         x = op.values.get(op.index(0), first=first)
         result = op.node(operator, x, axis=_moved(axes, first=first)[0], keepdims=0)

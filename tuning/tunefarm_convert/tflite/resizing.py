@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 
 LARGEST_SIDE = 1 << 16
 """Most rows of an image that are selected by a list of indices."""
@@ -17,12 +16,12 @@ LARGEST_SIDE = 1 << 16
 def _resize(op: OperatorContext) -> None:
     shape, out = op.need_rank(0, 4), op.out_shape()
     if len(out) != 4 or (out[0], out[3]) != (shape[0], shape[3]) or 0 in out:
-        raise bad_file(f"{op.operator.label}: an image of {list(shape)} does not become one of {list(out)}")
+        raise op.bad_file(f"an image of {list(shape)} does not become one of {list(out)}")
     corners, centers = (bool(op.option(name, False)) for name in ("AlignCorners", "HalfPixelCenters"))
     if max(out[1:3]) > LARGEST_SIDE:
-        raise bad_file(f"{op.operator.label}: {list(out)} is larger than any image")
+        raise op.bad_file(f"{list(out)} is larger than any image")
     if corners and centers:
-        raise unsupported_form(op.operator, "aligned corners and half-pixel centres at once")
+        raise op.unsupported_form("aligned corners and half-pixel centres at once")
     coordinates = "align_corners" if corners else "half_pixel" if centers else "asymmetric"
     raw = op.can_stay_raw([op.index(0)], [op.output()]) and op.operator.kind != "RESIZE_BILINEAR"
     x = op.values.get(op.index(0), first=True, raw=raw)

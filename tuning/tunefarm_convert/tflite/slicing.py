@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 from tunefarm_convert.tflite.resizing import LARGEST_SIDE
 from tunefarm_convert.tflite.values import TO_FIRST
 
@@ -27,12 +26,12 @@ def _slice(op: OperatorContext) -> None:
     shape = op.shape(0)
     begin, size = op.ints(1, "where the slice begins"), op.ints(2, "the slice's size")
     if len(begin) != len(shape) or len(size) != len(shape):
-        raise bad_file(f"{op.operator.label}: a slice of {len(begin)} dimensions of {list(shape)}")
+        raise op.bad_file(f"a slice of {len(begin)} dimensions of {list(shape)}")
     cuts = []
     for extent, start, count in zip(shape, begin, size, strict=True):
         count = extent - start if count == -1 else count
         if start < 0 or count < 0 or start + count > extent:
-            raise bad_file(f"{op.operator.label}: {begin} and {size} do not lie in {list(shape)}")
+            raise op.bad_file(f"{begin} and {size} do not lie in {list(shape)}")
         cuts.append(_Cut(start, 1, count))
     _cut(op, cuts, None)
 
@@ -41,7 +40,7 @@ def _strided_slice(op: OperatorContext) -> None:
     shape = op.shape(0)
     begin, end, strides = (op.ints(i, "where the slice lies") for i in (1, 2, 3))
     if not len(begin) == len(end) == len(strides):
-        raise bad_file(f"{op.operator.label}: its begin, end and strides are of different lengths")
+        raise op.bad_file("its begin, end and strides are of different lengths")
     if op.option("Offset", False):
         end = [a + b for a, b in zip(begin, end, strict=True)]
     masks = {
@@ -64,11 +63,11 @@ def _strided_slice(op: OperatorContext) -> None:
             result.append(1)
             continue
         if len(cuts) == len(shape) or stride == 0:
-            raise bad_file(f"{op.operator.label}: its begin, end and strides do not fit {list(shape)}")
+            raise op.bad_file(f"its begin, end and strides do not fit {list(shape)}")
         extent = shape[len(cuts)]
         if has("ShrinkAxis", i):
             if not -extent <= first < extent:
-                raise bad_file(f"{op.operator.label}: there is no element {first} of {extent}")
+                raise op.bad_file(f"there is no element {first} of {extent}")
             cuts.append(_Cut(first % extent, 1, 1))
             continue
         taken = range(
@@ -91,7 +90,7 @@ def _cut(op: OperatorContext, cuts: list[_Cut], result: list[int] | None) -> Non
     shape = [cut.count for cut in cuts]
     result = shape if result is None else result
     if 0 in shape:
-        raise bad_file(f"{op.operator.label}: it takes nothing of {list(op.shape(0))}")
+        raise op.bad_file(f"it takes nothing of {list(op.shape(0))}")
     if data is not None and not op.tensor(0).is_quantized:
         part = data[tuple(slice(c.start, _end(c), c.step) for c in cuts)]
         op.values.set_constant(output, part.reshape(result))
@@ -138,7 +137,7 @@ def _paddings(op: OperatorContext) -> list[tuple[int, int]]:
     rank = len(op.shape(0))
     flat = op.ints(1, "the padding")
     if len(flat) != 2 * rank or min(flat, default=0) < 0:
-        raise bad_file(f"{op.operator.label}: {flat[:16]} is no padding of {rank} dimensions")
+        raise op.bad_file(f"{flat[:16]} is no padding of {rank} dimensions")
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -159,7 +158,7 @@ def _pad(op: OperatorContext) -> None:
     if op.has(2):
         filler = op.values.reshaped(op.index(2), [])
         if raw and tensor.is_quantized:
-            raise unsupported_form(op.operator, "the value of the padding has no scale")
+            raise op.unsupported_form("the value of the padding has no scale")
     elif raw and tensor.is_quantized and tensor.quantization is not None:
         filler = op.writer.weight(tensor.quantization.zero.reshape(()).astype(tensor.dtype))
     else:
@@ -177,7 +176,7 @@ def _mirror_pad(op: OperatorContext) -> None:
     for axis, (before, after) in enumerate(pads):
         if before or after:
             if shape[axis] > LARGEST_SIDE or max(before, after) > shape[axis] - (mode == "reflect"):
-                raise bad_file(f"{op.operator.label}: {shape[axis]} elements mirror no {max(before, after)}")
+                raise op.bad_file(f"{shape[axis]} elements mirror no {max(before, after)}")
             rows = np.pad(np.arange(shape[axis]), (before, after), mode=mode)
             name = op.node(
                 "Gather",

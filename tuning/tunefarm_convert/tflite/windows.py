@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 
 _SAME, _VALID = 0, 1
 
@@ -15,7 +14,7 @@ _SAME, _VALID = 0, 1
 def _positive(op: OperatorContext, *names: str) -> list[int]:
     sizes = [int(op.option(name, 0)) for name in names]
     if any(not 0 < size < 1 << 20 for size in sizes):
-        raise bad_file(f"{op.operator.label}: {', '.join(names)} are {sizes}, which must be above zero")
+        raise op.bad_file(f"{', '.join(names)} are {sizes}, which must be above zero")
     return sizes
 
 
@@ -33,7 +32,7 @@ def _pads(
     if padding == _VALID:
         return [0, 0, 0, 0]
     if padding != _SAME:
-        raise bad_file(f"{op.operator.label}: padding number {padding} is neither SAME nor VALID")
+        raise op.bad_file(f"padding number {padding} is neither SAME nor VALID")
     top, bottom = _same_pads(image[1], kernel[0], strides[0], dilations[0])
     left, right = _same_pads(image[2], kernel[1], strides[1], dilations[1])
     return [top, left, bottom, right]
@@ -55,9 +54,7 @@ def _convolution(op: OperatorContext) -> None:
     else:
         groups, perm = image[3] // weights[3] if weights[3] else 0, (0, 3, 1, 2)
     if groups < 1 or (image[3] % weights[3] if not depthwise else weights[3] % groups):
-        raise bad_file(
-            f"{op.operator.label}: weights of shape {list(weights)} do not fit an image of {list(image)}"
-        )
+        raise op.bad_file(f"weights of shape {list(weights)} do not fit an image of {list(image)}")
     inputs = [op.values.get(source, first=True), op.values.arranged(op.index(1), perm)]
     if op.has(2):
         inputs.append(op.values.bias(op.index(2)))
@@ -73,15 +70,13 @@ def _transposed_convolution(op: OperatorContext) -> None:
     out = op.out_shape()
     kernel = [weights[1], weights[2]]
     if len(out) != 4 or weights[3] != image[3] or weights[0] != out[3]:
-        raise bad_file(
-            f"{op.operator.label}: weights of shape {list(weights)} do not take {list(image)} to {list(out)}"
-        )
+        raise op.bad_file(f"weights of shape {list(weights)} do not take {list(image)} to {list(out)}")
     pads = _pads(op, out, kernel, strides, [1, 1])
     full_shape = [(image[1 + i] - 1) * strides[i] + kernel[i] for i in range(2)]
     # Rows that no window reaches hold the bias only.
     missing = [out[1 + i] - (full_shape[i] - pads[i] - pads[2 + i]) for i in range(2)]
     if any(not 0 <= size < strides[i] for i, size in enumerate(missing)):
-        raise unsupported_form(op.operator, f"an output of shape {list(out)} for an image of {list(image)}")
+        raise op.unsupported_form(f"an output of shape {list(out)} for an image of {list(image)}")
     inputs = [op.values.get(op.index(2), first=True), op.values.arranged(op.index(1), (3, 0, 1, 2))]
     if op.has(3):
         inputs.append(op.values.bias(op.index(3)))
@@ -114,7 +109,7 @@ def _local_response_normalization(op: OperatorContext) -> None:
     size = 2 * int(op.option("Radius")) + 1
     bias, alpha, beta = (float(op.option(name, 0.0)) for name in ("Bias", "Alpha", "Beta"))
     if size < 1 or not np.all(np.isfinite([bias, alpha, beta])):
-        raise bad_file(f"{op.operator.label}: its options are no numbers to compute with")
+        raise op.bad_file("its options are no numbers to compute with")
     # ONNX divides alpha by the number of channels that are summed up.
     result = op.node(
         "LRN", op.values.get(op.index(0), first=True), size=size, bias=bias, alpha=alpha * size, beta=beta

@@ -45,12 +45,8 @@ class TunefarmError(Exception):
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object from which `error_from_json` makes an equal error."""
-        return {
-            "kind": type(self).__name__,
-            "code": self.code,
-            "message": self.message,
-            "fields": self.fields,
-        }
+        kind = type(self).__name__
+        return {"kind": kind, "code": self.code, "message": self.message, "fields": self.fields}
 
 
 class InvalidInputError(TunefarmError):
@@ -122,20 +118,10 @@ class InvariantError(TunefarmError):
 _KINDS: dict[str, type[TunefarmError]] = {
     kind.__name__: kind
     for kind in (
-        TunefarmError,
-        InvalidInputError,
-        InvalidModelError,
-        UnknownTargetError,
-        InvalidRecordError,
-        NotFoundError,
-        ConflictError,
-        TransientError,
-        DeviceLostError,
-        LeaseLostError,
-        CancelledError,
-        InvariantError,
+        TunefarmError, InvalidInputError, InvalidModelError, UnknownTargetError, InvalidRecordError, NotFoundError,
+        ConflictError, TransientError, DeviceLostError, LeaseLostError, CancelledError, InvariantError,
     )
-}
+}  # fmt: skip
 
 
 def reason_of(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
-from tunefarm_tuning.tvm.default_schedules.stage import blocks_of, inline_stages
+from tunefarm_tuning.tvm.default_schedules.stage import blocks_of, finished, inline_stages
 
 Fits = Callable[[tirx.PrimFunc], bool]
 
@@ -45,9 +45,8 @@ def with_gpu_schedules(
         plain: Skip DLight's rules. Such kernels are the reference where a kernel is said to be wrong.
         fits: Is asked of each scheduled kernel; where it says no, the next rule is tried. None: every kernel fits.
     """
-    import_intrinsics(
-        target
-    )  # DLight itself imports those of tensor cores where it uses them, which takes seconds
+    # DLight itself imports those of tensor cores where it uses them, which takes seconds.
+    import_intrinsics(target)
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
@@ -55,7 +54,7 @@ def with_gpu_schedules(
         if _runs_on_the_host(func) or is_bound(func):  # TVM's own sorts come bound
             continue
         if plain:
-            result.update_func(name, _finished(bind_threads(func.with_attr("global_symbol", "main")), func))
+            result.update_func(name, finished(bind_threads(func.with_attr("global_symbol", "main")), func))
             continue
         with machine:
             result.update_func(name, gpu_schedule(func, machine, fits=fits))
@@ -69,8 +68,8 @@ def gpu_schedule(
     bare = func.with_attr("global_symbol", "main")
     for scheduled in _by_dlight(bare, machine):
         if is_bound(scheduled) and (fits is None or fits(scheduled)):
-            return _finished(scheduled, func)
-    return _finished(bind_threads(bare), func)
+            return finished(scheduled, func)
+    return finished(bind_threads(bare), func)
 
 
 def _by_dlight(func: tirx.PrimFunc, machine: tvm.target.Target) -> Iterator[tirx.PrimFunc]:
@@ -85,15 +84,6 @@ def _by_dlight(func: tirx.PrimFunc, machine: tvm.target.Target) -> Iterator[tirx
             continue
         if space is not None:
             yield (space if isinstance(space, Schedule) else space[0]).mod["main"]
-
-
-def _finished(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled kernel with the symbol of the original and the mark of a scheduled one."""
-    symbol = func.attrs.get("global_symbol")
-    named = (
-        scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
-    )
-    return named.with_attr(IS_SCHEDULED, True)
 
 
 def is_bound(func: tirx.PrimFunc) -> bool:

@@ -31,7 +31,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
     schedule_row_reduction,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, inline_stages, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, finished, inline_stages, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing, with_weights_as_given
 
 KernelRule = Callable[[Any, list[Any], Machine], bool]
@@ -133,12 +133,7 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
         raise NoDefaultSchedule(clean(str(error), 300)) from error
     if by_rules is None and scheduled.same_as(unscheduled):
         raise NoDefaultSchedule("no rule fits")
-    scheduled = mark_tails(scheduled)
-    symbol = func.attrs.get("global_symbol")
-    scheduled = (
-        scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
-    )
-    return scheduled.with_attr(IS_SCHEDULED, True)
+    return finished(mark_tails(scheduled), func)
 
 
 def _apply_kernel_rules(func: tvm.tirx.PrimFunc, machine: Machine) -> tvm.tirx.PrimFunc | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import tvm
@@ -16,7 +17,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
-from tunefarm_tuning.tvm.base.tir import type_key, walk
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
 
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"
@@ -63,7 +64,7 @@ class Machine:
 
 
 def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
-    """Return an expression with variables substitute by values (TVM 0.27 exposes no substitution to Python)."""
+    """Return an expression with variables replaced by values (TVM 0.27 exposes no substitution to Python)."""
 
     def of(variable: Any) -> Any:
         return next((value for known, value in values if known.same_as(variable)), variable)
@@ -117,10 +118,7 @@ class Stage:
     @property
     def points(self) -> int:
         """Number of times that the body runs."""
-        count = 1
-        for extent in self.extents:
-            count *= extent
-        return count
+        return prod(self.extents)
 
     @property
     def spatial(self) -> list[int]:
@@ -244,6 +242,13 @@ def _is_near(index: Any, variable: Any, analyzer: Any) -> bool:
 def _at(index: Any, variable: Any, value: int) -> Any:
     number = tirx.const(value, str(variable.expr_ty().dtype))
     return substitute(index, [(variable, number)])
+
+
+def finished(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled kernel with the symbol of the original and the mark of a scheduled one."""
+    if symbol := func.attrs.get("global_symbol"):
+        return scheduled.with_attr("global_symbol", symbol).with_attr(IS_SCHEDULED, True)
+    return scheduled.without_attr("global_symbol").with_attr(IS_SCHEDULED, True)
 
 
 def blocks_of(sch: Any) -> list[Any]:

@@ -7,7 +7,7 @@ find it in any loops that TVM generates, and TVM's own intrinsic hands it operan
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 from tvm import tirx
@@ -23,10 +23,8 @@ from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, stage_of
 from tunefarm_tuning.tvm.kernels.int8_kernels import PRODUCTS, SUM_STAGE
 
-_REGISTERS = {
-    16: 32,
-    8: 16,
-}  # by lanes: the registers that the AVX-512 or AVX form of the instruction can name
+_REGISTERS = {16: 32, 8: 16}
+"""By lanes: the registers that the AVX-512 or AVX form of the instruction can name."""
 _FACTOR_REGISTERS = 4  # hold factors; the others hold sums
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # to clear and to store a tile
@@ -71,7 +69,7 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
         extents[spatial - 1],
         extents[spatial - 2] if spatial > 1 else 1,
         extents[spatial] // lanes,
-        _product(extents[spatial + 1 :]) // PRODUCTS,
+        prod(extents[spatial + 1 :]) // PRODUCTS,
         _REGISTERS[lanes] - _FACTOR_REGISTERS,
     )
     if epilogue is None:
@@ -97,9 +95,9 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
     sch.reverse_compute_at(epilogue, tiles[-1])
     shared = [*outer, channel]
     # Fused with others, a loop with a tail is not split into its main part and the tail: the tile would not unroll.
-    if spatial > 1 and (extents[spatial - 2] % rows == 0 or _product(_extents(sch, shared)) == 1):
+    if spatial > 1 and (extents[spatial - 2] % rows == 0 or prod(_extents(sch, shared)) == 1):
         shared.append(tiles[0])
-    _parallel(sch, shared, _product(extents))
+    _parallel(sch, shared, prod(extents))
     own = list(sch.get_loops(epilogue))[-(spatial + 1) :]
     vectorize_inner(sch, own, lanes, unroll=True)
     init = sch.decompose_reduction(dot, sums[0])
@@ -151,13 +149,6 @@ def _tiles(columns: int, rows: int, groups: int, most: int) -> Iterator[tuple[in
 
 def _extents(sch: Any, loops: list[Any]) -> list[int]:
     return [int(sch.get(loop).extent) for loop in loops]
-
-
-def _product(extents: list[int]) -> int:
-    count = 1
-    for extent in extents:
-        count *= extent
-    return count
 
 
 def insert_dot_products(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:

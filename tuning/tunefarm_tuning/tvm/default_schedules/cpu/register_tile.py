@@ -19,9 +19,8 @@ _FIRST_CACHE_BYTES = 24 << 10
 _SECOND_CACHE_CYCLES = 2.0  # for a vector from the second cache
 _SECOND_CACHE_BYTES = 512 << 10  # half of a megabyte: the input is there too
 _MEMORY_CYCLES = 2.5  # for a vector from beyond it
-_EXPOSED = (
-    0.02  # share of these cycles that is not hidden; more would favour tiles of one vector, which are slow
-)
+_EXPOSED = 0.02
+"""Share of these cycles that is not hidden; more would favour tiles of one vector, which are slow."""
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # of the smallest common first cache
 
 

@@ -152,9 +152,8 @@ class _WeightStorageRewriter(relax.PyExprMutator):  # type: ignore[misc]
         weights = {number: self._stored(args[number], multiplied[number]) for number in sorted(multiplied)}
         stored = {number: weight for number, (weight, _) in weights.items() if weight is not None}
         formats = tuple((number, weight.format) for number, weight in stored.items())
-        is_static = len(call.args) == 2 and _is_static(
-            func
-        )  # a third argument holds sizes known at run time only
+        # A third argument holds sizes known at run time only.
+        is_static = len(call.args) == 2 and _is_static(func)
         reader = self._reader(kernel.name_hint, func, formats) if formats and is_static else None
         if reader is None:
             return super().visit_call_(call)
