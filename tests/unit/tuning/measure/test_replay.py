@@ -92,7 +92,7 @@ def test_a_missing_artifact_is_a_run_error(tmp_path: Path) -> None:
 
 def test_records_are_replayed() -> None:
     records = history(SPACE, CONFIGS[:3]).records
-    answers = measure(Recording(records).measure, CONFIGS[:4])
+    answers = measure(Recording(records, scale=0.0).measure, CONFIGS[:4])
     assert answers == [*(r.samples_sec for r in records), Outcome.RUN_ERROR]
 
 
