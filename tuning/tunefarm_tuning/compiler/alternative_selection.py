@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives, algorithms_of
@@ -34,9 +34,23 @@ _EXPECTED_GAIN_SHARE = 0.8
 """... and the network gains more than this share of what the kernels predict."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class AlternativeSelector:
-    """Selects the alternatives of one network, and fills in the verdicts of `candidates`; `on_step` is called after each step."""
+    """Selects the alternatives of one network.
+
+    Attributes:
+        compiler: Builds the networks.
+        runner: Runs them.
+        folder: Where libraries are written.
+        limits: Limits of the compile.
+        threads: The number of threads of the networks.
+        on_step: Called after each step.
+        candidates: The alternatives to select from; their verdicts are filled in.
+        direct: The library of the direct network, without alternatives.
+        records: The records of its kernels, by name.
+        sets: Inputs and expected outputs that networks are checked with; they are timed on the first.
+        output_names: The names of the network's outputs.
+    """
 
     compiler: CompileSession
     runner: DeviceRun
@@ -44,43 +58,28 @@ class AlternativeSelector:
     limits: CompileLimits
     threads: int
     on_step: Callable[[], None]
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[Candidate]
+    direct: Path
+    records: Mapping[str, TuningRecord]
+    sets: Sequence[InputSet]
+    output_names: Sequence[str]
     _built: int = 0
 
-    def select(
-        self,
-        direct: Path,
-        records: Mapping[str, TuningRecord],
-        sets: Sequence[InputSet],
-        output_names: Sequence[str],
-    ) -> SelectedAlternatives:
-        """Build the network with the alternatives that make it faster.
-
-        Args:
-            direct: The library of the direct network, without alternatives.
-            records: The records of its kernels, by name.
-            sets: Inputs and expected outputs that networks are checked with; they are timed on the first.
-            output_names: The names of the network's outputs.
-        """
-        library, networks_sec = self._select(direct, records, sets, output_names)
+    def select(self) -> SelectedAlternatives:
+        """Build the network with the alternatives that make it faster."""
+        library, networks_sec = self._select()
         return SelectedAlternatives(
             library=library,
             candidates=tuple(replace(candidate) for candidate in self.candidates),
             networks_sec=networks_sec,
         )
 
-    def _select(
-        self,
-        direct: Path,
-        records: Mapping[str, TuningRecord],
-        sets: Sequence[InputSet],
-        output_names: Sequence[str],
-    ) -> tuple[Path, Mapping[str, float]]:
+    def _select(self) -> tuple[Path, Mapping[str, float]]:
         self._choose_fastest(self.candidates)
-        first = best = self._build_exact(records, sets, output_names)
+        first = best = self._build_exact()
         if best is None:
-            return direct, {}
-        times = self._time({"direct": direct, "chosen": best}, sets[0])
+            return self.direct, {}
+        times = self._time({"direct": self.direct, "chosen": best})
         unclear = self._unclear(times)
         clear = [candidate for candidate in self._chosen if candidate not in unclear]
         clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
@@ -89,14 +88,14 @@ class AlternativeSelector:
             for candidate in candidates:
                 # Without its only alternative it is the direct network, with which it is compared at the end.
                 if len(self._chosen) > 1 and time.monotonic() <= until:
-                    best = self._ablate(candidate, best, direct, records, sets)
-        if best == direct:
-            return direct, {}
+                    best = self._ablate(candidate, best)
+        if best == self.direct:
+            return self.direct, {}
         if best != first:
-            times = self._time({"direct": direct, "chosen": best}, sets[0])
+            times = self._time({"direct": self.direct, "chosen": best})
         if times is None or times["chosen"] > times["direct"]:
             _withdraw(self._chosen, "the network with the alternatives is no faster than without")
-            return direct, {}
+            return self.direct, {}
         if len(self._chosen) == 1:
             self._chosen[0].network_gain_sec = times["direct"] - times["chosen"]
         return best, times
@@ -139,16 +138,14 @@ class AlternativeSelector:
         for candidate in best.values():
             candidate.chosen, candidate.reason = True, ""
 
-    def _build_exact(
-        self, records: Mapping[str, TuningRecord], sets: Sequence[InputSet], output_names: Sequence[str]
-    ) -> Path | None:
+    def _build_exact(self) -> Path | None:
         """Build the network with all chosen alternatives; drop the coarsest algorithm until the outputs are exact enough."""
         while self._chosen:
-            path = self._build(records)
+            path = self._build()
             if path is None:
                 return None
             try:
-                comparison = compare_model(self.runner, path, output_names, sets, self.limits)
+                comparison = compare_model(self.runner, path, self.output_names, self.sets, self.limits)
             except RunFailed as error:
                 _withdraw(self._chosen, f"the network with the alternatives does not run: {error.message}")
                 return None
@@ -162,19 +159,12 @@ class AlternativeSelector:
             )
         return None
 
-    def _ablate(
-        self,
-        candidate: Candidate,
-        best: Path,
-        direct: Path,
-        records: Mapping[str, TuningRecord],
-        sets: Sequence[InputSet],
-    ) -> Path:
+    def _ablate(self, candidate: Candidate, best: Path) -> Path:
         """Time the network without one alternative; return the faster network, which keeps or drops it."""
         chosen = self._chosen
         candidate.chosen = False
-        without = self._build(records) if self._chosen else direct
-        times = None if without is None else self._time({"with": best, "without": without}, sets[0])
+        without = self._build() if self._chosen else self.direct
+        times = None if without is None else self._time({"with": best, "without": without})
         self.on_step()
         if without is None or times is None:
             for kept in chosen:
@@ -183,15 +173,15 @@ class AlternativeSelector:
         candidate.network_gain_sec = times["without"] - times["with"]
         if times["without"] < _FASTER_RATIO * times["with"]:
             candidate.reason = "the network is faster without it"
-            if best != direct:
+            if best != self.direct:
                 best.unlink(missing_ok=True)
             return without
         candidate.chosen = True
-        if without != direct:
+        if without != self.direct:
             without.unlink(missing_ok=True)
         return best
 
-    def _build(self, records: Mapping[str, TuningRecord]) -> Path | None:
+    def _build(self) -> Path | None:
         self._built += 1
         path = self.folder / f"model-chosen-{self._built}.so"
         chosen_records = {
@@ -201,7 +191,7 @@ class AlternativeSelector:
             if candidate.tuned.record is not None
         }
         try:
-            self.compiler.build_model(path, {**records, **chosen_records}, algorithms_of(self._chosen))
+            self.compiler.build_model(path, {**self.records, **chosen_records}, algorithms_of(self._chosen))
         except ChildClosed:
             raise
         except (ChildFailed, InvalidInputError, InvalidModelError) as error:
@@ -209,14 +199,14 @@ class AlternativeSelector:
             return None
         return path
 
-    def _time(self, libraries: Mapping[str, Path], inputs: InputSet) -> dict[str, float] | None:
+    def _time(self, libraries: Mapping[str, Path]) -> dict[str, float] | None:
         """Return the median seconds of networks by name; None if one of them fails."""
         try:
             latency = time_models(
                 self.runner,
                 libraries,
                 None,
-                inputs.inputs,
+                self.sets[0].inputs,
                 threads=self.threads,
                 limits=self.limits,
                 on_round=lambda _: self.on_step(),

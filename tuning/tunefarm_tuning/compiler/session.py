@@ -90,8 +90,6 @@ class LoadedInfo:
     """The loaded network: its kernels, and how its weights are stored.
 
     Attributes:
-        inputs: Shapes and dtypes of the network's inputs.
-        outputs: Shapes and dtypes of the network's outputs.
         tasks: Its tuning tasks in order of first use.
         not_tunable: Its other kernels.
         cpu_features: Features of the CPU that it is built for.
@@ -101,8 +99,6 @@ class LoadedInfo:
         warnings: Sentences for people about what could not be done with it.
     """
 
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
     tasks: tuple[KernelInfo, ...]
     not_tunable: tuple[UntunableKernel, ...]
     cpu_features: tuple[str, ...]
@@ -164,8 +160,6 @@ class CompileSession:
         )
         self._loaded_pid = self._child.pid
         return LoadedInfo(
-            inputs=tuple(TensorSpec.from_json(spec) for spec in reply["inputs"]),
-            outputs=tuple(TensorSpec.from_json(spec) for spec in reply["outputs"]),
             tasks=_tasks(reply["kernels"]),
             not_tunable=tuple(
                 UntunableKernel(name=kernel["name"], weight=kernel["weight"], reason=kernel["not_tunable"])

@@ -86,13 +86,17 @@ def candidate(direct: CheckedKernel, sec: float, algorithm: str = "winograd-4") 
 
 def selector_of(networks: Networks, folder: Path, *candidates: Candidate) -> AlternativeSelector:
     return AlternativeSelector(
-        cast("CompileSession", networks),
-        cast("DeviceRun", networks),
-        folder,
-        CompileLimits(),
-        1,
-        lambda: None,
+        compiler=cast("CompileSession", networks),
+        runner=cast("DeviceRun", networks),
+        folder=folder,
+        limits=CompileLimits(),
+        threads=1,
+        on_step=lambda: None,
         candidates=list(candidates),
+        direct=DIRECT,
+        records={},
+        sets=SETS,
+        output_names=["y"],
     )
 
 
@@ -104,7 +108,7 @@ def test_what_makes_the_network_faster_goes_in(tmp_path: Path) -> None:
     a, b = kernel("a", 0.020), kernel("b", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.035), ("b", 0.060), ("a b", 0.045)))
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert networks.built[str(selected.library)] == {"a": "winograd-4"}
     assert selected.networks_sec == {"direct": 0.050, "chosen": 0.035}
     first, second = (candidate.to_json() for candidate in selected.candidates)
@@ -132,7 +136,7 @@ def three(folder: Path) -> tuple[Networks, AlternativeSelector]:
 
 def test_a_clear_winner_is_ablated_to_tell_its_gain(tmp_path: Path) -> None:
     networks, selector = three(tmp_path)
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     tried = [set(choices) for choices in networks.built.values()]
     assert tried == [set(), {"a", "b", "c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}], (
         "unclear first, then the largest gain"
@@ -148,7 +152,7 @@ def test_a_clear_winner_is_not_ablated_where_that_takes_long(
 ) -> None:
     monkeypatch.setattr("tunefarm_tuning.compiler.alternative_selection._CLEAR_WINNER_ABLATION_SEC", -1.0)
     networks, selector = three(tmp_path)
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert len(networks.built) == 3
     assert set(selected.algorithms) == {"a", "b", "c"}
     gains = [candidate.network_gain_sec for candidate in selected.candidates]
@@ -168,7 +172,7 @@ def test_nothing_changes_where_the_network_without_one_does_not_build(tmp_path: 
 
     networks = Failing(sets_of(("", 0.050), ("a b", 0.045)))
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert set(networks.built[str(selected.library)]) == set(selected.algorithms) == {"a", "b"}
     assert [candidate.reason for candidate in selected.candidates] == ["", ""]
 
@@ -177,7 +181,7 @@ def test_nothing_goes_in_that_makes_no_network_faster(tmp_path: Path) -> None:
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.0501)))
     selector = selector_of(networks, tmp_path, candidate(a, 0.005))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert selected.library == DIRECT
     assert not selected.chosen
     assert selected.kernels([a]) == [a]
@@ -187,7 +191,7 @@ def test_nothing_goes_in_that_makes_no_network_faster(tmp_path: Path) -> None:
 def test_what_takes_longer_by_itself_is_not_tried(tmp_path: Path) -> None:
     networks = Networks({})
     selector = selector_of(networks, tmp_path, candidate(kernel("a", 0.020), 0.019))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert selected.library == DIRECT
     assert networks.built == {str(DIRECT): {}}
     assert "take longer than the direct one" in selected.candidates[0].reason
@@ -199,7 +203,7 @@ def test_a_record_timed_out_of_the_caches_is_believed(tmp_path: Path) -> None:
     assert cached.tuned.record is not None
     cached.tuned = replace(cached.tuned, record=replace(cached.tuned.record, samples_sec=(0.030,)))
     assert cached.tuned_sec == 0.030
-    assert selector_of(networks, tmp_path, cached).select(DIRECT, {}, SETS, ["y"]).library == DIRECT
+    assert selector_of(networks, tmp_path, cached).select().library == DIRECT
     assert networks.built == {str(DIRECT): {}}
 
 
@@ -207,7 +211,7 @@ def test_of_two_for_one_kernel_the_cheaper_is_tried(tmp_path: Path) -> None:
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.035)))
     selector = selector_of(networks, tmp_path, candidate(a, 0.009), candidate(a, 0.005, "winograd-2"))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert selected.algorithms == {"a": "winograd-2"}
     assert "longer than those of winograd-2" in selected.candidates[0].reason
 
@@ -216,7 +220,7 @@ def test_what_is_not_exact_enough_is_left_out(tmp_path: Path) -> None:
     a, b = kernel("a", 0.020), kernel("b", 0.020)
     networks = Networks(sets_of(("", 0.050), ("b", 0.040)), inexact=frozenset({"winograd-4"}))
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005, "winograd-2"))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert networks.built[str(selected.library)] == {"b": "winograd-2"}
     assert "not exact enough" in selected.candidates[0].reason
 
@@ -225,7 +229,7 @@ def test_smaller_tiles_take_the_place_of_what_is_not_exact_enough(tmp_path: Path
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.040)), inexact=frozenset({"winograd-4"}))
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(a, 0.009, "winograd-2"))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert networks.built[str(selected.library)] == {"a": "winograd-2"}
     assert "not exact enough" in selected.candidates[0].reason
     assert selected.candidates[1].reason == ""
@@ -235,6 +239,6 @@ def test_a_kernel_without_a_record_is_compared_untuned(tmp_path: Path) -> None:
     a = kernel("a", 0.020, tuned=False)
     networks = Networks(sets_of(("", 2.0), ("a", 0.035)))
     selector = selector_of(networks, tmp_path, candidate(a, 0.5))
-    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    selected = selector.select()
     assert selected.algorithms == {"a": "winograd-4"}
     assert [kernel.task.workload_key for kernel in selected.kernels([a])] == ["a-matmul"]

@@ -67,15 +67,6 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
             for name in kernel.task.names
         }
         tuned = request.folder / "model-tuned.so" if records else untuned
-        selector = AlternativeSelector(
-            loaded.compiler,
-            loaded.runner,
-            request.folder,
-            request.limits,
-            loaded.threads,
-            lambda: request.progress.step(1.0),
-            list(checked.candidates),
-        )
         try:
             if records:
                 loaded.compiler.build_model(tuned, records)
@@ -92,5 +83,17 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
                     message=f"the tuned network does not build: {error.message}",
                 ),
             )
-        alternatives = selector.select(tuned, records, loaded.sets, request.output_names)
+        alternatives = AlternativeSelector(
+            compiler=loaded.compiler,
+            runner=loaded.runner,
+            folder=request.folder,
+            limits=request.limits,
+            threads=loaded.threads,
+            on_step=lambda: request.progress.step(1.0),
+            candidates=list(checked.candidates),
+            direct=tuned,
+            records=records,
+            sets=loaded.sets,
+            output_names=request.output_names,
+        ).select()
     return BuiltModels(untuned=untuned, plain=plain, tuned=alternatives.library, alternatives=alternatives)

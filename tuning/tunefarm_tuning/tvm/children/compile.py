@@ -4,7 +4,7 @@ A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart
 
 Handlers:
 
-- `load`: ``path``, ``shapes``, ``target``, ``precision`` -> ``inputs``, ``outputs`` (specs); ``kernels``: name, workload key, weight,
+- `load`: ``path``, ``shapes``, ``target``, ``precision`` -> ``kernels``: name, workload key, weight,
   ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels;
   ``cpu_features``, ``storage``, ``warnings``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
@@ -67,8 +67,6 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
     _loaded = _Loaded(model.module, target, by_name, alternatives, fixed)
     return {
-        "inputs": [spec.to_json() for spec in model.inputs],
-        "outputs": [spec.to_json() for spec in model.outputs],
         "kernels": [_describe(kernel) for kernel in kernels],
         "alternatives": [
             {
