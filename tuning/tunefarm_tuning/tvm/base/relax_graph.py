@@ -31,6 +31,20 @@ class _CallRewriter(relax.PyExprMutator):  # type: ignore[misc]
         return self._rewrite(super().visit_call_(call), self.builder_)
 
 
+def fused_kernel(builder: relax.BlockBuilder, inputs: list[Any], emit: Callable[[], Any]) -> tirx.PrimFunc:
+    """Return some kernels as one; `emit` emits their calls on the inputs, but for the last, which it returns."""
+    with builder.function("fused", inputs, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            result = builder.emit_output(emit())
+        builder.emit_func_output(result)
+    arguments = [relax.Var(f"main{number}", variable.ty) for number, variable in enumerate(inputs)]
+    with builder.function("main", arguments):
+        with builder.dataflow():
+            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("fused"), arguments))
+        builder.emit_func_output(result)
+    return relax.transform.FuseTIR()(builder.get())["fused"]
+
+
 def static_shape(expr: Any) -> tuple[int, ...] | None:
     """Return the shape of a tensor; None where a dimension is not known before the run."""
     shape = getattr(expr.ty, "shape", None)

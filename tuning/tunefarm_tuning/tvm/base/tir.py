@@ -5,14 +5,14 @@ TVM 0.27 exposes neither a visitor nor a mutator for TIR to Python: the walk goe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 
 def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator[tvm_ffi.Object]:
@@ -102,6 +102,17 @@ def rebuilt(stmt: Any, change: Callable[[Any], Any]) -> Any:
             stmt.annotations,
         )
     return stmt
+
+
+def schedule_of(func: tirx.PrimFunc) -> Schedule:
+    """Return a schedule of a kernel, as ``main``, that neither checks each step nor renders errors."""
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return Schedule(module, debug_mask=0, error_render_level="none")
+
+
+def int64_sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
+    """Return a shape as TIR's 64-bit numbers; by itself TVM takes 32 bits."""
+    return [tirx.IntImm("int64", size) for size in shape]
 
 
 IS_SCHEDULED = "tirx.is_scheduled"

@@ -16,7 +16,7 @@ from tvm.s_tir import Schedule
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, schedule_of, walk
 from tunefarm_tuning.tvm.default_schedules.stage import blocks_of, finished, inline_stages
 
 Fits = Callable[[tirx.PrimFunc], bool]
@@ -93,7 +93,7 @@ def is_bound(func: tirx.PrimFunc) -> bool:
 
 def bind_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Spread the outer parallel loops of each loop nest over threads; a nest without any runs on one thread."""
-    sch = Schedule(tvm.IRModule({"main": func}), debug_mask=0, error_render_level="none")
+    sch = schedule_of(func)
     inlined = sch.copy()
     try:
         inline_stages(inlined)

@@ -13,7 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, te, tirx, topi
 
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import int64_sizes, walk
 
 Shape = tuple[int, ...]
 
@@ -94,8 +94,8 @@ def _match(
 
 
 def _direct(data: Shape, kernel: Shape, padding: int) -> tirx.PrimFunc:
-    x = te.placeholder([tirx.IntImm("int64", dim) for dim in data], name="x")
-    w = te.placeholder([tirx.IntImm("int64", dim) for dim in kernel], name="w")
+    x = te.placeholder(int64_sizes(data), name="x")
+    w = te.placeholder(int64_sizes(kernel), name="w")
     conv = topi.nn.conv2d(
         x,
         w,

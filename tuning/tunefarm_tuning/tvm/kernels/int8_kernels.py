@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import te, tirx
 
+from tunefarm_tuning.tvm.base.tir import int64_sizes
+
 PRODUCTS = 4
 """Products that one instruction adds to each sum."""
 SUM_STAGE = "byte_dot"
@@ -126,7 +128,7 @@ def _unsigned(x: Any, shape: Sequence[int], before: Sequence[int], zero: int) ->
             inside += [index < skipped + size] if skipped + size < padded else []
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(zero, "uint8")) if inside else value
 
-    return te.compute(_sizes(shape), element, name=f"{SUM_STAGE}_input")
+    return te.compute(int64_sizes(shape), element, name=f"{SUM_STAGE}_input")
 
 
 def _product(
@@ -142,9 +144,9 @@ def _product(
         product = read(*outer, step * PRODUCTS + part).astype("int32") * weight.astype("int32")
         return te.sum(product, axis=[*sums, step, part])
 
-    added = te.compute(_sizes([*lead, groups * lanes]), sum_of, name=SUM_STAGE)
+    added = te.compute(int64_sizes([*lead, groups * lanes]), sum_of, name=SUM_STAGE)
     return te.compute(
-        _sizes([*lead, channels]),
+        int64_sizes([*lead, channels]),
         lambda *indices: (added[indices] + offset[indices[-1]]).astype("float32") * scale[indices[-1]],
         name=f"{SUM_STAGE}_scaled",
     )
@@ -152,7 +154,3 @@ def _product(
 
 def _sum_over(extent: int, name: str) -> Any:
     return te.reduce_axis((tirx.IntImm("int64", 0), tirx.IntImm("int64", extent)), name=name)
-
-
-def _sizes(shape: Sequence[int]) -> list[Any]:
-    return [tirx.IntImm("int64", size) for size in shape]

@@ -17,7 +17,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
+from tunefarm_tuning.tvm.base.relax_graph import fused_kernel
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, int64_sizes, schedule_of, walk
 from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights
 
@@ -89,18 +90,18 @@ def input_transform(conv: DirectConv, m: int) -> tirx.PrimFunc:
         inside = tirx.all(y >= 0, y < h, z >= 0, z < w)
         return tirx.if_then_else(inside, x[p // (high * wide), y, z, channel], tirx.const(0, "float32"))
 
-    tiles = te.compute(_int64((size, size, count, c)), tile, name="tile")
+    tiles = te.compute(int64_sizes((size, size, count, c)), tile, name="tile")
     down = te.compute(
-        _int64((size, size, count, c)),
+        int64_sizes((size, size, count, c)),
         lambda i, s, p, k: _row(i, matrix, lambda r: tiles[r, s, p, k]),
         name="down",
     )
     across = te.compute(
-        _int64((size * size, count, c)),
+        int64_sizes((size * size, count, c)),
         lambda ij, p, k: _row(ij % size, matrix, lambda s: down[ij // size, s, p, k]),
         name="across",
     )
-    schedule = _schedule(_prim_func([x, across]))
+    schedule = schedule_of(_prim_func([x, across]))
     last, first = schedule.get_sblock("across"), schedule.get_sblock("down")
     both, position, channel = schedule.get_loops(last)
     i, j = schedule.split(both, [size, size])
@@ -123,7 +124,7 @@ def matmul(conv: DirectConv, m: int) -> tirx.PrimFunc:
     weights = _placeholder((size, inner, outer), "weights")
     k = te.reduce_axis((tirx.IntImm("int64", 0), tirx.IntImm("int64", inner)), name="k")
     product = te.compute(
-        _int64((size, count, outer)),
+        int64_sizes((size, count, outer)),
         lambda t, p, o: te.sum(tiles[t, p, k] * weights[t, k, o], axis=k),
         name="matmul",
     )
@@ -156,12 +157,12 @@ def _output_tiles(conv: DirectConv, m: int) -> tirx.PrimFunc:
     count, channels = positions(conv, m), conv.out_shape[3]
     product = _placeholder((size * size, count, channels), "product")
     down = te.compute(
-        _int64((m, size, count, channels)),
+        int64_sizes((m, size, count, channels)),
         lambda i, s, p, k: _row(i, matrix, lambda r: product[r * size + s, p, k]),
         name="down",
     )
     across = te.compute(
-        _int64(conv.out_shape),
+        int64_sizes(conv.out_shape),
         lambda b, y, x, k: _row(
             x % m, matrix, lambda s: down[y % m, s, (b * high + y // m) * wide + x // m, k]
         ),
@@ -186,26 +187,19 @@ def _join(tiles: tirx.PrimFunc, func: tirx.PrimFunc, conv: DirectConv) -> tirx.P
     second = builder.add_func(after, "after")
     inputs = [_tensor(tiles.params[0], "product")]
     inputs += [_tensor(param, f"kept{i}") for i, param in enumerate(kept[:-1])]
-    with builder.function("fused", inputs, attrs={"Primitive": True}, private=True):
-        with builder.dataflow():
-            tiled = builder.emit(relax.call_tir(first, inputs[:1], out_ty=_tensor(conv.result).ty))
-            result = builder.emit_output(
-                relax.call_tir(second, [tiled, *inputs[1:]], out_ty=_tensor(kept[-1]).ty)
-            )
-        builder.emit_func_output(result)
-    arguments = [_tensor(param, f"main{i}") for i, param in enumerate([tiles.params[0], *kept[:-1]])]
-    with builder.function("main", arguments):
-        with builder.dataflow():
-            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("fused"), arguments))
-        builder.emit_func_output(result)
-    return relax.transform.FuseTIR()(builder.get())["fused"]
+
+    def emit() -> Any:
+        tiled = builder.emit(relax.call_tir(first, inputs[:1], out_ty=_tensor(conv.result).ty))
+        return relax.call_tir(second, [tiled, *inputs[1:]], out_ty=_tensor(kept[-1]).ty)
+
+    return fused_kernel(builder, inputs, emit)
 
 
 def _schedule_output(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.PrimFunc | None:
-    schedule = _schedule(func)
+    schedule = schedule_of(func)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     stages, last = blocks[:2], blocks[-1]
-    if _extents(schedule, last) != conv.out_shape:
+    if tuple(int(schedule.get(loop).extent) for loop in schedule.get_loops(last)) != conv.out_shape:
         return None
     for block in blocks[2:-1]:
         schedule.compute_inline(block)
@@ -254,10 +248,6 @@ def _flatten(schedule: s_tir.Schedule, block: Any, outside: int) -> None:
     schedule.vectorize(inner[-1])
 
 
-def _extents(schedule: s_tir.Schedule, block: Any) -> tuple[int, ...]:
-    return tuple(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
-
-
 def _read_by(statements: Sequence[Any]) -> set[int]:
     """Return the addresses of all variables and buffers in statements."""
     return {
@@ -272,12 +262,8 @@ def _lanes(channels: int) -> int:
     return next((lanes for lanes in _LANES if channels % lanes == 0), 1)
 
 
-def _int64(shape: Sequence[int]) -> list[Any]:
-    return [tirx.IntImm("int64", dim) for dim in shape]
-
-
 def _placeholder(shape: Sequence[int], name: str) -> Any:
-    return te.placeholder(_int64(shape), "float32", name=name)
+    return te.placeholder(int64_sizes(shape), "float32", name=name)
 
 
 def _prim_func(tensors: Sequence[Any]) -> tirx.PrimFunc:
@@ -287,11 +273,6 @@ def _prim_func(tensors: Sequence[Any]) -> tirx.PrimFunc:
 def _tensor(param: Any, name: str = "t") -> Any:
     shape = [int(dim) for dim in param.ty.shape]
     return relax.Var(name, relax.TensorType(shape, str(param.ty.dtype.dtype)))
-
-
-def _schedule(func: tirx.PrimFunc) -> s_tir.Schedule:
-    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return s_tir.Schedule(module, debug_mask=0, error_render_level="none")
 
 
 def _done(schedule: s_tir.Schedule) -> tirx.PrimFunc:

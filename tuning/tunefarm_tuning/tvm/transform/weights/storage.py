@@ -18,8 +18,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.relax_graph import fused_kernel, rewrite_main
+from tunefarm_tuning.tvm.base.tir import int64_sizes, schedule_of, walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, packable_weights, with_weights
 from tunefarm_tuning.tvm.transform.weights.formats import StoredWeight, WeightFormat, store
 from tunefarm_tuning.workload.precision import Precision
@@ -207,33 +207,18 @@ def reading_stored(func: tirx.PrimFunc, formats: Mapping[int, WeightFormat]) -> 
         for number, weight_format in formats.items()
     }
     arguments = [*inputs, *(scale for _, scale in scales)]
-    with builder.function("fused", arguments, attrs={"Primitive": True}, private=True):
-        with builder.dataflow():
-            tensors = list(inputs)
-            for number, widening in widenings.items():
-                parts = [inputs[number], *(scale for n, scale in scales if n == number)]
-                shape, dtype = plain[number]
-                tensors[number] = builder.emit(
-                    relax.call_tir(widening, parts, out_ty=relax.TensorType(shape, dtype))
-                )
-            shape, dtype = _tensor(func.params[-1])
-            result = builder.emit_output(
-                relax.call_tir(kernel, tensors, out_ty=relax.TensorType(shape, dtype))
+
+    def emit() -> Any:
+        tensors = list(inputs)
+        for number, widening in widenings.items():
+            parts = [inputs[number], *(scale for n, scale in scales if n == number)]
+            shape, dtype = plain[number]
+            tensors[number] = builder.emit(
+                relax.call_tir(widening, parts, out_ty=relax.TensorType(shape, dtype))
             )
-        builder.emit_func_output(result)
-    main_arguments = [
-        _variable(f"given{n}", argument.ty.shape, argument.ty.dtype) for n, argument in enumerate(arguments)
-    ]
-    with builder.function("main", main_arguments):
-        with builder.dataflow():
-            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("fused"), main_arguments))
-        builder.emit_func_output(result)
-    fused = relax.transform.FuseTIR()(builder.get())["fused"]
-    schedule = s_tir.Schedule(
-        tvm.IRModule({"main": fused.with_attr("global_symbol", "main")}),
-        debug_mask=0,
-        error_render_level="none",
-    )
+        return relax.call_tir(kernel, tensors, out_ty=relax.TensorType(*_tensor(func.params[-1])))
+
+    schedule = schedule_of(fused_kernel(builder, arguments, emit))
     for block in schedule.get_child_blocks(schedule.get_sblock("root"))[: len(formats)]:
         schedule.compute_inline(block)
     reader = schedule.mod["main"].without_attr("global_symbol").with_attr("tirx.noalias", True)
@@ -242,7 +227,7 @@ def reading_stored(func: tirx.PrimFunc, formats: Mapping[int, WeightFormat]) -> 
 
 def _widening(shape: Sequence[int], weight_format: WeightFormat) -> tirx.PrimFunc:
     """Return the kernel that widens a stored weight to float32."""
-    sizes = [tirx.IntImm("int64", size) for size in shape]
+    sizes = int64_sizes(shape)
     stored = te.placeholder(sizes, weight_format.dtype, name="stored")
     if weight_format.axis is None:
         widened = te.compute(sizes, lambda *i: stored[i].astype("float32"), name="widened")
