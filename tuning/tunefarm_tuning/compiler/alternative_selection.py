@@ -39,17 +39,11 @@ class AlternativeSelector:
     """Selects the alternatives of one network.
 
     Attributes:
-        compiler: Builds the networks.
-        runner: Runs them.
         folder: Where libraries are written.
-        limits: Limits of the compile.
-        threads: The number of threads of the networks.
-        on_step: Called after each step.
         candidates: The alternatives to select from; their verdicts are filled in.
         direct: The library of the direct network, without alternatives.
         records: The records of its kernels, by name.
         sets: Inputs and expected outputs that networks are checked with; they are timed on the first.
-        output_names: The names of the network's outputs.
     """
 
     compiler: CompileSession

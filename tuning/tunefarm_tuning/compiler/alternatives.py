@@ -20,11 +20,7 @@ class Candidate:
     """An alternative with a tuned kernel, and the direct kernel that it would replace.
 
     Attributes:
-        info: The alternative.
-        direct: The direct kernel.
-        tuned: The alternative's tuned kernel.
         fixed_sec: Seconds per call of the alternative's other kernels, by name.
-        chosen: Whether the network uses it.
         network_gain_sec: Seconds per inference that the network gains by it, timed with and without; None if that was not
             timed.
         reason: Why the network does not use it; empty if it does.

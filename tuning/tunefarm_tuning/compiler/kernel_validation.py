@@ -28,7 +28,6 @@ class CheckedKernel:
     """A task, its record, and whether the record's kernel passed.
 
     Attributes:
-        task: The kernel.
         record: None if the history has none.
         miss: Why the untuned kernel is used; None if the record's kernel passed.
         evidence: JSON: ``comparisons``, and ``tuned_sec`` and ``untuned_sec`` (seconds per call); empty if nothing was run.

@@ -57,9 +57,7 @@ class Environment:
     """The environment of all checks and timings.
 
     Attributes:
-        device_model: The device's model.
         this_machine: Whether the device is the machine that compiled.
-        threads: The number of threads that kernels ran on.
         seed: Seed of the first set of inputs, and of the kernels' inputs.
     """
 

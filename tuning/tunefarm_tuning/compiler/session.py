@@ -47,7 +47,6 @@ class KernelInfo:
     """One workload of the network.
 
     Attributes:
-        workload_key: `Workload.key`.
         names: The names of its PrimFuncs; the first stands for all of them.
         weight: Calls per inference, of all names together.
         args: Shapes and dtypes of inputs and outputs, in order.
@@ -91,8 +90,6 @@ class LoadedInfo:
 
     Attributes:
         tasks: Its tuning tasks in order of first use.
-        not_tunable: Its other kernels.
-        cpu_features: Features of the CPU that it is built for.
         alternatives: Other algorithms for some of the tasks, the most promising of a task first.
         storage: How its weights are stored: numbers of tensors ``stored`` in the precision and ``kept`` as they were, and
             ``bytes_before`` and ``bytes_after`` of the stored ones.

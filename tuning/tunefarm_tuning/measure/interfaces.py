@@ -75,7 +75,6 @@ class MeasureInput:
     """A kernel to time.
 
     Attributes:
-        task: The kernel's task.
         artifact_path: The kernel's shared library, from `BuildResult`.
         rival_sec: Seconds per call of the best kernel known of the task; None if there is none. A kernel that is hopeless against
             it is timed only briefly.

@@ -54,10 +54,6 @@ class TimingPlan:
     """The part of `TimingOption` that a device must know; see there for the first four attributes.
 
     Attributes:
-        repeat: Samples at most.
-        number: Calls per sample at least.
-        min_repeat_ms: Shortest time of one sample.
-        max_timing_ms: Time of all samples, as far as three samples fit.
         launch_sec: Seconds that a single call takes beside the kernel, and many calls in a row do not: a GPU's launch.
     """
 

@@ -23,8 +23,6 @@ class InputSet:
     """Random inputs and the expected outputs, in files.
 
     Attributes:
-        kind: How the inputs were drawn.
-        seed: The seed that they were drawn with.
         inputs: The file of the inputs, in the model's order.
         expected: The file of the expected outputs, in the model's order.
         rounding: What widens the tolerance of the comparison: see `comparison.compare_arrays`.

@@ -13,7 +13,6 @@ class TaskPicked:
 
     Attributes:
         task: Position in the tasks that `tune` was given.
-        name: The workload's name.
         round: Rounds of this task before.
     """
 

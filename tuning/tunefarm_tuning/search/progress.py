@@ -22,7 +22,6 @@ class TaskProgress:
 
     Attributes:
         best_sec: Best cost known, earlier records included (once it is open: those of its space); None where nothing works.
-        spent_sec: Wall-clock of its rounds.
         confirmations: How often its best configs were measured again.
         failed: Why the task gets no more rounds, where something broke.
         space: Its config space; None until it is open.

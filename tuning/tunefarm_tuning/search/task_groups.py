@@ -17,7 +17,6 @@ class GroupedTask:
     """A task with its best cost.
 
     Attributes:
-        weight: Calls per inference.
         best_sec: Best cost of the task's kernel; None while there is none.
         alternative: The kernels that it may replace; None for a kernel of the model itself.
     """

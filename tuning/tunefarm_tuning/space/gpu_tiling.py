@@ -45,7 +45,6 @@ class SharedTile:
     """A part of a tensor that a block keeps in shared memory.
 
     Attributes:
-        itemsize_bytes: Size of an element.
         dims: For each dimension, outermost first, pairs of a tile (its index) and the distance that it moves the index.
         copies: Copies that a software pipeline holds at a time.
         pads: Whether its rows are padded against bank conflicts.
@@ -79,8 +78,6 @@ class GpuTiling:
     """How a sketch maps its space loops to blocks, virtual threads, threads and the work of a thread.
 
     Attributes:
-        tiles: The tiled loops, in order.
-        shared: Tensors in shared memory.
         block_levels: Outer levels of a space loop that are blocks; the third level is that of threads.
         vthreads: Whether the second level is one of virtual threads.
         lanes: Hardware threads of one iteration of the threads' level (a warp, for tensor cores).
@@ -88,8 +85,6 @@ class GpuTiling:
         fetch_columns: Columns of the knobs for the vector width of loads into shared memory.
         unroll_column: Column of the knob for unrolling; 0 where there is none.
         accumulator_bytes: Size of a result while it is summed.
-        limits: What a block may ask for.
-        device: What the GPU has.
     """
 
     tiles: tuple[Tile, ...]
@@ -219,9 +214,7 @@ class GpuUse:
     """What configs ask of a GPU; each array has one entry for each config.
 
     Attributes:
-        blocks: Blocks of the kernel.
         vthreads: Virtual threads of a thread.
-        threads: Threads of a block.
         shared_bytes: Shared memory of a block.
         static_bytes: The part of it that the kernel declares.
         read_bytes: What a block loads into shared memory in one step of the reduction.

@@ -26,8 +26,6 @@ class Access:
     """One tensor that the main block reads or writes.
 
     Attributes:
-        itemsize_bytes: Size of an element.
-        writes: Whether the block writes it.
         dims: For each dimension, outermost first, the loops that move its index.
     """
 

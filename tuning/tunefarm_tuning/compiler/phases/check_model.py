@@ -27,12 +27,9 @@ class CheckedModel:
 
     Attributes:
         library: The tuned network if its outputs are right, else the untuned one.
-        comparison: Its outputs against the reference.
         untuned: The network to fall back to.
         plain: Whether `untuned` has plain loops.
         as_model: The outputs of the network with weights as in the model's file; None if not asked for, or if it failed.
-        fallback: Why the tuned network is not used.
-        warnings: Sentences for the report.
     """
 
     library: Path

@@ -35,12 +35,7 @@ class LoadedModel:
 
     Attributes:
         compiler: Builds kernels and networks; no longer needed once the networks are built.
-        runner: Runs kernels and networks on the device.
-        reference: ONNX Runtime.
-        info: The network's kernels.
         sets: Inputs and expected outputs, with the tolerance of the comparison.
-        threads: The number of threads that kernels run on.
-        warnings: Sentences for the report.
     """
 
     compiler: CompileSession

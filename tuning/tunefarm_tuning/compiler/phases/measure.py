@@ -25,13 +25,9 @@ class TimedModel:
     """The result of the phase ``measure``: the network that goes into the artifact.
 
     Attributes:
-        library: The compiled network.
-        comparison: Its outputs against the reference.
         latency: By name: ``"tuned"`` is `library`, ``"untuned"``, and the baselines that were timed.
         rejected: The latency of a tuned network that was slower than the untuned one.
         not_timed: Why a GPU's baseline was not timed, by its name.
-        fallback: Why the tuned network is not used.
-        warnings: Sentences for the report.
     """
 
     library: Path

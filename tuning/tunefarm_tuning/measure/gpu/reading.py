@@ -66,9 +66,7 @@ class GpuReading:
         state: Its clocks, temperature, power and memory.
         clock_max_mhz: Highest clock of the multiprocessors, in MHz.
         memory_clock_max_mhz: Highest clock of the memory, in MHz.
-        power_limit_watts: Its power limit, in watts.
         load: Share of the recent time in which a kernel ran on it, 0 to 1.
-        processes: The processes that compute on it.
         mig: Whether it is divided into MIG instances.
     """
 

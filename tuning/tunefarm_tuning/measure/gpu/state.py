@@ -65,8 +65,6 @@ class GpuState:
     Attributes:
         clock_mhz: Clock of the multiprocessors, in MHz.
         memory_clock_mhz: Clock of the memory, in MHz.
-        temperature_celsius: Temperature, in degrees Celsius.
-        power_watts: Power, in watts.
         memory_used_bytes: Memory used by all processes.
         throttle: Why the clock is not higher, other than being idle.
         used_by: Other processes that compute on it, for a message.

@@ -32,8 +32,6 @@ class Machine:
     """The facts of a CPU that schedule rules use.
 
     Attributes:
-        vector_bytes: Size of a vector register.
-        registers: Number of vector registers.
         dot_product_lanes: Sums that one int8 dot product instruction adds to (`target.int8_dot_product`); 0 without one.
     """
 
@@ -77,8 +75,6 @@ class Access:
     """How a stage reads or writes one tensor.
 
     Attributes:
-        buffer: Name of the tensor.
-        elements: Size of the tensor.
         strides: For each loop, the elements between one iteration and the next; None where that is not constant. Loops in
             `near` have stride 1.
         near: Short loops whose elements lie close together, but not in order: `tvm.base.vector_loads` loads them like
@@ -98,7 +94,6 @@ class Stage:
 
     Attributes:
         extents: Iterations of each loop.
-        reduces: For each loop, whether it is a reduction loop.
         is_costly: The body is too expensive to compute twice: it has a root, an exponential, a division.
         selects: The body has a condition, as that of a padding.
         is_copy: The body is a single element of a tensor.

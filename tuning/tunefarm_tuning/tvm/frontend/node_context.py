@@ -21,9 +21,7 @@ class NodeContext:
     """The context in which a node is converted.
 
     Attributes:
-        bb: TVM's block builder.
         opset: Of the default domain.
-        outputs: How many outputs the node lists.
         convert: Converts another node here, given its operator, inputs, attributes and opset. The operator of the node itself means
             TVM's converter.
     """

@@ -28,8 +28,6 @@ class DirectConv:
     Attributes:
         data: Index of the kernel's argument that is the input (NHWC).
         weights: Index of the argument that is the weights (HWIO).
-        data_shape: Shape of the input.
-        out_shape: Shape of the convolution's result.
         padding: Padding on each of the four sides.
         result: The buffer that holds the convolution's result; the kernel's output where nothing follows.
         epilogue: The statements after the convolution that were fused with it.

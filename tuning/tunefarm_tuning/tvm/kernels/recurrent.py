@@ -40,8 +40,6 @@ class Recurrence:
         kind: ``"LSTM"`` (gates i, o, f, c), ``"GRU"`` (z, r, h) or ``"RNN"``.
         steps: Steps of the longest sequence.
         batch: Sequences.
-        hidden: Units of the state.
-        dtype: Type of inputs and states.
         activations: As ONNX orders them: of the gates, of the candidate, and of an LSTM's output.
         reverse: Whether it goes from the last step to the first.
         clip: Bound of the first activations' arguments; None for no bound.

@@ -43,7 +43,6 @@ class Packing:
     Attributes:
         shape: Shape of the weight in the workload.
         packed_shape: Shape that the kernel takes. It has as many elements, or more where the order is unchanged (`in_order`).
-        dtype: Type of the elements.
         index_map: Maps an element's indices in the workload to those in the kernel.
     """
 

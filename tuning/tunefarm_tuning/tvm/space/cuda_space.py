@@ -43,7 +43,6 @@ class SpaceMaker:
     Attributes:
         tensor_cores: `WMMA`, `MMA`, or empty for CUDA cores.
         target: TVM's target, with this space's limit of shared memory.
-        generator: MetaSchedule's space generator.
         max_shared_bytes: Shared memory that a block of its kernels may have.
     """
 

@@ -40,7 +40,6 @@ class Alternative:
         instead_of: The fused kernel's name in the module.
         workload_key: The workload key of the fused kernel.
         algorithm: ``"winograd-4"`` or ``"winograd-2"``.
-        tuned: Its kernel that is a tuning task.
         fixed: Its other kernels, by name; they are scheduled already.
         overhead: The estimated work of the fixed kernels, relative to that of the tuned kernel.
         conv: The convolution that the fused kernel begins with.

@@ -50,7 +50,6 @@ class Kernel:
     """A PrimFunc that the module's main function calls.
 
     Attributes:
-        name: Its name in the module.
         workload_key: Kernels of a module may share one.
         module: Normalised: the PrimFunc alone, as ``main``, without graph attributes; what tuning schedules.
         weight: Calls per inference; the calls in both branches of an ``If`` count.

@@ -124,8 +124,6 @@ class GraphPass:
     """A row of the table.
 
     Attributes:
-        name: As in TVM's log and timings.
-        level: What it relies on.
         step: A pass of TVM's, or a function of ours.
         when: Says for which targets and layouts it runs.
     """

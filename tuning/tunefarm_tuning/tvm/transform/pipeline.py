@@ -51,7 +51,6 @@ class LoadedModel:
         module: ``main`` takes `inputs` in order and returns the outputs: a tensor if there is one, else a tuple.
         inputs: Under the names that the file gives them.
         outputs: Likewise.
-        storage: How its weights are stored.
         warnings: Sentences for people about what could not be done with it.
     """
 

@@ -29,9 +29,6 @@ class RegisterTile:
     """A register tile: ``rows[0] x rows[1]`` results of `vectors` vectors of `lanes` elements.
 
     Attributes:
-        vector_loop: The loop that is vectorised.
-        lanes: Elements of a vector.
-        vectors: Vectors side by side.
         row_loops: Up to two loops, outer first, along which loaded vectors are used again.
         rows: Results of the tile along each of `row_loops`.
     """

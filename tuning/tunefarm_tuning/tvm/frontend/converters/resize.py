@@ -39,11 +39,8 @@ class Axis:
     """How one axis is resized.
 
     Attributes:
-        before: Its size.
-        after: Its new size.
         scale: What positions are computed with.
         start: Where the crop begins, as a share of the size; for ``tf_crop_and_resize``.
-        end: Where it ends.
     """
 
     before: int

@@ -27,9 +27,7 @@ class WeightFormat:
     """How a weight is stored.
 
     Attributes:
-        dtype: Of the stored elements.
         axis: The axis along which scales vary; None for a format without scales.
-        rank: Of the weight.
     """
 
     dtype: str
