@@ -129,6 +129,8 @@ class Peak(JsonFields):
             ValueError: If a value is missing or has the wrong type.
         """
         try:
+            if not {"flops_per_sec", "bandwidth", "missing"} <= data.keys():
+                raise ValueError("no rates")
             return fields_from_json(cls, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a peak: {str(data)[:80]} ({error})") from error
