@@ -70,13 +70,13 @@ def _strided_slice(op: OperatorContext) -> None:
                 raise op.bad_file(f"there is no element {first} of {extent}")
             cuts.append(_Cut(first % extent, 1, 1))
             continue
-        taken = range(
+        indices = range(
             *slice(None if has("Begin", i) else first, None if has("End", i) else last, stride).indices(
                 extent
             )
         )
-        cuts.append(_Cut(taken.start, stride, len(taken)))
-        result.append(len(taken))
+        cuts.append(_Cut(indices.start, stride, len(indices)))
+        result.append(len(indices))
     for extent in shape[len(cuts) :]:
         cuts.append(_Cut(0, 1, extent))
         result.append(extent)

@@ -120,15 +120,15 @@ class AlternativeSelector:
         """Choose, for every direct kernel, the candidate that is fastest by itself, if it is faster than that kernel."""
         best: dict[str, Candidate] = {}
         for candidate in candidates:
-            held = best.get(candidate.info.workload_key)
+            fastest = best.get(candidate.info.workload_key)
             if candidate.expected_gain_sec <= 0:
                 candidate.reason = "its kernels take longer than the direct one"
-            elif held is None or candidate.sum_sec < held.sum_sec:
-                if held is not None:
-                    held.reason = f"its kernels take longer than those of {candidate.info.algorithm}"
+            elif fastest is None or candidate.sum_sec < fastest.sum_sec:
+                if fastest is not None:
+                    fastest.reason = f"its kernels take longer than those of {candidate.info.algorithm}"
                 best[candidate.info.workload_key] = candidate
             else:
-                candidate.reason = f"its kernels take longer than those of {held.info.algorithm}"
+                candidate.reason = f"its kernels take longer than those of {fastest.info.algorithm}"
         for candidate in best.values():
             candidate.chosen, candidate.reason = True, ""
 

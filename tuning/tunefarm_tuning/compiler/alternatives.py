@@ -153,13 +153,13 @@ class SelectedAlternatives:
 
     def kernels(self, direct: Sequence[CheckedKernel]) -> list[CheckedKernel]:
         """Return the kernels that the network uses, given the direct ones."""
-        kept = [kernel for kernel in direct if kernel.task.workload_key not in self.algorithms]
+        kernels = [kernel for kernel in direct if kernel.task.workload_key not in self.algorithms]
         weights: dict[str, int] = {}
         for candidate in self.chosen:
             key = candidate.info.tuned.workload_key
             weights[key] = weights.get(key, 0) + candidate.info.tuned.weight
         tuned = {candidate.info.tuned.workload_key: candidate.tuned for candidate in self.chosen}
-        return kept + [tuned[key].with_weight(weight) for key, weight in weights.items()]
+        return kernels + [tuned[key].with_weight(weight) for key, weight in weights.items()]
 
     def withdrawn(self, reason: str) -> SelectedAlternatives:
         """Return the selection with no alternative chosen, for this reason."""

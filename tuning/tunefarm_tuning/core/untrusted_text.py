@@ -32,5 +32,5 @@ def clean_lines(text: str) -> str:
     """
     if text.isascii() and all(c.isprintable() or c in "\n\t" for c in set(text)):
         return text
-    kept = {c: c for c in set(text) if c.isprintable() or c in "\n\t"}
-    return "".join(kept.get(c) or c.encode("unicode_escape").decode("ascii") for c in text)
+    printable = {c: c for c in set(text) if c.isprintable() or c in "\n\t"}
+    return "".join(printable.get(c) or c.encode("unicode_escape").decode("ascii") for c in text)

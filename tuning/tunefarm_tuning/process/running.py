@@ -45,13 +45,13 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     A child runs strangers' models, and a device that it talks to can call back into it: it gets no
     database, broker or API credentials.
     """
-    kept = {
+    harmless = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("TUNEFARM_", "CELERY_"))
         and not any(word in name.upper() for word in _SECRET_WORDS)
     }
-    return {**TVM_ENVIRONMENT, **kept, **extra}
+    return {**TVM_ENVIRONMENT, **harmless, **extra}
 
 
 class RunningChild:

@@ -140,9 +140,9 @@ class TaskScheduler:
     def sec_per_trial(states: Sequence[TaskState], index: int) -> float:
         """Return the pace of the task, or of all tasks where it has had no round."""
         for those in ([states[index]], states):
-            tried = sum(summary.trials for state in those for summary in state.history)
-            if tried:
-                return sum(state.spent_sec for state in those) / tried
+            trials = sum(summary.trials for state in those for summary in state.history)
+            if trials:
+                return sum(state.spent_sec for state in those) / trials
         return _FIRST_SEC_PER_TRIAL
 
     @staticmethod

@@ -46,11 +46,11 @@ class _Counter:
     def count(self, extent: int, parts: int) -> int:
         if parts == 1:
             return 1 if extent <= self._max_innermost else 0
-        held = self._counts.get((extent, parts))
-        if held is None:
-            held = sum(self.count(extent // d, parts - 1) for d in divisors(extent))
-            self._counts[extent, parts] = held
-        return held
+        count = self._counts.get((extent, parts))
+        if count is None:
+            count = sum(self.count(extent // d, parts - 1) for d in divisors(extent))
+            self._counts[extent, parts] = count
+        return count
 
     def at(self, rank: int, extent: int, parts: int) -> list[int]:
         """Return the factorization of that rank in lexicographic order."""

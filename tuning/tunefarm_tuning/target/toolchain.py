@@ -76,7 +76,7 @@ def architectures(nvcc: Path) -> tuple[str, ...]:
         InvalidInputError: ``no-cuda-compiler`` if it does not answer.
     """
     try:
-        done = subprocess.run(
+        listed = subprocess.run(
             [str(nvcc), "--list-gpu-arch"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -87,9 +87,9 @@ def architectures(nvcc: Path) -> tuple[str, ...]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise _broken(nvcc, str(error)) from error
-    numbers = sorted({int(number) for number in re.findall(r"\bcompute_(\d+)\b", done.stdout)})
-    if done.returncode != 0 or not numbers:
-        raise _broken(nvcc, done.stderr or done.stdout)
+    numbers = sorted({int(number) for number in re.findall(r"\bcompute_(\d+)\b", listed.stdout)})
+    if listed.returncode != 0 or not numbers:
+        raise _broken(nvcc, listed.stderr or listed.stdout)
     return tuple(f"sm_{number}" for number in numbers)
 
 

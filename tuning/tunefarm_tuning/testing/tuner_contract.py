@@ -82,11 +82,11 @@ class TunerContract(ABC):
     def test_a_small_space_is_searched_to_the_end_and_then_spent(self) -> None:
         space = tiny_space()
         tuner = self.make(space, 0)
-        seen: list[Config] = []
+        configs: list[Config] = []
         while batch := tuner.ask(5):
-            seen += batch
+            configs += batch
             tuner.tell(answers(batch, SyntheticLandscape(space)))
-        assert sorted(space.index_of(config) for config in seen) == list(range(space.size))
+        assert sorted(space.index_of(config) for config in configs) == list(range(space.size))
         assert tuner.ask(1) == []
 
     def test_what_a_config_became_is_not_proposed(self) -> None:
@@ -125,12 +125,12 @@ class TunerContract(ABC):
         lost = tuner.ask(4)
         tuner.tell([TrialResult(asked=c, config=c, outcome=Outcome.INFRASTRUCTURE_ERROR) for c in lost])
         assert tuner.result_of(lost[0]) is None
-        seen: list[Config] = []
+        configs: list[Config] = []
         while batch := tuner.ask(5):
-            seen += batch
+            configs += batch
             tuner.tell(answers(batch, SyntheticLandscape(space)))
-        assert len(seen) == space.size
-        assert {config.key for config in lost} <= {config.key for config in seen}
+        assert len(configs) == space.size
+        assert {config.key for config in lost} <= {config.key for config in configs}
 
     def test_what_is_set_aside_is_not_proposed(self) -> None:
         space = tiny_space()
@@ -138,12 +138,12 @@ class TunerContract(ABC):
         lost = tuner.ask(4)
         tuner.tell([TrialResult(asked=c, config=c, outcome=Outcome.INFRASTRUCTURE_ERROR) for c in lost])
         tuner.set_aside(lost[:2])
-        seen: list[Config] = []
+        configs: list[Config] = []
         while batch := tuner.ask(5):
-            seen += batch
+            configs += batch
             tuner.tell(answers(batch, SyntheticLandscape(space)))
-        assert len(seen) == space.size - 2
-        assert {config.key for config in seen}.isdisjoint(config.key for config in lost[:2])
+        assert len(configs) == space.size - 2
+        assert {config.key for config in configs}.isdisjoint(config.key for config in lost[:2])
         assert tuner.result_of(lost[0]) is None
 
     def test_nothing_but_failures_does_not_stop_it(self) -> None:
@@ -158,11 +158,11 @@ class TunerContract(ABC):
         space = tiny_space()
         tuner = self.make(space, 0)
         tuner.load_history([history(space, [space.config_at(i) for i in range(space.size)])])
-        seen: list[Config] = []
+        configs: list[Config] = []
         while batch := tuner.ask(5):
-            seen += batch
+            configs += batch
             tuner.tell(answers(batch, SyntheticLandscape(space)))
-        assert len(seen) == space.size
+        assert len(configs) == space.size
 
 
 def history(space: ConfigSpace, configs: list[Config], *, seed: int = 0) -> TaskHistory:

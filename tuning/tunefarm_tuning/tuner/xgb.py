@@ -117,10 +117,10 @@ class XGBTuner(SearchTuner):
     def _predicted_best(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
         """Yield configs from the best prediction down, leaving out those that are almost one already yielded."""
         starts = self.space.sample_rows(rng, _CHAINS)
-        tried = self.fastest_rows(_CHAINS // 8)
-        if len(tried):
-            half = rng.integers(len(tried), size=_CHAINS // 2)
-            starts[: _CHAINS // 2] = tried[half]
+        fastest = self.fastest_rows(_CHAINS // 8)
+        if len(fastest):
+            half = rng.integers(len(fastest), size=_CHAINS // 2)
+            starts[: _CHAINS // 2] = fastest[half]
         best = anneal(self.space, self._score, starts, rng, steps=_STEPS, keep=32 * n)
         yielded = best[:0]
         late = []

@@ -64,9 +64,9 @@ def _with_ones(emit: Emitter, value: Value, shape: tuple[int, ...], pairs: list[
     for old, new in pairs:
         held[new] = value.held[old]
     first = value.order
-    kept = [position[i] for i in first if i in position]
+    reordered = [position[i] for i in first if i in position]
     ones = [i for i in range(len(shape)) if i not in position.values()]
-    order = tuple(range(len(shape))) if kept == sorted(kept) else (*ones, *kept)
+    order = tuple(range(len(shape))) if reordered == sorted(reordered) else (*ones, *reordered)
     name = emit.name(value, first, whole=False)
     name = emit.node("Reshape", [name, emit.writer.ints([held[i] for i in order])])
     return emit.computed(name, shape, value.dtype, order, held)

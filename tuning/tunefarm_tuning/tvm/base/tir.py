@@ -18,13 +18,13 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator[tvm_ffi.Object]:
     """Yield every object reachable from `root`, each once, parents before children; fields named in `leaving_out` are not entered."""
     # The values keep the objects alive, so that no address is used twice.
-    seen: dict[int, tvm_ffi.Object] = {}
+    yielded: dict[int, tvm_ffi.Object] = {}
     stack = [root]  # expressions nest deeper than Python's recursion allows
     while stack:
         value = stack.pop()
-        if value.__chandle__() in seen:
+        if value.__chandle__() in yielded:
             continue
-        seen[value.__chandle__()] = value
+        yielded[value.__chandle__()] = value
         yield value
         stack.extend(
             part for name, part in reversed(parts(value)) if name not in leaving_out and is_node(part)

@@ -151,12 +151,12 @@ def _cuda_sources(module: Any) -> list[str]:
     """Return the CUDA C of a module and of all that it imports."""
     sources: list[str] = []
     waiting: list[Any] = [module]
-    seen: list[Any] = []
+    visited: list[Any] = []
     while waiting:
         current = waiting.pop()
-        if any(current.same_as(other) for other in seen):
+        if any(current.same_as(other) for other in visited):
             continue
-        seen.append(current)
+        visited.append(current)
         waiting += list(current.imports)
         if current.kind == "cuda":
             sources.append(str(current.inspect_source("cuda")))

@@ -31,15 +31,15 @@ def link(objects: Sequence[Path | str], output: Path | str, target: Target) -> N
         TransientError: If the linker failed.
     """
     command = linker_command(target)
-    done = subprocess.run(
+    linked = subprocess.run(
         [*command, "-shared", "-o", str(output), *map(str, objects)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_TIMEOUT_SEC,
         check=False,
     )
-    if done.returncode != 0:
-        text = done.stderr.decode("utf-8", "replace")
+    if linked.returncode != 0:
+        text = linked.stderr.decode("utf-8", "replace")
         raise TransientError(f"{command[0]} failed: {clean(text, 400)}", code="link-failed")
 
 

@@ -90,7 +90,7 @@ def take_steadily(
     retaken = 0
     while True:
         before, began = read(), clock()
-        taken = take()
+        measured = take()
         after, ended = read(), clock()
         slowed = after.held_back(clock_mhz)
         used_by = after.used_by or before.used_by
@@ -110,7 +110,7 @@ def take_steadily(
         facts["slowed"] = slowed
     if capped := after.capped(clock_mhz):
         facts["capped"] = capped
-    return taken, {name: value for name, value in facts.items() if value not in (0, {})}
+    return measured, {name: value for name, value in facts.items() if value not in (0, {})}
 
 
 def flush_bytes(l2_bytes: int | None) -> int:

@@ -80,7 +80,7 @@ def _fill_in(
     body: onnx.FunctionProto, call_attributes: dict[str, onnx.AttributeProto], schema: onnx.defs.OpSchema
 ) -> None:
     for node in _all_nodes(body.node):
-        kept = []
+        attributes = []
         for attribute in node.attribute:
             if attribute.ref_attr_name:
                 value = call_attributes.get(attribute.ref_attr_name)
@@ -91,9 +91,9 @@ def _fill_in(
                 filled = onnx.AttributeProto.FromString(value.SerializeToString())
                 filled.name = attribute.name
                 attribute = filled
-            kept.append(attribute)
+            attributes.append(attribute)
         del node.attribute[:]
-        node.attribute.extend(kept)
+        node.attribute.extend(attributes)
 
 
 def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

@@ -195,10 +195,10 @@ class DesignSpace:
         schedule.enter_postproc()
         for postproc in self._postprocs_for(config.sketch, with_tail):
             try:
-                done = postproc.apply(schedule)
+                applies = postproc.apply(schedule)
             except Exception as error:
                 raise _does_not_apply(config, str(error)) from error
-            if not done:
+            if not applies:
                 raise _does_not_apply(config, f"{type(postproc).__name__} refuses the kernel")
         return with_marked_tails(schedule) if with_tail else schedule, applied
 

@@ -56,9 +56,9 @@ def _digest(root: tvm_ffi.Object) -> str:
         if address not in opened:
             if kind == "ir.Var":
                 numbers[address] = len(numbers)
-            seen = [(label, part) for label, part in parts(value) if (kind, label) not in _IGNORED]
-            opened[address] = (value, seen)
-            stack.extend(part for _, part in reversed(seen) if is_node(part))
+            hashed_parts = [(label, part) for label, part in parts(value) if (kind, label) not in _IGNORED]
+            opened[address] = (value, hashed_parts)
+            stack.extend(part for _, part in reversed(hashed_parts) if is_node(part))
             continue
         stack.pop()
         lines = [kind if kind != "ir.Var" else f"{kind} {numbers[address]}"]
