@@ -1,4 +1,4 @@
-"""The candidates of a round: the tuner is asked, and the configs that it proposes are built."""
+"""The candidates of a round: asks the tuner, and builds the configs that it proposes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NumberedBuild = tuple[int, BuildResult]
 """A candidate: its index among the configs that the tuner proposed, and its build."""
 
 _REFUSED_PER_TRIAL = 8
-"""Refused candidates per wanted trial that are replaced by others before the round ends with fewer trials."""
+"""Refused candidates per wanted trial that are replaced; after more, the round ends with fewer trials."""
 
 
 class Candidates:
@@ -160,7 +160,7 @@ class Candidates:
             return self._stream
 
     def _tell_without_measuring(self, tuner: Tuner, batch: Mapping[int, BuildResult]) -> None:
-        """Tell the tuner of the refused and the repeated candidates: its next proposals are to be better."""
+        """Tell the tuner of the refused and the repeated candidates, so that it proposes others next."""
         results = []
         for number, build in sorted(batch.items()):
             if build.refused and number not in self.repeated:
@@ -177,9 +177,9 @@ class Candidates:
 
 
 class CandidateFeed:
-    """Asks and builds in a thread of its own from now on, however slowly its candidates are taken.
+    """Asks and builds in a thread of its own, which does not wait for the consumer.
 
-    The tuner is not asked before all events of `after` are set.
+    The tuner is asked once all events of `after` are set.
 
     Ownership: the consumer deletes the kernels that it took, `stop` the others.
     Concurrency: one consumer, in any thread.
@@ -231,6 +231,6 @@ def repetition(asked: Config, earlier: TrialResult) -> TrialResult:
 
 
 def _may_be_replaced(builds: Sequence[BuildResult]) -> bool:
-    """Return whether others shall be asked for: some were refused, and the builder is well."""
+    """Return whether to ask for others: some candidates were refused, and the builder itself did not fail."""
     outcomes = {build.failure.outcome for build in builds if build.failure is not None}
     return Outcome.INSTANTIATION_ERROR in outcomes and Outcome.INFRASTRUCTURE_ERROR not in outcomes

@@ -70,7 +70,7 @@ def prepare_round(
     claim: Claim | None = None,
     after: PreparedRound | None = None,
 ) -> PreparedRound:
-    """Begin a round: let the tuner propose, and build, in the background, while another round is measured.
+    """Begin a round: ask the tuner and build its candidates in the background, while another round is measured.
 
     Where building would disturb the measurement (`Runner.shares_host`), nothing happens before `PreparedRound.measure`.
 
@@ -81,10 +81,10 @@ def prepare_round(
         measure_option: Who builds and who measures.
         cancelled: As of `run_round`.
         claim: Called in the background with keys of proposed configs; returns those that this round may try. The tuner
-            is asked for others instead of the rest. Left out, all may be tried.
-        after: The round that was prepared before, if it is not measured yet: nothing is asked before that has begun. A
-            round of the same task proposes without the results of those before it that were not measured when it was
-            prepared, however soon there are some: equal seeds give equal rounds.
+            is asked for others instead of those it leaves out. Without it, all may be tried.
+        after: The round that was prepared before, if it is not measured yet. The tuner is asked once that round has begun to
+            build. If both are of one task, the tuner is asked without the results of that round, even if they come early:
+            equal seeds give equal rounds.
     """
     return PreparedRound(
         tuner, task, n, measure_option, cancelled=cancelled or (lambda: False), claim=claim, after=after
@@ -94,8 +94,7 @@ def prepare_round(
 class PreparedRound:
     """A round whose candidates are being proposed and built; `prepare_round` makes it. Measured or discarded, once.
 
-    Concurrency: one caller. The tuner is asked in a thread of the round's own and told by the caller, never both at
-        a time.
+    Concurrency: one caller. The round's own thread asks the tuner and the caller tells it, never both at a time.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class PreparedRound:
     def followed_by(self, follower: PreparedRound, *, latest: bool = True) -> list[threading.Event]:
         """Note a round that is prepared after this one; return the events that it has to wait for.
 
-        A round of the same task asks when those before it ask no more, and before the tuner is told of them.
+        A round of the same task asks the tuner after this one has stopped asking and before the tuner learns its results.
         """
         events = [] if self._after is None else self._after.followed_by(follower, latest=False)
         if not self._is_told and follower._task == self._task:
@@ -145,10 +144,10 @@ class PreparedRound:
 
     @property
     def saved_share(self) -> float:
-        """Return the share of its time that preparing it saves while others are measured; 0 before it is measured.
+        """Return the share of the round's time that preparing it ahead saves; 0 before it is measured.
 
-        Alone, a round takes the time of asking, and then of building and measuring, which overlap but for the first
-        kernel. Among others it takes the longer of measuring and its share of the builders.
+        Alone, a round takes the time to ask, and then to build and to measure, which overlap except for the first kernel.
+        Prepared ahead, it takes the longer of measuring it and its share of the builders' time.
         """
         if not self._build_secs:
             return 0.0
@@ -158,12 +157,12 @@ class PreparedRound:
         return 1.0 - max(self._measuring_sec, builders_sec) / alone_sec if alone_sec > 0 else 0.0
 
     def wait_begun(self) -> None:
-        """Return once the tuner has proposed and building has begun; at once where that is not done ahead."""
+        """Return once the tuner has proposed and building has begun; at once if the round is not prepared ahead."""
         if self._feed is not None:
             self.candidates.begun.wait()
 
     def wait_settled(self, timeout_sec: float) -> bool:
-        """Wait until the tuner is not asked any more; return whether that is so before the time is over."""
+        """Wait until the round asks its tuner no more; return False if that takes longer than the timeout."""
         return self.candidates.settled.wait(timeout_sec)
 
     def measure(
@@ -174,7 +173,7 @@ class PreparedRound:
         Args:
             best_sec: As of `run_round`.
             at_most: Fewer trials than were prepared; the tuner may propose the others again.
-            runner: Another one than it was prepared for: of a device that is as good.
+            runner: The runner of another device of the same kind, instead of the one that the round was prepared for.
 
         Returns:
             As `run_round`.

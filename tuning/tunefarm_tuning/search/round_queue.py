@@ -16,7 +16,7 @@ from tunefarm_tuning.search.scheduler import TaskScheduler
 from tunefarm_tuning.tuner import Tuner
 
 _DEPTH = 2
-"""Rounds that are prepared ahead: a round whose kernels take long to build must not leave builders or device idle."""
+"""Rounds that are prepared ahead; more than one, so that a round that takes long to build leaves neither builders nor device idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class NextRound:
     Attributes:
         task: Index of its task.
         size: Trials at most.
-        blind: It was prepared without the results of the task's latest rounds, so its configs may all repeat theirs.
+        blind: Whether it was prepared without the results of the task's latest rounds: its configs may all repeat theirs.
     """
 
     task: int
@@ -45,11 +45,11 @@ class NextRound:
 
 
 class RoundQueue:
-    """Picks tasks and prepares their rounds, two ahead where the device is another machine.
+    """Picks tasks and prepares their rounds, two ahead if the device is another machine.
 
-    A round ahead is picked when another begins to be measured, as if that and the rounds prepared before were over and
-    had found nothing. Its tuner and its histories are as of then: nothing depends on how long anything takes. A task that
-    is being measured, or has a round ahead, gets one only if that pays (see `_pays_ahead`).
+    A round is prepared ahead when the measurement of another begins. Its task is picked as if the rounds before it were over
+    and had found nothing better, and its tuner knows the results of that moment: so its candidates do not depend on how long
+    anything takes. A task with a round under way gets another one ahead only if that pays (see `_pays_ahead`).
 
     Concurrency: one caller. Tuners are opened and asked in the rounds' own threads, one at a time.
     """
@@ -72,7 +72,7 @@ class RoundQueue:
         self._ahead: deque[NextRound] = deque()
 
     def next(self, spent: Spent) -> NextRound | None:
-        """Return the round to be measured now, None if all tasks are exhausted; begin to prepare those after it."""
+        """Return the round to measure now, None if all tasks are exhausted; begin to prepare the rounds after it."""
         self._current = current = self._take_ahead(spent) or self._pick(spent)
         if current is not None and not self._option.runner.shares_host:
             current.prepared.wait_begun()
@@ -81,7 +81,7 @@ class RoundQueue:
         return current
 
     def close(self) -> None:
-        """Discard the rounds that are not measured. Their tuners are closed: a proposal may take them minutes."""
+        """Discard the rounds that were not measured. Closes their tuners, which may be minutes into a proposal."""
         for unmeasured in (self._current, *self._ahead):
             if unmeasured is not None:
                 self._tasks[unmeasured.task].close()
@@ -93,7 +93,7 @@ class RoundQueue:
         return None if picked is None else self._prepare(picked, self._size(picked, spent))
 
     def _pick_ahead(self, spent: Spent, under_way: Sequence[NextRound]) -> NextRound | None:
-        """Return the round after those that are to be measured first; None if none shall be prepared."""
+        """Return the round after those under way; None if none should be prepared."""
         states = scheduler_states(self._tasks)
         trials, wall_sec = spent.trials, spent.wall_sec
         for earlier in under_way:
@@ -116,7 +116,7 @@ class RoundQueue:
         return self._prepare(picked, size, after=under_way)
 
     def _take_ahead(self, spent: Spent) -> NextRound | None:
-        """Return the next round that was prepared, cut to what there is time for by now; None if there is none."""
+        """Return the next prepared round, shortened to the budget that remains; None if no round is prepared."""
         while self._ahead:
             ahead = self._ahead.popleft()
             if not self._tasks[ahead.task].state.exhausted:

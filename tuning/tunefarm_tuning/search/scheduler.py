@@ -1,4 +1,4 @@
-"""Which task of a model gets the next round: the one with most latency to win per second spent.
+"""Choose the task of a model that gets the next round: the one that should win the most latency per second of tuning.
 
 Source: MetaSchedule's gradient-based task scheduler (and Ansor's before it), with seconds in place of rounds. Ansor
 also expects no task to get beyond what like tasks have shown; that did not help in simulation (`benchmarks/results/scheduling.md`).
@@ -14,17 +14,17 @@ from statistics import median
 from tunefarm_tuning.search.budget import Budget
 
 _WINDOW = 3  # rounds over which recent progress is looked at
-_RECENT = 0.2  # share of recent progress in the forecast; the rest expects gains to fade as 1/rounds
+_RECENT = 0.2  # weight of recent progress in the forecast; the other part of it lets gains fade as 1/rounds
 _MINOR_SHARE = 0.005  # of the model's operations
 _FIRST_SEC_PER_TRIAL = 0.5  # a guess, until the first round is over
-_FADING = 0.2  # gain of a task's next round, times its rounds so far, relative to its cost: before a run has shown its own
-_FADING_ROUNDS = 3  # rounds that it takes to believe that as much
+_FADING = 0.2  # prior of `_fading`
+_FADING_ROUNDS = 3  # weight of that prior, in rounds
 _HOPELESS_ROUNDS = 3  # rounds without one working kernel after which a task waits behind all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSummary:
-    """One past round of a task: trials in it, and the best cost known after it (None while nothing worked)."""
+    """A past round of a task: its trials, and the best cost known after it (None while no kernel worked)."""
 
     trials: int
     best_sec: float | None
@@ -59,11 +59,10 @@ class TaskState:
 
 
 class TaskScheduler:
-    """Picks tasks. Pure: equal states give equal picks, in any process.
+    """Picks tasks. It keeps no state: equal arguments give equal picks, in any process.
 
-    First every task gets one round, in the order of the expected share of the model's time (calls × operations),
-    because a budget may end before the last of them. Then the round goes where it should win most whole-model
-    latency per second.
+    First every task gets one round, those with most operations (of one call × calls) first, because a budget may end
+    before the last of them. Then each round goes to the task that should win the most latency of the model per second.
     """
 
     def next(self, states: Sequence[TaskState]) -> int | None:
@@ -73,7 +72,7 @@ class TaskScheduler:
             return None
         untouched = [i for i in alive if not states[i].history]
         if untouched:
-            # A task whose best is known from elsewhere can wait: without a round it is not left untuned.
+            # A task with a kernel from an earlier run can wait: it is tuned even if the budget ends before its round.
             return min(
                 untouched,
                 key=lambda i: (states[i].best_sec is not None, -states[i].weight * states[i].flops, i),
@@ -93,17 +92,17 @@ class TaskScheduler:
     ) -> int:
         """Return how many candidates the round of the picked task should try.
 
-        A first round is cut short where the budget would otherwise end before every task has had one: a task
-        without a kernel from history runs by its default schedule, and one of those can outweigh all that is won elsewhere.
-        So is that of a task with a small share of the model's operations: if it matters, it gets more later.
+        A first round is shortened if the budget would otherwise end before every task has had one: a task without a
+        tuned kernel runs by its default schedule, and one slow default schedule can cost more than all other tasks win. The
+        first round of a task with a small share of the model's operations is shortened too: if it matters, it gets more later.
 
         Args:
             states: All tasks.
-            index: What `next` returned.
-            most: The usual size.
+            index: The picked task's.
+            most: The usual size of a round.
             budget: Of the whole run.
-            trials: Spent so far, over all tasks.
-            wall_sec: Likewise.
+            trials: Trials spent so far, over all tasks.
+            wall_sec: Seconds spent so far, over all tasks.
         """
         untouched = sum(not (s.exhausted or s.history) and s.best_sec is None for s in states)
         if states[index].history or states[index].best_sec is not None:
@@ -123,9 +122,8 @@ class TaskScheduler:
     def gain_per_min(self, states: Sequence[TaskState]) -> float | None:
         """Return the share of the model's latency that the next minute is expected to win, from 0 to 1.
 
-        Unlike the forecast that ranks tasks, it is to be right and not only in order: it goes by how gains have faded
-        in this run so far, over all its tasks. None while that cannot be said: some task has had no round yet, or has
-        no kernel and may get one.
+        The forecast of `next` only ranks tasks; this one estimates a value, from how gains have faded in this run over
+        all its tasks. None while it cannot be estimated: a task has had no round yet, or has no kernel but may still get one.
         """
         alive = [state for state in states if not state.exhausted]
         if any(
@@ -138,7 +136,7 @@ class TaskScheduler:
 
     @staticmethod
     def sec_per_trial(states: Sequence[TaskState], index: int) -> float:
-        """Return the pace of the task, or of all tasks where it has had no round."""
+        """Return the seconds per trial of the task, or of all tasks if it has had no round."""
         for those in ([states[index]], states):
             trials = sum(summary.trials for state in those for summary in state.history)
             if trials:
@@ -152,19 +150,19 @@ class TaskScheduler:
 
     @staticmethod
     def _sec_per_flop(states: Sequence[TaskState]) -> float:
-        """Return the median speed of the tasks that have a kernel, to guess the cost of those without."""
+        """Return the median of the tasks that have a kernel, to guess the cost of those without."""
         known = [s.best_sec / s.flops for s in states if s.best_sec is not None and s.flops > 0]
         return median(known) if known else 1e-9
 
 
 def _expected_gain(state: TaskState, sec_per_flop: float) -> tuple[bool, float]:
-    """Return whether there is hope, and the whole-model seconds that one second of tuning should win."""
+    """Return whether the task may still get a kernel, and the seconds of model latency that one second of tuning should win."""
     rounds = len(state.history)
     sec_per_round = max(state.spent_sec / rounds, 1e-3)
     if state.best_sec is None:
-        # Whatever works would be a gain of the whole cost, but each failed round makes it less likely.
-        hope = rounds < _HOPELESS_ROUNDS
-        return hope, state.weight * state.flops * sec_per_flop / (2.0**rounds) / sec_per_round
+        # The first working kernel would win the whole cost, but each failed round makes one less likely.
+        is_hopeful = rounds < _HOPELESS_ROUNDS
+        return is_hopeful, state.weight * state.flops * sec_per_flop / (2.0**rounds) / sec_per_round
     window = [r.best_sec for r in state.history[-_WINDOW - 1 :] if r.best_sec is not None]
     recent = (window[0] - window[-1]) / (len(window) - 1) if len(window) > 1 else 0.0
     gain = _RECENT * max(recent, 0.0) + (1 - _RECENT) * state.best_sec / rounds
@@ -172,23 +170,23 @@ def _expected_gain(state: TaskState, sec_per_flop: float) -> tuple[bool, float]:
 
 
 def _fading(states: Sequence[TaskState]) -> float:
-    """Return how much gains are worth in this run: the n-th round of a task wins this share of its cost over n."""
-    total, seen = _FADING * _FADING_ROUNDS, _FADING_ROUNDS
+    """Return f such that the n-th round of a task makes its cost smaller by the share f / n, on average over this run."""
+    total, rounds = _FADING * _FADING_ROUNDS, _FADING_ROUNDS
     for state in states:
         bests = [summary.best_sec for summary in state.history]
         for number, (before, after) in enumerate(pairwise(bests), start=1):
             if before is not None and after is not None:
                 total += number * max(before - after, 0.0) / before
-                seen += 1
-    return total / seen
+                rounds += 1
+    return total / rounds
 
 
 def _gain_within(sec: float, states: Sequence[TaskState], fading: float) -> float:
-    """Return the whole-model seconds that so much more tuning should win, spent where it wins most.
+    """Return the seconds of model latency that `sec` seconds of tuning should win, spent on the tasks where they win most.
 
-    A task's cost falls as rounds ** -fading, and rounds take their time: then its gain per second is
-    weight x cost x fading / time spent. Time goes to the task where that is highest, until it is down to the next
-    one's; what is sought is the rate to which it brings down all that get any.
+    If a task's cost falls as rounds ** -fading, and its rounds take equally long, then its gain per second is
+    weight x cost x fading / time spent, which falls while it is tuned. Tuning the task with the highest rate at each moment
+    brings all tuned tasks down to one common rate: `rate`.
     """
     worth = [
         (state.weight * state.best_sec * fading, max(state.spent_sec, 1e-3))

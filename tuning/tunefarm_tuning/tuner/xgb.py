@@ -24,26 +24,23 @@ _STEPS = 12
 _PER_RANDOM_PICK = 16
 
 _THRIFT = 0.15
-"""How many doublings of throughput make up for twice the seconds of a trial, at the first."""
+"""How many doublings of throughput make up for doubling the seconds of a trial, in the first batch."""
 
 _THRIFT_HALVES_AFTER = 32
-"""Trials after which seconds count half as much: the last few per cent may be where building takes long."""
+"""Trials after which seconds count half as much: the very fastest kernels may be among those that take long to build."""
 
 
 class XGBTuner(SearchTuner):
-    """Fits the trials so far, anneals over the fit's predictions, and measures the best of them.
+    """Fits a cost model to the trials so far, anneals over its predictions, and proposes the best predicted configs.
 
-    Where nothing is known (no prior for this kind of loop nest, no history) the first batch fills the space. A share
-    of each batch is explored: random configs, and the best predicted of a few. Of the rest no two differ in one
-    knob alone, where there are enough. Trials that should take long (most of it is building what is unrolled far) are put off while quicker ones promise
-    about as much; less so, the more is known.
+    If there is neither a prior for this kind of loop nest nor history, the first batch is spread over the space. A share of
+    each batch explores: random configs, and the best predicted of a few random ones. Among the other configs no two differ
+    in one knob only, if there are enough others. Configs whose trials should take long (mostly to build far unrolled loops)
+    are put off while quicker ones promise about as much; ever less so as trials accumulate.
 
     Args:
-        space: What to search.
-        seed: Of all chance.
-        num_initial: Size of the plan that fills the space where nothing is known; the model takes over as soon as it can
-            be fitted, after the first batch.
-        epsilon: Explored share of a batch; one at least where the batch has four or more.
+        num_initial: Configs to spread over the space before the model can be fitted, which is after the first batch.
+        epsilon: Share of a batch that explores; at least one config of a batch of four or more.
         num_threads: Of the model.
         model: Another cost model; XGBoost's regression if left out.
         use_prior: Whether to start from what is known of loop nests in general (`cost_model.prior`).
@@ -79,7 +76,7 @@ class XGBTuner(SearchTuner):
         self._fitted = False
 
     def load_history(self, histories: Sequence[TaskHistory]) -> None:
-        """Learn from records of this very space on other devices, and of like loop nests; others are left out."""
+        """Learn from records of this space on other devices and of similar loop nests; other histories are ignored."""
         self._data.load_history(histories)
 
     def _propose(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
@@ -98,15 +95,15 @@ class XGBTuner(SearchTuner):
         return (config for config in configs if config.key not in self._known)
 
     def _fastest_of_history(self) -> Iterator[Config]:
-        """Yield the best of each history of this space in turn: what was fast elsewhere is worth a try here."""
+        """Yield the fastest of each history of this space, then the second fastest of each, and so on."""
         ranked = self._data.fastest_rows(_CHAINS)
         for rank in range(max(map(len, ranked), default=0)):
             yield from self.space.configs(np.array([rows[rank] for rows in ranked if rank < len(rows)]))
 
     def _explored(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
-        """Yield `n` configs from outside of what looks best, in turn: any, and the best predicted of a few.
+        """Yield `n` random configs: by turns any, and the best predicted of a few.
 
-        The first kind keeps a prior that is wrong about a whole region from ending the search there.
+        The first kind reaches regions that a wrong prior predicts to be slow.
         """
         for number in range(n):
             rows = self.space.sample_rows(rng, 1 if number % 2 == 0 else _PER_RANDOM_PICK)
@@ -115,7 +112,7 @@ class XGBTuner(SearchTuner):
             )
 
     def _predicted_best(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
-        """Yield configs from the best prediction down, leaving out those that are almost one already yielded."""
+        """Yield configs from the best prediction down; those that differ in one knob only from an earlier one come last."""
         starts = self.space.sample_rows(rng, _CHAINS)
         fastest = self.fastest_rows(_CHAINS // 8)
         if len(fastest):
@@ -136,7 +133,7 @@ class XGBTuner(SearchTuner):
             yield from self.space.configs(np.array(late))
 
     def _score(self, rows: IntArray) -> FloatArray:
-        """Return what to climb: the predicted log2 of throughput, less a share of the expected log2 of the seconds."""
+        """Return what to maximize: the predicted log2 of throughput, less a share of the expected log2 of a trial's seconds."""
         features, margins = self._data.features(rows)
         scores = self._model.predict(features, margins) if self._fitted else margins
         thrift = _THRIFT / (1 + len(self._results) / _THRIFT_HALVES_AFTER)

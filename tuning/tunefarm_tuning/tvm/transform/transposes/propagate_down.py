@@ -33,14 +33,14 @@ def propagate_transposes_down(mod: tvm.IRModule) -> tvm.IRModule:
     if _has_branches(before):
         return before
     # First move all, to see which groups gain by it; then move those groups only.
-    trial = _TransposeSinker(before, lambda _: True)
+    trial = _DownPropagation(before, lambda _: True)
     moved = rewrite_main(before, trial)
     gaining = trial.gaining_groups(moved)
     if not gaining:
         return before
     if gaining != trial.groups():
         moved = rewrite_main(
-            before, _TransposeSinker(before, lambda transpose: trial.group_of(transpose) in gaining)
+            before, _DownPropagation(before, lambda transpose: trial.group_of(transpose) in gaining)
         )
     after = clean_up(cancel_transposes(clean_up(moved)))
     return after if sum(moved_elements(after).values()) < sum(moved_elements(before).values()) else before
@@ -92,7 +92,7 @@ def _add_variables(expr: Any, variables: set[Any]) -> None:
 
 
 @relax.expr_functor.mutator
-class _TransposeSinker(relax.PyExprMutator):  # type: ignore[misc]
+class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
     """Moves transposes as far down as there are rules for the operators that read them.
 
     Transposes are numbered in program order. A group is named by its lowest number.

@@ -23,11 +23,11 @@ def propagate_transposes_up(mod: tvm.IRModule) -> tvm.IRModule:
 
     A transpose stays where it is if another operator reads the enlarged image as well.
     """
-    return rewrite_main(mod, _TransposeRaiser(mod))
+    return rewrite_main(mod, _UpPropagation(mod))
 
 
 @relax.expr_functor.mutator
-class _TransposeRaiser(relax.PyExprMutator):  # type: ignore[misc]
+class _UpPropagation(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self._uses: Counter[Any] = Counter()
