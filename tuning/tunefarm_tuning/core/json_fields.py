@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Any, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -19,7 +19,8 @@ _T = TypeVar("_T")
 class JsonFields:
     """Mix-in of a dataclass whose JSON object has a member for each field, in order.
 
-    Fields may be scalars, enums, tuples, mappings and classes with `to_json` and `from_json`, or None where the annotation says so.
+    Fields may be scalars, enums, tuples, mappings, dataclasses and classes with `to_json` and `from_json`, or None where the
+    annotation says so.
     """
 
     __slots__ = ()
@@ -61,6 +62,8 @@ def fields_from_json(cls: type[_T], data: Mapping[str, Any]) -> _T:
 def _json_value(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
+    if is_dataclass(value):
+        return fields_to_json(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
@@ -101,4 +104,4 @@ def _reader(annotation: Any) -> _Reader:
     if annotation is Any:
         return lambda value: value
     reader: _Reader = getattr(annotation, "from_json", annotation)
-    return reader
+    return partial(fields_from_json, annotation) if is_dataclass(reader) else reader

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tunefarm_tuning.core.json_fields import fields_from_json
 from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu import GpuLimits
@@ -177,28 +178,8 @@ class GpuTiling:
             ValueError: If it is not such an object.
         """
         try:
-            tiling = cls(
-                tiles=tuple(Tile(**tile) for tile in data["tiles"]),
-                shared=tuple(
-                    SharedTile(
-                        **{
-                            **tensor,
-                            "dims": tuple(tuple((int(a), int(s)) for a, s in dim) for dim in tensor["dims"]),
-                        }
-                    )
-                    for tensor in data["shared"]
-                ),
-                block_levels=int(data["block_levels"]),
-                vthreads=bool(data["vthreads"]),
-                lanes=int(data["lanes"]),
-                tensor_cores=int(data["tensor_cores"]),
-                fetch_columns=tuple(int(column) for column in data["fetch_columns"]),
-                unroll_column=int(data["unroll_column"]),
-                accumulator_bytes=int(data["accumulator_bytes"]),
-                limits=BlockLimits(**data["limits"]),
-                device=GpuLimits(**data["device"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            tiling = fields_from_json(cls, data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a GPU's tiling: {str(data)[:80]} ({error})") from error
         columns = [*(tile.column for tile in tiling.tiles), *tiling.fetch_columns, tiling.unroll_column]
         axes = [axis for tensor in tiling.shared for dim in tensor.dims for axis, _ in dim]

@@ -7,7 +7,6 @@ import os
 import tvm
 import tvm_ffi
 
-from tunefarm_tuning.artifact.machine_check import KNOWN_CPU_FEATURES
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base import vector_loads, vector_math
 
@@ -31,9 +30,9 @@ def tvm_target(target: Target) -> tvm.target.Target:
     return machine.with_host(tvm.target.Target("llvm"))
 
 
-def cpu_features(target: Target) -> list[str]:
-    """Return the features of the target's CPU (of its host's, for a GPU) that the loader knows how to look for."""
+def cpu_features(target: Target) -> set[str]:
+    """Return the features of an LLVM target's CPU, by LLVM's names; none for another target."""
     if target.kind != "llvm":
-        return []
+        return set()
     features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
-    return sorted(str(name) for name in features if str(name) in KNOWN_CPU_FEATURES)
+    return {str(name) for name in features}

@@ -21,6 +21,7 @@ from typing import Any
 
 import tvm
 
+from tunefarm_tuning.artifact.machine_check import KNOWN_CPU_FEATURES
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.process import Handler, Handlers
@@ -80,7 +81,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
             }
             for alternative in alternatives
         ],
-        "cpu_features": cpu_features(target),
+        "cpu_features": sorted(cpu_features(target) & KNOWN_CPU_FEATURES.keys()),
         "storage": model.storage.to_json(),
         "warnings": list(model.warnings),
     }

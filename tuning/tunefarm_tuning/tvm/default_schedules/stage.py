@@ -16,7 +16,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
 
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
@@ -45,9 +45,7 @@ class Machine:
         if target.kind != "llvm":
             return cls(vector_bytes=16, registers=16)
         # TVM's own vector width is 512 bits for every x86 CPU.
-        features = {
-            str(name) for name in tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
-        }
+        features = cpu_features(target)
         if "avx512f" in features:
             return cls(vector_bytes=64, registers=32, dot_product_lanes=dot_product_lanes(target))
         return cls(

@@ -22,7 +22,7 @@ from tvm.tirx import build
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.target import cpu_features, tvm_target
 
 CHAINS = 10
 STEPS = 1 << 19
@@ -34,7 +34,7 @@ _VECTORS = 4  # of the triad, in each iteration of its loop
 
 def vector_bytes(target: Target) -> int:
     """Return the size of the target's vector registers in bytes; TVM's own figure is 64 for a CPU with only AVX2."""
-    features = {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))}
+    features = cpu_features(target)
     return 64 if "avx512f" in features else 32 if "avx2" in features else 16
 
 

@@ -158,6 +158,17 @@ def _wmma_rule(inputs: list[str]) -> Any:
         for result in _WMMA_RESULTS[dtype]
         for transposed in (False, True)
     ]
+    return _tensor_core_rule(groups, ReuseType(req="must", levels=[2], scope="shared"), pipelined=False)
+
+
+def _mma_rule() -> Any:
+    """Return TVM's rule for 16x8x8 tiles and asynchronous copies, for bfloat16."""
+    return _tensor_core_rule(
+        [mma_group()], ReuseType(req="no", levels=[], scope="shared.dyn"), pipelined=True
+    )
+
+
+def _tensor_core_rule(groups: list[Any], reuse_write: ReuseType, *, pipelined: bool) -> Any:
     return MultiLevelTilingTensorCore(
         intrin_groups=groups,
         structure=_STRUCTURE,
@@ -165,20 +176,6 @@ def _wmma_rule(inputs: list[str]) -> Any:
         max_innermost_factor=4,
         vector_load_lens=_FETCHES,
         reuse_read=ReuseType(req="must", levels=[4], scope="shared.dyn"),
-        reuse_write=ReuseType(req="must", levels=[2], scope="shared"),
-        use_software_pipeline=False,
-    )
-
-
-def _mma_rule() -> Any:
-    """Return TVM's rule for 16x8x8 tiles and asynchronous copies, for bfloat16."""
-    return MultiLevelTilingTensorCore(
-        intrin_groups=[mma_group()],
-        structure=_STRUCTURE,
-        tile_binds=list(_BINDS),
-        max_innermost_factor=4,
-        vector_load_lens=_FETCHES,
-        reuse_read=ReuseType(req="must", levels=[4], scope="shared.dyn"),
-        reuse_write=ReuseType(req="no", levels=[], scope="shared.dyn"),
-        use_software_pipeline=True,
+        reuse_write=reuse_write,
+        use_software_pipeline=pipelined,
     )

@@ -12,6 +12,7 @@ from tvm.s_tir import SBlock
 
 from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.kernels.int8_kernels import SUM_STAGE
@@ -149,7 +150,7 @@ def as_kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
 
 
 def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
-    if any(not _is_static_buffer(param) for param in func.params):
+    if any(static_shape(param) is None for param in func.params):
         return NotTunable.SYMBOLIC_SHAPE
     if relax.analysis.has_reshape_pattern(func):
         return NotTunable.RESHAPE
@@ -163,11 +164,6 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
             return NotTunable.BYTE_DOTS
         has_loop = has_loop or (isinstance(node, tirx.For) and not _is_one(node.extent))
     return None if has_loop else NotTunable.NO_LOOPS
-
-
-def _is_static_buffer(param: Any) -> bool:
-    shape = getattr(param.ty, "shape", None)
-    return shape is not None and all(isinstance(dim, tirx.IntImm) for dim in shape)
 
 
 def _is_float(value: Any) -> bool:

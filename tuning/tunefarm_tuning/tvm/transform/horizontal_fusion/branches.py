@@ -12,7 +12,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, static_shape
 from tunefarm_tuning.tvm.base.tir import walk
 
 Array = NDArray[Any]
@@ -151,7 +151,7 @@ class Block:
     def _origin(self, data: Any) -> Any:
         """Return an input so that equal reshapes of one tensor are equal."""
         value: Any = self._value.get(data)
-        if operator_name(value) == "relax.reshape" and _is_static(value):
+        if operator_name(value) == "relax.reshape" and static_shape(value) is not None:
             return self._origin(value.args[0]), tuple(_sizes(value))
         return data
 
@@ -251,7 +251,7 @@ def _can_be_combined(value: Any) -> bool:
     data, weight = value.args
     if not isinstance(data, relax.Var) or not isinstance(weight, tvm.ir.GenericConst):
         return False
-    if not (_is_static(data) and _is_static(value)):
+    if static_shape(data) is None or static_shape(value) is None:
         return False
     if operator_name(value) == "relax.matmul":
         return len(_sizes(weight)) == 2 and len(_sizes(data)) >= 2
@@ -260,7 +260,7 @@ def _can_be_combined(value: Any) -> bool:
 
 def _form(call: Any, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """Return an element-wise call with indices for its branch's variables, and without its constants; None for any other call."""
-    if operator_name(call) not in ELEMENTWISE or not _is_static(call):
+    if operator_name(call) not in ELEMENTWISE or static_shape(call) is None:
         return None
     form: list[Any] = [operator_name(call), call.attrs, str(call.ty.dtype)]
     for argument in call.args:
@@ -294,11 +294,6 @@ def _constants(call: Any) -> list[Array]:
 
 def _const(value: Array) -> Any:
     return relax.const(np.ascontiguousarray(value), str(value.dtype))
-
-
-def _is_static(expr: Any) -> bool:
-    shape = getattr(expr.ty, "shape", None)
-    return shape is not None and all(isinstance(size, tirx.IntImm) for size in shape)
 
 
 def _sizes(expr: Any) -> list[int]:

@@ -18,7 +18,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.tvm.base.relax_graph import fused_kernel, rewrite_main
+from tunefarm_tuning.tvm.base.relax_graph import fused_kernel, rewrite_main, static_shape
 from tunefarm_tuning.tvm.base.tir import int64_sizes, schedule_of, walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, packable_weights, with_weights
 from tunefarm_tuning.tvm.transform.weights.formats import StoredWeight, WeightFormat, store
@@ -153,7 +153,7 @@ class _WeightStorageRewriter(relax.PyExprMutator):  # type: ignore[misc]
         stored = {number: weight for number, (weight, _) in weights.items() if weight is not None}
         formats = tuple((number, weight.format) for number, weight in stored.items())
         # A third argument holds sizes known at run time only.
-        is_static = len(call.args) == 2 and _is_static(func)
+        is_static = len(call.args) == 2 and all(static_shape(param) is not None for param in func.params)
         reader = self._reader(kernel.name_hint, func, formats) if formats and is_static else None
         if reader is None:
             return super().visit_call_(call)
@@ -236,12 +236,6 @@ def _widening(shape: Sequence[int], weight_format: WeightFormat) -> tirx.PrimFun
     scale = te.placeholder([sizes[axis]], "float32", name="scale")
     widened = te.compute(sizes, lambda *i: stored[i].astype("float32") * scale[i[axis]], name="widened")
     return te.create_prim_func([stored, scale, widened], index_dtype_override="int64")
-
-
-def _is_static(func: tirx.PrimFunc) -> bool:
-    """Whether all arguments of a kernel are tensors of known shapes."""
-    shapes = [getattr(param.ty, "shape", None) for param in func.params]
-    return all(shape is not None and all(isinstance(size, tirx.IntImm) for size in shape) for shape in shapes)
 
 
 def _tensor(param: Any) -> tuple[list[int], str]:
