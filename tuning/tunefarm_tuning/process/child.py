@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
+from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.errors import ChildClosed, ChildCrashed, ChildOutOfMemory, ChildTimedOut
@@ -24,7 +24,7 @@ _MAX_REPLY_BYTES = 512 << 20
 _MEMORY_WORDS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "LLVM ERROR: out of memory")
 
 
-class ChildProcess:
+class ChildProcess(Closing):
     """One child at a time, started when it is first called and again after it failed.
 
     Ordering: one call at a time; `start_call` then `finish_call` is a call in two halves.
@@ -138,14 +138,6 @@ class ChildProcess:
         """End the child for good. A call that waits in another thread raises `ChildClosed`, as do later ones."""
         self._closed = True
         self.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _begin(self) -> RunningChild:
         """Return a child that is ready, and mark it as in a call."""
