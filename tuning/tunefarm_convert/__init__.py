@@ -59,10 +59,7 @@ def to_onnx(data: bytes, source: FileFormat) -> onnx.ModelProto:
 def run_in_source(path: Path, source: FileFormat, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """Return the outputs that the format's own framework computes: LiteRT's for TFLite, XLA's for StableHLO.
 
-    Args:
-        path: The file.
-        source: Its format. The framework must be installed.
-        inputs: Of the file's shapes and dtypes, in its order.
+    The inputs are in the file's order. The framework must be installed.
 
     Raises:
         InvalidModelError: reference-failed, not-stablehlo, invalid-stablehlo.

@@ -21,9 +21,7 @@ _SMALL = 64
 def check_shapes(model: onnx.ModelProto, declared: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
     """Compare the shapes that ONNX infers with those that the file declares.
 
-    Args:
-        model: The converted model.
-        declared: The file's tensor, and its shape in this layout, by the name of the ONNX tensor that holds it.
+    `declared` has the file's tensor, and its shape in this layout, by the name of the ONNX tensor that holds it.
 
     Raises:
         InvalidModelError: invalid-tflite.

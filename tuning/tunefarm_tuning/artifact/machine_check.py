@@ -80,11 +80,7 @@ def check_machine_of(manifest: Mapping[str, Any]) -> None:
 
 
 def check_gpu_of(manifest: Mapping[str, Any], compute_version: str | None) -> None:
-    """Refuse a GPU of another architecture: it cannot run the artifact's machine code.
-
-    Args:
-        manifest: The artifact's manifest.
-        compute_version: The GPU's compute capability as CUDA writes it (``"9.0"``); None if unknown.
+    """Refuse a GPU of another compute capability (``"9.0"``, None if unknown): it cannot run the artifact's machine code.
 
     Raises:
         ArtifactError: wrong-architecture.

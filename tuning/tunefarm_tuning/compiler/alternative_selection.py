@@ -101,8 +101,7 @@ class AlternativeSelector:
     def _unclear(self, times: Mapping[str, float] | None) -> list[Candidate]:
         """Return the chosen alternatives that do not clearly win, the least promising first.
 
-        Args:
-            times: Seconds of the direct network and of the network with all of them; None if they could not be timed.
+        `times` are the seconds of the direct network and of the network with all of them; None if they could not be timed.
         """
         expected_sec = sum(candidate.expected_gain_sec for candidate in self._chosen)
         as_expected = (

@@ -38,12 +38,6 @@ def compare_packed(
 
     See `compare_on_device` for another machine.
 
-    Args:
-        path: The artifact.
-        sets: Inputs and expected outputs.
-        limits: `model_sec` limits each run, `memory_bytes` the child.
-        cancellation: Ends the child from another thread.
-
     Raises:
         InvalidInputError: If the loader refuses the file.
         InvalidModelError: If the child died (codes run-crashed, run-timeout, run-memory).

@@ -172,13 +172,7 @@ class CompileSession:
     def build_kernel(
         self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
     ) -> None:
-        """Build one kernel: by a record or, without one, by the default schedule.
-
-        Args:
-            name: One of the kernel's names.
-            path: Where to write the library.
-            record: The record whose config schedules the kernel.
-            plain: Use plain loops instead of the default schedule.
+        """Build the kernel of one of these names at `path`: by a record, by the default schedule, or (`plain`) with plain loops.
 
         Raises:
             InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.

@@ -40,10 +40,8 @@ class CostModel(Protocol):
         ...
 
     def predict(self, features: FloatArray, margins: FloatArray) -> FloatArray:
-        """Return a score per row, of which only the order has a meaning: higher is better. Shape ``(n,)``.
+        """Return a score per row, shape ``(n,)``, whose order alone has a meaning: higher is better.
 
-        Args:
-            features: Shape ``(n, f)``.
-            margins: As in `TrialGroup`. Shape ``(n,)``.
+        `features` has shape ``(n, f)``, `margins` (see `TrialGroup`) ``(n,)``.
         """
         ...

@@ -61,8 +61,7 @@ class TrialData:
     def groups(self, trials: Sequence[tuple[IntArray, float | None]]) -> list[TrialGroup]:
         """Return the groups of the task's own trials and of the histories.
 
-        Args:
-            trials: Row and seconds per call of each trial; None for a failure.
+        `trials` are rows with their seconds per call; None for a failure.
         """
         own = self._own_group(trials, weight=1.0)
         return self._histories if own is None else [own, *self._histories]

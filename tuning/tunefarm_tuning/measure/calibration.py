@@ -48,15 +48,10 @@ def calibration_key(target: Target) -> str:
 def calibrate(
     device: RemoteDevice, target: Target, *, cancellation: Cancellation | None = None
 ) -> CalibrationRun:
-    """Run the calibration kernel on a device that nobody else uses.
+    """Run the calibration kernel on a device that nobody else uses. `cancellation` ends the call within seconds.
 
     The kernel multiplies two matrices of small whole numbers on one core: its result is exact in any order of summation. Then
     all cores run it at once, for a third of a second.
-
-    Args:
-        device: The device.
-        target: The device's target.
-        cancellation: Ends the call within seconds, from another thread.
 
     Raises:
         DeviceLostError: If the device cannot be reached, its session crashed, or it exceeded its time; with code device-busy

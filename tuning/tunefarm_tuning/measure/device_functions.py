@@ -27,8 +27,7 @@ _ARTIFACT_CHILD = "tunefarm_tuning.tvm.children.artifact"
 def time_other(request: str) -> str:
     """Time a baseline (see `measure.gpu.baseline`).
 
-    Args:
-        request: JSON: ``{"kind", "model" (a file), "names", "inputs" (a file), "timeout_sec"}``.
+    `request` is JSON: ``{"kind", "model" (a file), "names", "inputs" (a file), "timeout_sec"}``.
 
     Returns:
         JSON: ``{"latency"}``; or ``{"missing"}``, the reason why there is none.
@@ -45,8 +44,7 @@ def time_other(request: str) -> str:
 def check_artifact(request: str) -> str:
     """Run an artifact by its own loader and compare its outputs.
 
-    Args:
-        request: JSON: ``{"path" (a file), "sets": [{"inputs", "expected", "rounding"}], "timeout_sec"}``.
+    `request` is JSON: ``{"path" (a file), "sets": [{"inputs", "expected", "rounding"}], "timeout_sec"}``.
 
     Returns:
         JSON: ``{"replies"}`` of ``check`` in `tvm.children.artifact`; or ``{"error"}``, the loader's or that of a child that died.

@@ -139,14 +139,10 @@ def time_tuned_and_untuned(
 ) -> tuple[list[float], list[float]]:
     """Time a tuned and an untuned kernel in turns, so that a busy machine slows both.
 
+    `time_tuned` and `time_untuned` return the mean seconds of a number of calls; the others are the seconds of the first calls.
+
     If the first calls show that the untuned kernel is much slower (a plain convolution takes a hundred times as long as a tuned
     one), its first call is its only sample.
-
-    Args:
-        time_tuned: Given a number of calls, returns their mean seconds.
-        tuned_sec: Seconds of the tuned kernel's first call.
-        time_untuned: The same as `time_tuned` for the untuned kernel.
-        untuned_sec: Seconds of the untuned kernel's first call.
 
     Returns:
         Samples of the tuned and of the untuned kernel, in seconds per call.

@@ -96,12 +96,7 @@ def own_children() -> list[int]:
 
 
 def end_orphans(known: Container[int] = (), *, within_sec: float = 0.0) -> list[int]:
-    """Kill and reap every child that is not `known`, and what these leave behind; return their ids.
-
-    Args:
-        known: Children that are looked after elsewhere.
-        within_sec: How long to wait for the killed ones to be gone; the next call meets the others again.
-    """
+    """Kill and reap every child that is not `known`, and what these leave behind, for up to `within_sec`; return their ids."""
     deadline = time.monotonic() + within_sec
     ended: list[int] = []
     while strangers := [pid for pid in own_children() if pid not in known]:

@@ -45,13 +45,7 @@ def call_model_child(
 
 
 def model_error(stage: str, doing: str, error: ChildFailed) -> InvalidModelError:
-    """Return the error of a model whose child gave no answer.
-
-    Args:
-        stage: Begins the code: ``"compile"`` makes compile-timeout, compile-memory, compile-crashed.
-        doing: The child's work, for the message.
-        error: The call's error.
-    """
+    """Return the error of a model whose child gave no answer; `stage` begins its code: ``"compile"`` makes compile-timeout."""
     if isinstance(error, ChildTimedOut):
         kind, why = "timeout", "took too long"
     elif isinstance(error, ChildOutOfMemory):

@@ -42,10 +42,8 @@ def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """Return the fastest record of every workload, target, device model, toolchain and space.
 
     A config that was confirmed counts by its newest confirming record alone. A workload that several releases have tuned
-    has one best record for each release's space; `compile` takes the newest whose space still exists.
-
-    Args:
-        records: Records of any workloads, in any order. Failed trials may be among them; they are never returned.
+    has one best record for each release's space; `compile` takes the newest whose space still exists. Failed trials
+    are never returned.
 
     Source: ``autotvm.record.pick_best`` (TVM v0.19), which keyed by target and workload alone.
     """

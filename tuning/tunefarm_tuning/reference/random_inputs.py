@@ -29,11 +29,6 @@ def random_inputs(
 ) -> list[NDArray[Any]]:
     """Return one random array per spec.
 
-    Args:
-        specs: Shapes and dtypes.
-        seed: Seed of all arrays together.
-        kind: How floats are drawn.
-
     Raises:
         InvalidInputError: If numpy has no such dtype.
     """

@@ -53,14 +53,7 @@ class Budget:
         trials_since_improvement: int,
         gain_per_min: float | None = None,
     ) -> str | None:
-        """Return the name of the limit that is reached, or None.
-
-        Args:
-            trials: Over all tasks.
-            wall_sec: Spent so far.
-            trials_since_improvement: Over all tasks.
-            gain_per_min: What `TaskScheduler.gain_per_min` expects; None where nothing can be said yet.
-        """
+        """Return the name of the limit that is reached by what all tasks have spent, or None."""
         if self.trials is not None and trials >= self.trials:
             return "trials"
         if self.wall_sec is not None and wall_sec >= self.wall_sec:

@@ -16,11 +16,6 @@ from tunefarm_tuning.workload.task import TuningTask
 class RoundMeasurement:
     """Measures the candidates of one round, all at once or one after another, and collects their outcomes.
 
-    Args:
-        task: The task that is tuned.
-        runner: Who measures.
-        best_sec: Best cost known of the task, in seconds per call.
-
     Attributes:
         outcomes: By the candidates' numbers.
         num_counted: How many of them count in the round: refused candidates do not.
@@ -36,13 +31,7 @@ class RoundMeasurement:
         self.lost: Failure | None = None
 
     def measure(self, asked: Sequence[Config], builds: Mapping[int, BuildResult], *, space_key: str) -> None:
-        """Measure candidates in one call of the runner. Those whose build failed end with that failure.
-
-        Args:
-            asked: All configs that were proposed in the round; a number is an index here.
-            builds: The candidates to be measured, by number.
-            space_key: Of the space that the configs are points of.
-        """
+        """Measure built candidates, by their index in `asked`, in one call of the runner; failed builds end with their failure."""
         inputs = {
             number: MeasureInput(task=self._task, artifact_path=path, rival_sec=self._rival_sec)
             for number, build in builds.items()
@@ -61,13 +50,7 @@ class RoundMeasurement:
                 self._note(result)
 
     def fail_as_lost(self, unmeasured: Mapping[int, Config], lost: Failure, *, space_key: str) -> None:
-        """Give the configs that were not measured the device's failure: they may be tried again.
-
-        Args:
-            unmeasured: Proposed configs by number. One that is an outcome's config as applied is left out.
-            lost: The device's failure.
-            space_key: Of the space that the configs are points of.
-        """
+        """Give unmeasured configs, by number, the device's failure, so that they may be tried again; not those that have an outcome."""
         applied = {outcome.config.key for outcome in self.outcomes.values()}
         for number, config in unmeasured.items():
             if config.key not in applied:

@@ -232,13 +232,7 @@ class ConfigSpace:
         return rows
 
     def mutate_rows(self, rows: IntArray, rng: np.random.Generator, *, jump: float = 0.5) -> IntArray:
-        """Return a copy in which one knob of each row has another choice.
-
-        Args:
-            rows: Shape ``(n, width)``.
-            rng: The random generator.
-            jump: Share of rows whose knob takes any other choice; the other rows step to a neighbour.
-        """
+        """Return a copy in which one knob of each row has another choice: any in a share `jump` of the rows, else a neighbour."""
         changed = rows.copy()
         if self.width == 1:
             return changed

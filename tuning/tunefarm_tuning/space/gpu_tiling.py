@@ -243,11 +243,7 @@ def draw_fitting(space: _Space, rows: IntArray, draw: Callable[[int], IntArray])
     """Replace rows that do not fit by others that do, of the same sketches as far as such are found.
 
     Of a convolution's configs for a GPU one in a hundred fits: the others ask for too many threads, or too much memory.
-
-    Args:
-        space: The config space of the rows.
-        rows: Rows drawn at random, shape ``(n, width)``.
-        draw: Draws a number of further rows.
+    `rows` were drawn at random, shape ``(n, width)``; `draw` draws a number of further rows.
     """
     missing = np.flatnonzero(~space.fits(rows))
     result = rows.copy()

@@ -185,8 +185,7 @@ _LOOKS_LIKE_GPU = re.compile(
 def find_gpu(name: str) -> dict[str, Any] | None:
     """Return ``{"kind", "arch"}``, and ``"l2_cache_size_bytes"`` where it is known, for a GPU's name; None for any other text.
 
-    Args:
-        name: The name as people or drivers give it: ``h200``, ``nvidia/nvidia-h200``, ``NVIDIA GeForce RTX 4070 Ti SUPER``.
+    People and drivers write names differently: ``h200``, ``nvidia/nvidia-h200``, ``NVIDIA GeForce RTX 4070 Ti SUPER``.
     """
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word and word not in _MAKERS]
     for count in range(min(len(words), 4), 0, -1):

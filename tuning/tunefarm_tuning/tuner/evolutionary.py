@@ -22,17 +22,13 @@ _TIMEOUT_SEC = 600.0  # one generation of a large convolution takes half a minut
 class EvolutionaryTuner(SearchTuner):
     """Asks TVM's ``EvolutionarySearch`` with its ``XGBModel``, which run in a child process.
 
+    Candidates come in generations of `batch_size`; what a round leaves over is served to the next.
+
     Expect seconds to a minute per generation: stock MetaSchedule spends most of its time here.
 
     State: Rebuilt from results it knows them all, but TVM's stream of chance begins anew: its proposals are others than
         those that the old one would have made.
     Failure: Should the child die, it is started anew and told all results; should it die again, `ask` raises.
-
-    Args:
-        space: Of the same workload and target as `task`.
-        task: What to tune.
-        seed: Of all chance.
-        batch_size: Candidates per generation; what a round leaves over is served to the next.
     """
 
     name: ClassVar[str] = "evolutionary"

@@ -81,13 +81,7 @@ def outcome(
     """Run a region that only compares and selects.
 
     Such a region is known once its results are known for every order of its arguments, among each other and with zero and
-    NaN where it may compare with those.
-
-    Args:
-        block: The region.
-        arguments: Its arguments.
-        outer: Numbers from outside that it uses, by the number of their value.
-        zero: Whether it may compare with zero and NaN.
+    NaN where it may compare with those (`zero`). `outer` has the numbers from outside that it uses, by the number of their value.
 
     Raises:
         UnsupportedFormError: It does something else.

@@ -52,13 +52,9 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def bind_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
-    """Return the inputs with every dimension known.
+    """Return the network's inputs with every dimension known; `shapes` has those of inputs with open dimensions, by name.
 
     A dimension's name that is bound in one input is bound in all of them.
-
-    Args:
-        graph: The network.
-        shapes: Full shapes for inputs with open dimensions, by the inputs' names.
 
     Raises:
         InvalidModelError: With code unknown-input, bad-shape, zero-size, unknown-dimension or unsupported-dtype.

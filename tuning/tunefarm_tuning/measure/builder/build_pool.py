@@ -37,12 +37,8 @@ class _Job(Generic[W]):
 class BuildPool(Generic[W]):
     """Workers and a queue of builds. A worker that has finished with one batch starts on the next without waiting for others.
 
-    Each busy worker has a thread; without work there are no threads.
+    Each busy worker has a thread; without work there are no threads. `fresh_path` returns a new path for a kernel at each call.
     Concurrency: any thread.
-
-    Args:
-        workers: The workers; the first idle one is used.
-        fresh_path: Returns a new path for a kernel at each call.
     """
 
     def __init__(self, workers: Sequence[W], fresh_path: Callable[[], Path]) -> None:

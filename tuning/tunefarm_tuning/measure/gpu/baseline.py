@@ -50,12 +50,7 @@ class GpuBaseline:
     """Times one baseline (`ONNXRUNTIME` or `TORCH_COMPILE`) with one model on this machine, in a child process.
 
     Concurrency: one caller; `close` from any thread.
-
-    Args:
-        kind: The baseline.
-        model: The network's file.
-        names: The names of its inputs.
-        timeout_sec: Wall-clock limit of everything together.
+    `timeout_sec` limits all calls together.
     """
 
     def __init__(self, kind: str, model: Path, names: Sequence[str], *, timeout_sec: float) -> None:

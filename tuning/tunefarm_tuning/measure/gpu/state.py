@@ -99,11 +99,7 @@ class GpuState:
         )
 
     def held_back(self, clock_mhz: float | None) -> str:
-        """Return why a timing in this state is too slow; empty if the state is good.
-
-        Args:
-            clock_mhz: The GPU's clock at its calibration, in MHz; None if unknown.
-        """
+        """Return why a timing in this state is too slow, given the clock at the GPU's calibration; empty if the state is good."""
         reasons = [reason for reason in self.throttle if reason in _THROTTLING]
         if reasons:
             return f"throttled: {', '.join(reasons)}"

@@ -22,12 +22,7 @@ _PACKAGE = "tvm.s_tir.tensor_intrin"
 
 
 def import_intrinsics(target: Target, *, tensor_cores: bool = False) -> None:
-    """Register what the schedule rules of `target` can refer to.
-
-    Args:
-        target: What will be scheduled or built for.
-        tensor_cores: Whether CUDA's are wanted (seconds), and ours: only rules for tensor cores refer to them.
-    """
+    """Register what the schedule rules of `target` can refer to: CUDA's (which takes seconds) and ours only for `tensor_cores`."""
     _put_stand_in()
     if target.kind == "llvm":
         importlib.import_module(f"{_PACKAGE}.{_cpu_family(target)}")

@@ -66,12 +66,7 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def rebuilt(stmt: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a statement with its loops and block realizations changed, the inner ones first.
-
-    Args:
-        stmt: The body of a scheduled kernel.
-        change: Gets each ``For`` and ``SBlockRealize``, its body already rebuilt, and returns what replaces it.
-    """
+    """Return a statement with each ``For`` and ``SBlockRealize`` replaced by what `change` makes of it, the inner ones first."""
     if isinstance(stmt, tirx.For):
         return change(
             tirx.For(

@@ -34,14 +34,7 @@ _search: Search | None = None  # one per process: the child serves one tuner
 
 
 class Search:
-    """One evolutionary search over one workload.
-
-    Args:
-        ir: `Workload.ir`.
-        target: What to schedule for.
-        seed: Seed of everything random.
-        batch_size: Candidates per generation.
-    """
+    """One evolutionary search over one workload, in generations of `batch_size` candidates."""
 
     def __init__(self, ir: str, target: Target, seed: int, batch_size: int) -> None:
         self._mod = module_from_text(ir)

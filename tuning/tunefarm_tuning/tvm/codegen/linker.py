@@ -19,12 +19,7 @@ _TIMEOUT_SEC = 120.0
 
 
 def link(objects: Sequence[Path | str], output: Path | str, target: Target) -> None:
-    """Link objects into the shared library `output`.
-
-    Args:
-        objects: The object files.
-        output: The library.
-        target: The target whose host the library is for.
+    """Link object files into the shared library `output`, for the target's host.
 
     Raises:
         InvalidInputError: If no linker for the target's machine is on the PATH; code ``"no-linker"``.

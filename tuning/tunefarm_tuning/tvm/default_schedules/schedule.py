@@ -72,13 +72,7 @@ class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
 def with_default_schedules(
     module: tvm.IRModule, target: Target, *, fits: Callable[[tvm.tirx.PrimFunc], bool] = lambda _: True
 ) -> tvm.IRModule:
-    """Return the module with its unscheduled PrimFuncs scheduled, as far as the rules fit them.
-
-    Args:
-        module: A prepared network, or one kernel.
-        target: A CPU.
-        fits: Is asked of each scheduled kernel; where it says no, the loops stay unscheduled.
-    """
+    """Return the module with its unscheduled PrimFuncs scheduled for a CPU, where the rules fit them and `fits` accepts the result."""
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tvm.tirx.PrimFunc) or IS_SCHEDULED in func.attrs:

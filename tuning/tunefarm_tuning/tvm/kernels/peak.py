@@ -80,17 +80,13 @@ def fma_module(dtype: str, lanes: int, threads: int) -> tvm.IRModule:
 
 
 def triad_module(lanes: int, threads: int) -> tvm.IRModule:
-    """Return the functions ``fill``, ``triad`` and ``wrong``. Arrays are float32, and each thread has its own part of them.
+    """Return ``fill``, ``triad`` and ``wrong`` with vectors of `lanes` float32. Each thread has its own part of the arrays.
 
     - ``fill(b, c)`` writes small whole numbers.
     - ``triad(a, b, c, size, turns)`` walks over the arrays `turns` times, with the factors 0 to ``turns - 1``.
     - ``wrong(a, size, turns, found)`` counts each thread's wrong results.
 
     `size` is the number of elements of a thread's part, a multiple of `triad_step`.
-
-    Args:
-        lanes: Elements of a vector.
-        threads: Number of threads.
     """
     step = triad_step(lanes)
 

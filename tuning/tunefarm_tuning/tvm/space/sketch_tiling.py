@@ -25,10 +25,6 @@ _CONSUMER_MOVES = ("ReverseComputeAt",)
 class SketchTiling:
     """The multi-level tiling of one block in a trace.
 
-    Args:
-        trace: The trace of a sketch.
-        sampling: Its sampling instructions, in order.
-
     Attributes:
         block: Name of the tiled block; empty where the trace tiles no block of the workload.
         structure: The levels of loops, outermost first: ``S`` for space, ``R`` for reduction (``"SSRSRS"``).

@@ -86,13 +86,10 @@ def with_marked_tails(schedule: Schedule) -> Schedule:
 def keeps_weight_order(mod: tvm.IRModule, block: Any, axes: Collection[int]) -> bool:
     """Return whether weights should keep their order, because TVM would pack them badly for tiles with tails.
 
+    `axes` are the loops of `block` that are tiled with tails, by position.
+
     TVM packs a weight whose rows end within a tile as a flat sequence of elements, from which no vectors can be loaded. Tails
     along loops that the weights do not depend on change nothing.
-
-    Args:
-        mod: A workload.
-        block: Its tiled block.
-        axes: The loops of the block that are tiled with tails, by position.
     """
     weights = [mod["main"].params[number] for number in packable_weights(mod["main"])]
     variables = [block.iter_vars[axis].var for axis in axes]

@@ -114,13 +114,7 @@ def alternative_tasks(
 def put_alternatives_in(
     module: tvm.IRModule, alternatives: Sequence[Alternative], choices: Mapping[str, str]
 ) -> tvm.IRModule:
-    """Return a module with chosen alternatives in place of their fused kernels.
-
-    Args:
-        module: A prepared module.
-        alternatives: Its alternatives, from `find_alternatives`.
-        choices: The algorithm, by the workload key of the fused kernel; other kernels stay direct.
-    """
+    """Return a module with alternatives in place of their fused kernels: `choices` has the algorithm by the workload key."""
     chosen = {
         alternative.instead_of: alternative
         for alternative in alternatives

@@ -37,9 +37,7 @@ _WEIGHT_RANK = {"relax.matmul": 2, "relax.nn.conv2d": 4}
 def multiply_int8(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """Return the module with quantised 2-D convolutions (channels last, ungrouped) and matrix products computed in integers.
 
-    Args:
-        mod: Its constants are folded.
-        lanes: The lanes of the target's int8 dot product, from `dot_product_lanes`; above 0.
+    The module's constants are folded; `lanes` are those of the target's int8 dot product, above 0.
     """
     rewritten = rewrite_main(mod, _Int8ProductRewriter(mod, lanes))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)

@@ -89,12 +89,7 @@ def _is_supported(call: Any) -> bool:
 
 
 def _phase_weights(weight: NDArray[Any], strides: list[int], taps: list[int]) -> NDArray[Any]:
-    """Return the weights of the convolution that computes all phases.
-
-    Args:
-        weight: ``[inputs, outputs, *sizes]``.
-        strides: One for each axis.
-        taps: How many weights a phase has at most along each axis.
+    """Return the weights ``[inputs, outputs, *sizes]`` as those of the convolution that computes all phases, of up to `taps` each.
 
     Returns:
         ``[product of strides · outputs, inputs, *taps]``, its taps in reverse order, as a convolution has them.

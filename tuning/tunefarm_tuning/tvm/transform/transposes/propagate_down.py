@@ -59,9 +59,7 @@ def moved_elements(
 ) -> Counter[object]:
     """Return how many elements the transposes of a network move, by group; results that nothing reads do not count.
 
-    Args:
-        mod: The network.
-        group_of: From the variable that a transpose is bound to, and its call, to the group that it counts for.
+    `group_of` gets the variable that a transpose is bound to, and its call.
     """
     elements: Counter[object] = Counter()
     used: set[Any] = set()
@@ -93,13 +91,9 @@ def _add_variables(expr: Any, variables: set[Any]) -> None:
 
 @relax.expr_functor.mutator
 class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
-    """Moves transposes as far down as there are rules for the operators that read them.
+    """Moves transposes as far down as there are rules for their readers, if `may_move` says so of the transpose's number.
 
     Transposes are numbered in program order. A group is named by its lowest number.
-
-    Args:
-        mod: The network to rewrite.
-        may_move: Says of the number of a transpose whether it may move.
     """
 
     def __init__(self, mod: tvm.IRModule, may_move: Callable[[int], bool]) -> None:
