@@ -13,6 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, te, tirx, topi
 
+from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import int64_sizes, walk
 
 Shape = tuple[int, ...]
@@ -45,10 +46,10 @@ class DirectConv:
 def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
     """Return the convolution at the head of a kernel; None without one of the supported form."""
     root = func.body.block if isinstance(func.body, s_tir.SBlockRealize) else None
-    if root is None or not all(static_shape(param) for param in func.params):
+    if root is None or not all(float32_shape(param) for param in func.params):
         return None
     statements = statements_of(root)
-    shapes = [static_shape(param) for param in func.params]
+    shapes = [float32_shape(param) for param in func.params]
     for weights, kernel in enumerate(shapes[:-1]):
         if len(kernel) != 4 or kernel[:2] != (_KERNEL, _KERNEL):
             continue
@@ -65,7 +66,7 @@ def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
 def _match(
     func: tirx.PrimFunc, statements: Sequence[Any], data: int, weights: int, padding: int
 ) -> DirectConv | None:
-    shape, kernel = static_shape(func.params[data]), static_shape(func.params[weights])
+    shape, kernel = float32_shape(func.params[data]), float32_shape(func.params[weights])
     out = (shape[0], shape[1] + 2 * padding - 2, shape[2] + 2 * padding - 2, kernel[3])
     if min(out) < 1:
         return None
@@ -123,10 +124,7 @@ def statements_of(root: Any) -> list[Any]:
     return list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
 
 
-def static_shape(param: Any) -> Shape:
+def float32_shape(param: Any) -> Shape:
     """Return the shape of a float32 buffer; empty for other types, scalars, and shapes that are not static."""
-    kind = param.ty
-    shape = getattr(kind, "shape", None)
-    if shape is None or not all(isinstance(dim, tirx.IntImm) for dim in shape):
-        return ()
-    return tuple(int(dim) for dim in shape) if str(kind.dtype.dtype) == "float32" else ()
+    shape = static_shape(param)
+    return shape if shape and str(param.ty.dtype.dtype) == "float32" else ()
