@@ -91,7 +91,7 @@ def workload(tensors: list[Any], weight: int | None = None) -> Workload:
 def without_tails(space: ConfigSpace) -> ConfigSpace:
     """Return a space with its perfect tiles alone; its configs are such of the space, too."""
     sketches = [
-        replace(sketch, knobs=tuple(replace(knob, rest_extents=()) for knob in sketch.knobs))
+        replace(sketch, knobs=tuple(replace(knob, tail_products=()) for knob in sketch.knobs))
         for sketch in space.sketches
     ]
     return ConfigSpace(sketches, space.computation)

@@ -28,8 +28,8 @@ _REFUSED_PER_TRIAL = 8
 class Candidates:
     """Asks for up to `n` candidates and builds them; to be iterated over once.
 
-    A refused candidate (`BuildResult.refused`) does not count while less than half of the wanted trials were built and
-    fewer than 8 candidates per wanted trial were refused: the tuner is told, and asked for others. The tuner is also
+    While less than half of the wanted trials were built and fewer than 8 candidates per wanted trial were refused
+    (`BuildResult.refused`), refused candidates do not count: the tuner learns of them and is asked for others. It is also
     asked again while all its proposals repeat earlier trials, up to its patience.
 
     Concurrency: iterated over in one thread; `stop` from any.
@@ -43,13 +43,13 @@ class Candidates:
         claim: Says which proposals may be tried; all may, if left out.
 
     Attributes:
-        tuner: Whom to tell; None until it was opened.
-        asked: The configs that were proposed and claimed so far; a candidate's number is an index here.
+        tuner: The tuner; None until it was opened.
+        configs: The configs that were proposed and claimed so far; a candidate's number is an index here.
         repeated: Numbers of candidates that, as applied, repeat an earlier trial or another candidate of the round.
-        told: Numbers of candidates of which the tuner was told already.
+        reported: Numbers of candidates whose results the tuner knows already.
         passed_over: Whether a proposal could not be claimed.
         begun: Set once the tuner has proposed, and building has begun.
-        settled: Set once the tuner is not asked any more.
+        settled: Set once the round asks its tuner no more.
         asking_sec: Wall-clock of opening the tuner and of its first proposal.
     """
 
@@ -72,9 +72,9 @@ class Candidates:
         self._stopped = threading.Event()
         self._stream: Builds | None = None
         self.tuner: Tuner | None = None
-        self.asked: list[Config] = []
+        self.configs: list[Config] = []
         self.repeated: set[int] = set()
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         self.passed_over = False
         self.begun = threading.Event()
         self.settled = threading.Event()
@@ -89,7 +89,7 @@ class Candidates:
         num_built = num_refused = num_fruitless = 0
         is_full = False
         while not (is_full or self._must_end()):
-            first = len(self.asked)
+            first = len(self.configs)
             stream = self._build(self._propose(tuner, self._n - num_built))
             self.asking_sec = self.asking_sec or time.monotonic() - began
             self.begun.set()
@@ -154,7 +154,7 @@ class Candidates:
         with self._lock:
             if self._stopped.is_set() or not configs:
                 return None
-            self.asked += configs
+            self.configs += configs
             inputs = [BuildInput(task=self._task, config=config) for config in configs]
             self._stream = self._builder.build_each(inputs)
             return self._stream
@@ -165,13 +165,13 @@ class Candidates:
         for number, build in sorted(batch.items()):
             if build.refused and number not in self.repeated:
                 result = TrialResult(
-                    asked=self.asked[number], config=build.config, outcome=Outcome.INSTANTIATION_ERROR
+                    asked=self.configs[number], config=build.config, outcome=Outcome.INSTANTIATION_ERROR
                 )
             elif (earlier := tuner.result_of(build.config)) is not None:
-                result = repetition(self.asked[number], earlier)
+                result = repetition(self.configs[number], earlier)
             else:
                 continue
-            self.told.add(number)
+            self.reported.add(number)
             results.append(result)
         tuner.tell(results)
 

@@ -30,8 +30,10 @@ class RoundMeasurement:
         self.num_counted = 0
         self.lost: Failure | None = None
 
-    def measure(self, asked: Sequence[Config], builds: Mapping[int, BuildResult], *, space_key: str) -> None:
-        """Measure built candidates, by their index in `asked`, in one call of the runner; failed builds end with their failure."""
+    def measure(
+        self, configs: Sequence[Config], builds: Mapping[int, BuildResult], *, space_key: str
+    ) -> None:
+        """Measure built candidates, by their index in `configs`, in one call of the runner; failed builds end with their failure."""
         inputs = {
             number: MeasureInput(task=self._task, artifact_path=path, rival_sec=self._rival_sec)
             for number, build in builds.items()
@@ -43,7 +45,7 @@ class RoundMeasurement:
         for number, build in builds.items():
             result = measured.get(number)
             self.outcomes[number] = trial_outcome(
-                asked[number], build, result, measured_at=now, space_key=space_key
+                configs[number], build, result, measured_at=now, space_key=space_key
             )
             self.num_counted += not build.refused
             if result is not None:

@@ -195,7 +195,7 @@ class PreparedRound:
         tuner = self.candidates.tuner
         if tuner is None:
             return ()
-        unmeasured = self._asked_without({*measurement.outcomes, *repeated})
+        unmeasured = self._configs_without({*measurement.outcomes, *repeated})
         if measurement.lost is not None:
             measurement.fail_as_lost(unmeasured, measurement.lost, space_key=tuner.space.key)
         outcomes = dict(sorted(measurement.outcomes.items()))
@@ -207,8 +207,8 @@ class PreparedRound:
             follower.candidates.settled.wait()
         self._is_told = True
         self._after = None
-        already_told = self.candidates.told
-        tuner.tell([outcome for number, outcome in outcomes.items() if number not in already_told])
+        reported = self.candidates.reported
+        tuner.tell([outcome for number, outcome in outcomes.items() if number not in reported])
         tuner.tell(self._repetitions(tuner, repeated))
         if measurement.lost is None:
             tuner.tell([_not_tried(config) for config in unmeasured.values()])
@@ -223,8 +223,8 @@ class PreparedRound:
             self._end()
             self._stop()
             if self.candidates.tuner is not None:
-                untold = self._asked_without(self.candidates.told)
-                self.candidates.tuner.tell([_not_tried(config) for config in untold.values()])
+                unreported = self._configs_without(self.candidates.reported)
+                self.candidates.tuner.tell([_not_tried(config) for config in unreported.values()])
 
     def _measure_after_building(self, measurement: RoundMeasurement) -> dict[int, BuildResult]:
         """Build all candidates, then measure them; return those that repeat earlier trials, by number."""
@@ -267,7 +267,7 @@ class PreparedRound:
         if builds:
             assert self.candidates.tuner is not None
             space_key = self.candidates.tuner.space.key
-            measurement.measure(self.candidates.asked, builds, space_key=space_key)
+            measurement.measure(self.candidates.configs, builds, space_key=space_key)
 
     def _is_new(self, candidate: NumberedBuild) -> bool:
         """Return whether a candidate is new by now: an earlier round of the task may have measured the same since."""
@@ -275,20 +275,21 @@ class PreparedRound:
         tuner = self.candidates.tuner
         if number in self.candidates.repeated:
             return False
-        return number in self.candidates.told or tuner is None or tuner.result_of(build.config) is None
+        return number in self.candidates.reported or tuner is None or tuner.result_of(build.config) is None
 
     def _repetitions(self, tuner: Tuner, repeated: Mapping[int, BuildResult]) -> list[TrialResult]:
         """Return the results of the candidates that repeat an earlier trial, or another of the round."""
         return [
-            repetition(self.candidates.asked[number], earlier)
+            repetition(self.candidates.configs[number], earlier)
             for number, build in sorted(repeated.items())
-            if number not in self.candidates.told and (earlier := tuner.result_of(build.config)) is not None
+            if number not in self.candidates.reported
+            and (earlier := tuner.result_of(build.config)) is not None
         ]
 
-    def _asked_without(self, numbers: Collection[int]) -> dict[int, Config]:
-        """Return the configs that were asked for, by number, without some."""
+    def _configs_without(self, numbers: Collection[int]) -> dict[int, Config]:
+        """Return the configs of all candidates but some, by number."""
         return {
-            number: config for number, config in enumerate(self.candidates.asked) if number not in numbers
+            number: config for number, config in enumerate(self.candidates.configs) if number not in numbers
         }
 
     def _end(self) -> None:

@@ -25,7 +25,7 @@ _PROBES = 32
 class KnobKind(StrEnum):
     """What a decision means.
 
-    TILE: a tuple of factors whose product is the extent, or one of `Knob.rest_extents`. CATEGORICAL: an index into `Knob.values`.
+    TILE: a tuple of factors whose product is the extent, or one of `Knob.tail_products`. CATEGORICAL: an index into `Knob.values`.
     LOCATION: a loop's index, -1 for the root, -2 for inlining.
     """
 
@@ -46,7 +46,7 @@ class Knob:
         max_innermost: Upper bound of the last factor (tiles).
         values: The values that a categorical knob chooses from, or the locations themselves. Empty for tiles.
         weights: How often each of `values` is sampled, relative to the others. Empty means equally often.
-        rest_extents: Products that the factors may have instead of `extent` (tiles): larger numbers, ascending. The last
+        tail_products: Products that the factors may have instead of `extent` (tiles): larger numbers, ascending. The last
             tile is then a tail (`space.tail_tiles`). Only tilings with a tail at one level are listed: each tail is code
             of its own.
     """
@@ -58,11 +58,11 @@ class Knob:
     max_innermost: int = 0
     values: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
-    rest_extents: tuple[int, ...] = ()
+    tail_products: tuple[int, ...] = ()
 
     @classmethod
     def tile(
-        cls, name: str, extent: int, parts: int, max_innermost: int, rest_extents: Sequence[int] = ()
+        cls, name: str, extent: int, parts: int, max_innermost: int, tail_products: Sequence[int] = ()
     ) -> Knob:
         """Return a knob that splits a loop of `extent` iterations into `parts` factors."""
         if not 1 <= extent <= _MAX_EXTENT or not 1 <= parts <= _MAX_PARTS:
@@ -71,18 +71,18 @@ class Knob:
             raise ValueError(
                 f"knob {name}: no factorization of {extent} has a last factor up to {max_innermost}"
             )
-        products = (extent, *rest_extents)
-        if len(rest_extents) > (0 if parts < 2 else _MAX_TAIL_EXTENTS):
-            raise ValueError(f"knob {name}: cannot have tilings of {len(rest_extents)} other extents")
+        products = (extent, *tail_products)
+        if len(tail_products) > (0 if parts < 2 else _MAX_TAIL_EXTENTS):
+            raise ValueError(f"knob {name}: cannot have tilings of {len(tail_products)} other extents")
         if list(products) != sorted(set(products)) or products[-1] > min(_MAX_EXTENT, 2 * extent):
-            raise ValueError(f"knob {name}: tilings of {rest_extents} are none of {extent}")
+            raise ValueError(f"knob {name}: tilings of {tail_products} are none of {extent}")
         return cls(
             name=name,
             kind=KnobKind.TILE,
             extent=extent,
             parts=parts,
             max_innermost=max_innermost,
-            rest_extents=tuple(rest_extents),
+            tail_products=tuple(tail_products),
         )
 
     @classmethod
@@ -115,13 +115,13 @@ class Knob:
     @property
     def identity(self) -> tuple[Any, ...]:
         """What makes two knobs the same dimension: all but the name and the sampling weights."""
-        tails = (self.rest_extents,) if self.rest_extents else ()
+        tails = (self.tail_products,) if self.tail_products else ()
         return (self.kind, self.extent, self.parts, self.max_innermost, self.values, *tails)
 
     @property
     def products(self) -> tuple[int, ...]:
         """The products that the factors of a tile may have, ascending; the extent is the first."""
-        return (self.extent, *self.rest_extents)
+        return (self.extent, *self.tail_products)
 
     @property
     def table(self) -> IntArray:
@@ -226,11 +226,11 @@ class Knob:
         # The move may break max_innermost, or lead to a tiling that was thinned away: then any other decision is taken.
         other = (indices + rng.integers(1, len(self), size=n)) % len(self)
         steps = np.where(steps < 0, other, steps)
-        return self._with_other_products(indices, steps, rng) if self.rest_extents else steps
+        return self._with_other_products(indices, steps, rng) if self.tail_products else steps
 
     def _random_primes(self, factors: IntArray, rng: np.random.Generator) -> IntArray:
         """Return a prime of each row's product, drawn as often as it divides it."""
-        if not self.rest_extents:
+        if not self.tail_products:
             return rng.choice(prime_factors(self.extent), size=len(factors))
         product = factors.prod(axis=1)
         prime = np.ones(len(factors), dtype=np.int64)
@@ -278,7 +278,7 @@ class Knob:
     def to_json(self) -> list[Any]:
         """Return a compact list: a tile is written by its extent, not by its choices."""
         if self.kind is KnobKind.TILE:
-            tails = [list(self.rest_extents)] if self.rest_extents else []
+            tails = [list(self.tail_products)] if self.tail_products else []
             return [self.kind.value, self.name, self.extent, self.parts, self.max_innermost, *tails]
         if self.kind is KnobKind.CATEGORICAL:
             return [self.kind.value, self.name, list(self.values), list(self.weights)]

@@ -39,7 +39,7 @@ class EvolutionaryTuner(SearchTuner):
         self._batch_size = batch_size
         self._child = ChildProcess("tunefarm_tuning.tvm.children.evolutionary", limits=ChildLimits())
         self._opened = False
-        self._untold: list[TrialResult] = []
+        self._unsent: list[TrialResult] = []
         self._queue: list[Config] = []
 
     def _propose(self, n: int, rng: np.random.Generator) -> Iterator[Config]:  # noqa: ARG002  (TVM's own chance)
@@ -49,14 +49,14 @@ class EvolutionaryTuner(SearchTuner):
             self._queue = self._generation()
 
     def _learn(self, results: Sequence[TrialResult]) -> None:
-        self._untold += results
+        self._unsent += results
 
     def _generation(self) -> list[Config]:
         try:
             return self._ask_child()
         except ChildFailed:
             self._opened = False
-            self._untold = list(self.results)
+            self._unsent = list(self.results)
             return self._ask_child()
 
     def _ask_child(self) -> list[Config]:
@@ -65,10 +65,10 @@ class EvolutionaryTuner(SearchTuner):
             opening = {"ir": self._task.workload.ir, "target": target, "seed": self.seed}
             self._child.call("open", {**opening, "batch_size": self._batch_size}, timeout_sec=_TIMEOUT_SEC)
             self._opened = True
-        if self._untold:
-            results = [[r.config.to_json(), r.cost_sec] for r in self._untold]
+        if self._unsent:
+            results = [[r.config.to_json(), r.cost_sec] for r in self._unsent]
             self._child.call("learn", {"results": results}, timeout_sec=_TIMEOUT_SEC)
-            self._untold = []
+            self._unsent = []
         proposals = self._child.call("propose", {}, timeout_sec=_TIMEOUT_SEC)
         return [Config.from_json(config) for config in proposals]
 

@@ -74,7 +74,7 @@ def test_a_round_thrown_away_ends_its_builds_and_the_builder_stays_usable(tmp_pa
         wait_until(lambda: list(kernels.iterdir()), "the first kernel")
         prepared.discard()
         assert list(kernels.iterdir()) == []
-        assert len(prepared.candidates.asked) == 64
+        assert len(prepared.candidates.configs) == 64
         assert not [thread for thread in threading.enumerate() if thread.name == "prepare-round"]
         with LocalRunner(threads=1) as runner:
             again = MeasureOption(builder=builder, runner=runner)

@@ -115,7 +115,7 @@ def test_a_discarded_round_leaves_nothing_and_its_configs_may_come_again(
     tuner = tuner_of()
     prepared = prepare_round(tuner, TASK, 4, option)
     wait_until(lambda: len(list(tmp_path.iterdir())) == 4, "the kernels to be built")
-    configs = list(prepared.candidates.asked)
+    configs = list(prepared.candidates.configs)
     prepared.discard()
     prepared.discard()
     assert list(tmp_path.iterdir()) == []
@@ -140,7 +140,7 @@ def test_a_round_can_be_discarded_before_it_was_asked_for(tmp_path: Path) -> Non
     wait_until(second.candidates._stopped.is_set, "the round to be told to stop")
     go_on.set()
     discarding.join()
-    assert second.candidates.asked == []
+    assert second.candidates.configs == []
     assert len(first.measure()) == 4
     assert list(tmp_path.iterdir()) == []
 
@@ -160,9 +160,9 @@ def test_fewer_trials_than_prepared_give_the_rest_back(tmp_path: Path) -> None:
     tuner = tuner_of()
     prepared = prepare_round(tuner, TASK, 8, remote(tmp_path))
     outcomes = prepared.measure(at_most=3)
-    assert [outcome.asked for outcome in outcomes] == prepared.candidates.asked[:3]
+    assert [outcome.asked for outcome in outcomes] == prepared.candidates.configs[:3]
     assert list(tmp_path.iterdir()) == []
-    assert tuner.ask(5) == prepared.candidates.asked[3:]
+    assert tuner.ask(5) == prepared.candidates.configs[3:]
 
 
 def test_an_interrupt_while_measuring_leaves_nothing(tmp_path: Path) -> None:

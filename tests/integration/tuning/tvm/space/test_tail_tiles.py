@@ -124,11 +124,11 @@ def test_sums_and_sizes_that_tiles_divide_have_perfect_tiles_alone() -> None:
     for mod, sizes in ((dense(24, 64), set()), (dense(37, 64), {37}), (dense(24, 86), {86})):
         for sketch in DesignSpace(mod, CPU).config_space.sketches:
             tiles = [knob for knob in sketch.knobs if knob.kind is KnobKind.TILE]
-            assert {knob.extent for knob in tiles if knob.rest_extents} == sizes
+            assert {knob.extent for knob in tiles if knob.tail_products} == sizes
     left, right = tensor("left", 24, 37), tensor("right", 37, 64)
     sum_over_a_prime = module([left, right, topi.matmul(left, right)])
     for sketch in DesignSpace(sum_over_a_prime, CPU).config_space.sketches:
-        assert not any(knob.rest_extents for knob in sketch.knobs)
+        assert not any(knob.tail_products for knob in sketch.knobs)
 
 
 def test_a_space_without_tails_keeps_its_old_key() -> None:
@@ -141,7 +141,7 @@ def test_a_space_without_tails_keeps_its_old_key() -> None:
 
 def test_gpus_have_perfect_tiles_alone() -> None:
     space = DesignSpace(dense(37, 86), GPU).config_space
-    assert not any(knob.rest_extents for sketch in space.sketches for knob in sketch.knobs)
+    assert not any(knob.tail_products for sketch in space.sketches for knob in sketch.knobs)
 
 
 def test_a_tile_that_the_knob_does_not_list_is_refused() -> None:
