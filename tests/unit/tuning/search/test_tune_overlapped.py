@@ -219,7 +219,7 @@ def test_a_task_is_ahead_of_its_own_results_where_that_pays(
     second = queue.next(spent(4))
     assert second is not None
     assert second.blind is ahead
-    configs = [*first.prepared.candidates.asked, *second.prepared.candidates.asked]
+    configs = [*first.prepared.candidates.configs, *second.prepared.candidates.configs]
     assert len({config.key for config in configs}) == 8
     queue.close()
     assert list(tmp_path.iterdir()) == []
