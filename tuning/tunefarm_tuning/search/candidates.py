@@ -226,7 +226,7 @@ class CandidateFeed:
 
 
 def repetition(asked: Config, earlier: TrialResult) -> TrialResult:
-    """Return the result of a config that became, as applied, one that was tried before."""
+    """Return the result of a config that, as applied, equals one that was tried before."""
     return TrialResult(asked=asked, config=earlier.config, outcome=earlier.outcome, cost_sec=earlier.cost_sec)
 
 

@@ -16,7 +16,7 @@ from tunefarm_tuning.space.config_space import ConfigSpace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """The result of trying one config, as tuners are told it.
+    """The result of one trial, as a tuner learns it.
 
     Attributes:
         asked: The config that `Tuner.ask` proposed.
@@ -82,7 +82,7 @@ class Tuner(ABC):
 
 
 def result_of_record(record: TuningRecord) -> TrialResult:
-    """Return a record as a tuner is told it; the config that was asked for is not on record."""
+    """Return a record as the result of a trial; a record does not have the config that was asked for."""
     return TrialResult(
         asked=record.config, config=record.config, outcome=record.outcome, cost_sec=record.cost_sec
     )

@@ -86,7 +86,7 @@ class SearchTuner(Tuner):
         return np.array(kept) if kept else np.zeros((0, self.space.width), dtype=np.int64)
 
     def random_configs(self, rng: np.random.Generator, n: int) -> Iterator[Config]:
-        """Yield `n` configs or more that are not known, all that there are in the end."""
+        """Yield at least `n` unknown configs, or all that are left in the space."""
         if n < 1:
             return
         for _ in range(8):
@@ -98,7 +98,7 @@ class SearchTuner(Tuner):
                 yield self.space.config_at(index)
 
     def _take(self, proposals: Iterable[Config], n: int) -> list[Config]:
-        """Return the first `n` unknown ones; they are known from now on."""
+        """Return the first `n` configs that are not known yet, and note them as known."""
         taken: list[Config] = []
         if n < 1:
             return taken
