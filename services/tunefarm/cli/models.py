@@ -26,11 +26,7 @@ ModelId = Annotated[
 
 
 @command(app, "list")
-def list_models(
-    out: Output,
-    server: Server,
-    limit: Limit = 50,
-) -> None:
+def list_models(out: Output, server: Server, limit: Limit = 50) -> None:
     """List the models, newest first."""
     with server.connect() as client:
         models = list(islice(client.models.all(), limit))
@@ -55,11 +51,7 @@ def list_models(
 
 
 @command(app, "show")
-def show_model(
-    out: Output,
-    server: Server,
-    model_id: ModelId,
-) -> None:
+def show_model(out: Output, server: Server, model_id: ModelId) -> None:
     """Show one model: its inputs, outputs and operators."""
     with server.connect() as client:
         model = client.models.get(model_id)
@@ -83,10 +75,7 @@ def upload_model(
 
     shapes = parse_shapes(shape)
     board = Board()
-    with (
-        server.connect() as client,
-        view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress,
-    ):
+    with server.connect() as client, view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress:
 
         def uploading(sent: int, total: int) -> None:
             board.on_upload(sent, total)
@@ -155,11 +144,7 @@ def convert_model(
 
 
 @command(app, "tasks")
-def list_tasks(
-    out: Output,
-    server: Server,
-    model_id: ModelId,
-) -> None:
+def list_tasks(out: Output, server: Server, model_id: ModelId) -> None:
     """List the kernels of a model that can be tuned."""
     with server.connect() as client:
         tasks = client.models.tasks(model_id)
@@ -184,11 +169,7 @@ def list_tasks(
 
 
 @command(app, "delete")
-def delete_model(
-    out: Output,
-    server: Server,
-    model_id: ModelId,
-) -> None:
+def delete_model(out: Output, server: Server, model_id: ModelId) -> None:
     """Delete a model and its file. Its records and finished artifacts stay."""
     with server.connect() as client:
         client.models.delete(model_id)

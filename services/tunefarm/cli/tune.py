@@ -64,8 +64,7 @@ def tune_model(
     detach: Annotated[
         bool,
         typer.Option(
-            "--detach",
-            help="Start the job and return; `tunefarm jobs watch` follows it. Needs a server.",
+            "--detach", help="Start the job and return; `tunefarm jobs watch` follows it. Needs a server."
         ),
     ] = False,
 ) -> None:

@@ -37,12 +37,7 @@ class ClientError(Exception):
     """
 
     def __init__(
-        self,
-        detail: str,
-        *,
-        code: str,
-        status: int | None = None,
-        fields: Mapping[str, Any] | None = None,
+        self, detail: str, *, code: str, status: int | None = None, fields: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(detail)
         self.detail = detail

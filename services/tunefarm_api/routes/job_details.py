@@ -158,10 +158,7 @@ def download_artifact(
         return Response(status_code=304, headers=headers)
     request.scope["method"] = method_of(request.scope)  # for a HEAD the file is not read
     return Download(
-        _file_of(services, artifact),
-        media_type=ARTIFACT_MEDIA_TYPE,
-        filename=artifact.name,
-        headers=headers,
+        _file_of(services, artifact), media_type=ARTIFACT_MEDIA_TYPE, filename=artifact.name, headers=headers
     )
 
 

@@ -97,10 +97,7 @@ def get_job(job_id: str, services: ServicesDep) -> Job:
 
 
 @router.patch(
-    "/{job_id}",
-    dependencies=[needs("write")],
-    summary="Change a job",
-    responses=problems(404, 409),
+    "/{job_id}", dependencies=[needs("write")], summary="Change a job", responses=problems(404, 409)
 )
 def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
     """Changes what is named of a job that has not ended. What is left out stays as it is.

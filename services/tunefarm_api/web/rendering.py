@@ -28,11 +28,7 @@ def render_text(template: str, *, key: ApiKey | None, path: str = "", **values: 
         _environment()
         .get_template(template)
         .render(
-            key=key,
-            path=path,
-            may_write=bool(scopes & {"write", ADMIN}),
-            may_admin=ADMIN in scopes,
-            **values,
+            key=key, path=path, may_write=bool(scopes & {"write", ADMIN}), may_admin=ADMIN in scopes, **values
         )
     )
 

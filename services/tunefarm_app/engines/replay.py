@@ -213,12 +213,7 @@ class ReplayEngine:
             on_progress("simulate", spent_sec / scenario.compile_sec)
             time.sleep(0.02)
         best = [record.cost_sec for record in history.records]
-        manifest = {
-            "name": name,
-            "target": target.to_json(),
-            "precision": precision.value,
-            "simulated": True,
-        }
+        manifest = {"name": name, "target": target.to_json(), "precision": precision.value, "simulated": True}
         report = {
             "simulated": True,
             "device": device.name,

@@ -85,10 +85,7 @@ class TvmEngine:
     def _call(self, method: str, params: Mapping[str, Any], cancellation: Cancellation) -> Any:
         # The deadline is the step's, which closes the child; the stages inside have their own.
         limits = ChildLimits(memory_bytes=None)
-        with (
-            ChildProcess("tunefarm_app.engines.child", limits=limits) as child,
-            cancellation.attach(child),
-        ):
+        with ChildProcess("tunefarm_app.engines.child", limits=limits) as child, cancellation.attach(child):
             return child.call(method, params, timeout_sec=24 * 3600.0)
 
     @contextmanager

@@ -131,8 +131,7 @@ class StepContext:
     def plan(self, repos: Repositories, kind: StepKind, job: Job, *, round: int = 0) -> None:  # noqa: A002
         """Add the job's next step to the transaction at hand, to be started or sent once that is committed."""
         self.follow_with(
-            repos,
-            repos.steps.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round),
+            repos, repos.steps.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round)
         )
 
     def follow_with(self, repos: Repositories, step: Step) -> None:

@@ -73,8 +73,5 @@ def _known_tasks(
 ) -> tuple[ModelTask, ...]:
     pipeline = pipeline_of(target, precision_of(job))
     return repos.models.tasks(
-        job.model_id,
-        pipeline=pipeline,
-        toolchain=context.engine.toolchain,
-        revision=revisions.GRAPH_PASSES,
+        job.model_id, pipeline=pipeline, toolchain=context.engine.toolchain, revision=revisions.GRAPH_PASSES
     )

@@ -232,9 +232,7 @@ def _planned_tasks(
         )
     return [
         PlannedTask(
-            row=row,
-            flops=flops.get(row.workload_key, 0.0),
-            best_cost_sec=best_costs.get(row.workload_key),
+            row=row, flops=flops.get(row.workload_key, 0.0), best_cost_sec=best_costs.get(row.workload_key)
         )
         for row in rows
     ]

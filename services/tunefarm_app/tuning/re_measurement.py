@@ -11,11 +11,7 @@ from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, StepKind
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.re_measurement import (
-    MAX_RE_MEASUREMENTS,
-    configs_to_re_measure,
-    re_measuring_sec,
-)
+from tunefarm_tuning.search.re_measurement import MAX_RE_MEASUREMENTS, configs_to_re_measure, re_measuring_sec
 from tunefarm_tuning.space.config import Config
 
 _RECORDS_PER_TASK = 16
@@ -90,12 +86,7 @@ def first_that_fits(due: Sequence[ReMeasurement], job: Job) -> ReMeasurement | N
 
 
 def re_measure_or_compile(
-    context: StepContext,
-    repos: Repositories,
-    job: Job,
-    due: Sequence[ReMeasurement],
-    *,
-    stop_reason: str,
+    context: StepContext, repos: Repositories, job: Job, due: Sequence[ReMeasurement], *, stop_reason: str
 ) -> None:
     """Plan what follows the search: a confirm step if a re-measurement is due and fits the budget, else the compiler.
 

@@ -178,7 +178,5 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
                 device.device.id, DeviceEvent.FAIL, f"measured nothing, twice in a row: {message}"
             )
     raise DeviceLostError(
-        f"device {name} measured nothing: {message}",
-        code=BUSY if busy else None,
-        device_id=device.device.id,
+        f"device {name} measured nothing: {message}", code=BUSY if busy else None, device_id=device.device.id
     )

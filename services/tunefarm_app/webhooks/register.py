@@ -79,10 +79,7 @@ def create_webhook(
                 f"there are {MAX_WEBHOOKS} webhooks already, and no room for more", code="too-many-webhooks"
             )
         webhook = repos.webhooks.add(
-            url=url,
-            kinds=[kind for kind in KINDS if kind in kinds],
-            job_id=job_id,
-            secret=new_secret(),
+            url=url, kinds=[kind for kind in KINDS if kind in kinds], job_id=job_id, secret=new_secret()
         )
     # Not the URL: for some receivers it is the password.
     log.info("webhook created", webhook_id=webhook.id, host=receiver.host, by_key_id=by_key_id)

@@ -110,11 +110,7 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
 
 
 def as_device(
-    settings: AgentSettings,
-    name: str,
-    *,
-    part: str = "",
-    environment: Mapping[str, str] = os.environ,
+    settings: AgentSettings, name: str, *, part: str = "", environment: Mapping[str, str] = os.environ
 ) -> AgentSettings:
     """Return the settings of one device of the machine.
 

@@ -32,12 +32,7 @@ class Vitals:
     """
 
     def __init__(
-        self,
-        of_gpu: Gpu | None,
-        *,
-        every_sec: float,
-        clock: Callable[[], float],
-        nvml: Nvml | None = None,
+        self, of_gpu: Gpu | None, *, every_sec: float, clock: Callable[[], float], nvml: Nvml | None = None
     ) -> None:
         self._gpu = of_gpu
         self._nvml = nvml or open_nvml()

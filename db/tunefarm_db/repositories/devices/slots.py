@@ -48,11 +48,7 @@ class DeviceSlots(Repository):
             return
         began_at = max(began_at, until - _LONGEST_USE_SEC)
         self._merge(
-            {
-                "device_id": device_id,
-                "slot_at": at,
-                **{name: sec * share for name, share in shares.items()},
-            }
+            {"device_id": device_id, "slot_at": at, **{name: sec * share for name, share in shares.items()}}
             for at, sec in parts(began_at, until, FINE_SEC)
         )
 

@@ -32,10 +32,7 @@ class JobSteps(Repository):
 
         Of several open steps, one that a worker holds comes first.
         """
-        query = select(_STEPS).where(
-            StepRow.job_id.in_(list(job_ids)),
-            StepRow.state.in_(OPEN),
-        )
+        query = select(_STEPS).where(StepRow.job_id.in_(list(job_ids)), StepRow.state.in_(OPEN))
         query = query.order_by(StepRow.state == StepState.LEASED, StepRow.id.desc())  # the last one stays
         return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
 

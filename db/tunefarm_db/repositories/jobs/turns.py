@@ -53,8 +53,7 @@ class Turns(Repository):
         own = select(JobRow.priority, JobRow.turn_sec).where(JobRow.id == job_id).subquery()
         higher = JobRow.priority > own.c.priority
         sooner = or_(
-            JobRow.turn_sec < own.c.turn_sec,
-            and_(JobRow.turn_sec == own.c.turn_sec, JobRow.id < job_id),
+            JobRow.turn_sec < own.c.turn_sec, and_(JobRow.turn_sec == own.c.turn_sec, JobRow.id < job_id)
         )
         query = (
             select(func.coalesce(func.sum(case((higher, 1), else_=0)), 0), func.count())
@@ -80,9 +79,7 @@ class Turns(Repository):
             func.coalesce(func.sum(case((higher, 1), else_=0)), 0),
             func.coalesce(func.sum(case((JobRow.priority == job.priority, 1), else_=0)), 0),
         ).where(
-            JobRow.device_key == job.device_key,
-            JobRow.id != job.id,
-            JobRow.state.in_(sorted(TURN_STATES)),
+            JobRow.device_key == job.device_key, JobRow.id != job.id, JobRow.state.in_(sorted(TURN_STATES))
         )
         row = self._run(query).one()
         return Rivals(higher=int(row[0]), equal=int(row[1]))

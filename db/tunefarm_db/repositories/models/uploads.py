@@ -51,9 +51,7 @@ class Uploads(Repository):
         upload = self._first(
             Upload,
             select(_UPLOADS).where(
-                UploadRow.id == upload_id,
-                UploadRow.api_key_id == api_key_id,
-                UploadRow.expires_at > db_now(),
+                UploadRow.id == upload_id, UploadRow.api_key_id == api_key_id, UploadRow.expires_at > db_now()
             ),
         )
         if upload is None:
@@ -96,10 +94,7 @@ class Uploads(Repository):
     def finish(self, upload_id: str, model_id: str) -> Upload:
         """Open -> finished: it became this model. Raises as `advance`."""
         return self._change(
-            upload_id,
-            state=UploadState.FINISHED,
-            model_id=model_id,
-            offset_bytes=UploadRow.size_bytes,
+            upload_id, state=UploadState.FINISHED, model_id=model_id, offset_bytes=UploadRow.size_bytes
         )
 
     def fail(self, upload_id: str, error: Json) -> Upload:

@@ -7,18 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    text,
-    union_all,
-    update,
-)
+from sqlalchemy import ColumnElement, Select, func, insert, literal, or_, select, text, union_all, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of

@@ -84,8 +84,7 @@ class Deliveries(Repository):
             NotFoundError: If it has no such delivery.
         """
         delivery = self._first(
-            Delivery,
-            select(_DELIVERIES).where(_Row.id == delivery_id, _Row.webhook_id == webhook_id),
+            Delivery, select(_DELIVERIES).where(_Row.id == delivery_id, _Row.webhook_id == webhook_id)
         )
         if delivery is None:
             raise NotFoundError("there is no such delivery", code="delivery-not-found")

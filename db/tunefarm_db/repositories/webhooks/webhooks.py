@@ -29,13 +29,7 @@ def names_of(event: Event) -> tuple[str, ...]:
 class Webhooks(Repository):
     def add(self, *, url: str, kinds: Sequence[str], job_id: str | None, secret: str) -> Webhook:
         """Store a webhook; it is sent events from now on. Raises `ConflictError` for an unknown job."""
-        values = {
-            "id": new_id("whk"),
-            "url": url,
-            "kinds": list(kinds),
-            "job_id": job_id,
-            "secret": secret,
-        }
+        values = {"id": new_id("whk"), "url": url, "kinds": list(kinds), "job_id": job_id, "secret": secret}
         return self._add(Webhook, _WEBHOOKS, values)
 
     def get(self, webhook_id: str) -> Webhook:
@@ -93,8 +87,7 @@ class Webhooks(Repository):
         given_up = self._run(
             update(_DELIVERIES)
             .where(
-                WebhookDeliveryRow.webhook_id == webhook_id,
-                WebhookDeliveryRow.state == DeliveryState.PENDING,
+                WebhookDeliveryRow.webhook_id == webhook_id, WebhookDeliveryRow.state == DeliveryState.PENDING
             )
             .values(state=DeliveryState.FAILED, error=DISABLED, finished_at=db_now(), lease_until=None)
         ).rowcount

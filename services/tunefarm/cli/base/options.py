@@ -85,8 +85,7 @@ class TermOptions(ChangeOptions):
     tuner: Annotated[str, typer.Option("--tuner", help=HELP["tuner"])] = DEFAULT_TUNER
     seed: Annotated[int, typer.Option("--seed", help=HELP["seed"])] = 0
     device_key: Annotated[
-        str | None,
-        typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool),
+        str | None, typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool)
     ] = None
     precision: Annotated[str | None, typer.Option("--precision", help=HELP["precision"])] = None
 

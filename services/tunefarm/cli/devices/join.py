@@ -35,12 +35,7 @@ class JoinOptions(OptionGroup):
         ),
     ] = None
     token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="File with the enrolment token.",
-        ),
+        Path | None, typer.Option("--token-file", metavar="FILE", help="File with the enrolment token.")
     ] = None
     api_key_file: Annotated[
         Path | None,

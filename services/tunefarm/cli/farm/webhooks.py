@@ -119,8 +119,7 @@ def list_deliveries(
     server: Server,
     webhook_id: WebhookId,
     state: Annotated[
-        str | None,
-        typer.Option("--state", help="Only deliveries in this state: pending, delivered, failed."),
+        str | None, typer.Option("--state", help="Only deliveries in this state: pending, delivered, failed.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")] = 50,
 ) -> None:

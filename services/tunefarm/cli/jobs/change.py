@@ -41,11 +41,7 @@ def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOption
 
 
 @command(app, "pause")
-def pause_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
+def pause_job(out: Output, server: Server, job_id: JobId) -> None:
     """Pause a job. Its running round ends within seconds; no budget is spent until it is resumed."""
     with server.connect() as client:
         job = client.jobs.pause(job_id)
@@ -53,11 +49,7 @@ def pause_job(
 
 
 @command(app, "resume")
-def resume_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
+def resume_job(out: Output, server: Server, job_id: JobId) -> None:
     """Let a paused job go on."""
     with server.connect() as client:
         job = client.jobs.resume(job_id)
@@ -65,11 +57,7 @@ def resume_job(
 
 
 @command(app, "retry")
-def retry_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
+def retry_job(out: Output, server: Server, job_id: JobId) -> None:
     """Let a failed job go on with what failed. Nothing that was done is done again."""
     with server.connect() as client:
         job = client.jobs.retry(job_id)

@@ -53,11 +53,7 @@ def list_jobs(
 
 
 @command(app, "show")
-def show_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
+def show_job(out: Output, server: Server, job_id: JobId) -> None:
     """Show one job."""
     with server.connect() as client:
         job = client.jobs.get(job_id)
@@ -65,11 +61,7 @@ def show_job(
 
 
 @command(app, "tasks")
-def list_job_tasks(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
+def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
     """List a job's kernels, how far the search is with each, and how near its best is to what the device can do.
 
     The bound is the roofline: the device's peak, or what its bandwidth allows where that is less.
@@ -149,11 +141,7 @@ def list_trials(
 
 
 @command(app, "watch")
-def watch_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
+def watch_job(out: Output, server: Server, job_id: JobId) -> None:
     """Follow a job until it ends. Ctrl-C stops watching, not the job."""
     from tunefarm.cli.progress_view import view
     from tunefarm.client.handle import raise_for_state

@@ -122,13 +122,7 @@ class Transport:
             return await self._send(request, self._json, repeatable=True)
 
     async def send_part(
-        self,
-        path: str,
-        source: IO[bytes],
-        start: int,
-        end: int,
-        total: int,
-        on_progress: ByteProgress | None,
+        self, path: str, source: IO[bytes], start: int, end: int, total: int, on_progress: ByteProgress | None
     ) -> httpx.Headers:
         """Stream a part of a file as the body of a PATCH, once: what arrived of it only the server knows."""
 

@@ -68,9 +68,7 @@ def device_lines(
     """
     return [
         _line(
-            device,
-            jobs.get((device.lease_owner or "").removeprefix(_STEP)),
-            measured_sec.get(device.id, 0.0),
+            device, jobs.get((device.lease_owner or "").removeprefix(_STEP)), measured_sec.get(device.id, 0.0)
         )
         for device in devices
     ]
