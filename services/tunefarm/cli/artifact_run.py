@@ -11,7 +11,6 @@ from zipfile import BadZipFile
 
 import typer
 
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.artifact.loader import TunedModel
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command(app, "run")(run_artifact)
 
 
 def run_artifact(

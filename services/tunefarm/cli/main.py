@@ -9,10 +9,18 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from tunefarm.cli import artifact_run, devices, jobs, models, records, top, tune
+from tunefarm.cli import devices, jobs, models, records
+from tunefarm.cli.artifact_run import run_artifact
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.farm import backup, dashboard, database, doctor, keys, roles, serve, webhooks
+from tunefarm.cli.farm import database, keys, webhooks
+from tunefarm.cli.farm.backup import back_up, restore
+from tunefarm.cli.farm.dashboard import dashboard
+from tunefarm.cli.farm.doctor import examine
+from tunefarm.cli.farm.roles import run_worker
+from tunefarm.cli.farm.serve import serve
+from tunefarm.cli.top import top
+from tunefarm.cli.tune import tune_model
 
 _DISTRIBUTIONS = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
 
@@ -41,8 +49,15 @@ def make_app() -> typer.Typer:
         "`tunefarm worker` and `tunefarm device join` add machines to one.",
         completion=True,
     )
-    for part in (tune, top, artifact_run, serve, dashboard, roles, doctor, backup):
-        part.register(app)
+    command(app, "tune")(tune_model)
+    command(app, "top")(top)
+    command(app, "run")(run_artifact)
+    command(app, "serve")(serve)
+    command(app, "dashboard")(dashboard)
+    command(app, "worker", json=False)(run_worker)
+    command(app, "doctor")(examine)
+    command(app, "backup")(back_up)
+    command(app, "restore")(restore)
     command(app, "version")(show_version)
     for part in (models, jobs, devices, records, keys, webhooks, database):
         app.add_typer(part.app)

@@ -16,7 +16,7 @@ from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
-    from tunefarm.client import Model, ModelTask
+    from tunefarm.client import Model
 
 app = group("models", "Upload models and look at them.")
 
@@ -30,23 +30,19 @@ def list_models(out: Output, server: Server, limit: Limit = 50) -> None:
     """List the models, newest first."""
     with server.connect() as client:
         models = list(islice(client.models.all(), limit))
-    if out.json:
-        out.data([model.raw for model in models])
-        return
-    out.table(
-        ("model", "name", "state", ">size", ">parameters", "inputs", "uploaded"),
-        (
-            (
-                model.id,
-                model.name,
-                model.state,
-                quantities.size(model.size_bytes),
-                f"{model.num_params:,}" if model.num_params is not None else quantities.NONE,
-                ", ".join(f"{t.name} {quantities.shape(t.shape)}" for t in model.inputs),
-                quantities.local_time(model.created_at),
-            )
-            for model in models
-        ),
+    out.items(
+        models,
+        {
+            "model": lambda model: model.id,
+            "name": lambda model: model.name,
+            "state": lambda model: model.state,
+            ">size": lambda model: quantities.size(model.size_bytes),
+            ">parameters": lambda model: (
+                quantities.NONE if model.num_params is None else f"{model.num_params:,}"
+            ),
+            "inputs": lambda model: ", ".join(f"{t.name} {quantities.shape(t.shape)}" for t in model.inputs),
+            "uploaded": lambda model: quantities.local_time(model.created_at),
+        },
     )
 
 
@@ -137,10 +133,10 @@ def convert_model(
     model, compared = conversion.model, conversion.compared
     if conversion.warning:
         out.warning(conversion.warning)
-    if out.json:
-        out.data({"path": str(to), "compared": compared, **model.to_json()})
-        return
-    out.text(f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, {compared}")
+    out.result(
+        {"path": str(to), "compared": compared, **model.to_json()},
+        f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, {compared}",
+    )
 
 
 @command(app, "tasks")
@@ -148,23 +144,17 @@ def list_tasks(out: Output, server: Server, model_id: ModelId) -> None:
     """List the kernels of a model that can be tuned."""
     with server.connect() as client:
         tasks = client.models.tasks(model_id)
-    if out.json:
-        out.data([task.raw for task in tasks])
-        return
-    out.table(
-        ("for", ">#", "kernel", ">calls", ">flop per call", "arguments", "workload"),
-        (
-            (
-                task.pipeline,
-                task.position,
-                task.name,
-                task.weight,
-                quantities.flops(task.flops),
-                _arguments(task),
-                task.workload_key[:16],
-            )
-            for task in tasks
-        ),
+    out.items(
+        tasks,
+        {
+            "for": lambda task: task.pipeline,
+            ">#": lambda task: task.position,
+            "kernel": lambda task: task.name,
+            ">calls": lambda task: task.weight,
+            ">flop per call": lambda task: quantities.flops(task.flops),
+            "arguments": lambda task: ", ".join(quantities.shape(tensor.shape) for tensor in task.args),
+            "workload": lambda task: task.workload_key[:16],
+        },
     )
 
 
@@ -173,14 +163,7 @@ def delete_model(out: Output, server: Server, model_id: ModelId) -> None:
     """Delete a model and its file. Its records and finished artifacts stay."""
     with server.connect() as client:
         client.models.delete(model_id)
-    if out.json:
-        out.data({"id": model_id, "state": "deleted"})
-    else:
-        out.text(f"{model_id} is deleted")
-
-
-def _arguments(task: ModelTask) -> str:
-    return ", ".join(quantities.shape(tensor.shape) for tensor in task.args)
+    out.result({"id": model_id, "state": "deleted"}, f"{model_id} is deleted")
 
 
 def _show(out: Output, model: Model) -> None:

@@ -48,8 +48,8 @@ class _Lines:
         self._output = output
         self._board = board
         self._phases = [(phase, board.phases[phase]) for phase in phases]
-        self._said: dict[Phase, tuple[Status, str]] = {}
-        self._said_at: dict[Phase, float] = {}
+        self._printed: dict[Phase, tuple[Status, str]] = {}
+        self._printed_at: dict[Phase, float] = {}
 
     def pause(self) -> None:
         pass
@@ -61,10 +61,10 @@ class _Lines:
         for phase, state in self._phases:
             if state.status is Status.WAITING:
                 continue
-            last, now = self._said.get(phase), time.monotonic()
+            printed, now = self._printed.get(phase), time.monotonic()
             news = (state.status, self._board.text(phase))
-            due = now - self._said_at.get(phase, 0.0) >= _LINE_EVERY_SEC
-            if last == news or (last is not None and last[0] is state.status and not due):
+            due = now - self._printed_at.get(phase, 0.0) >= _LINE_EVERY_SEC
+            if printed == news or (printed is not None and printed[0] is state.status and not due):
                 continue
             percent = (
                 f" {state.fraction:.0%}"
@@ -73,4 +73,4 @@ class _Lines:
             )
             verb = {Status.RUNNING: "…", Status.DONE: " done", Status.STOPPED: " stopped"}[state.status]
             self._output.note(f"{phase.value}{verb}{percent}{': ' if news[1] else ''}{news[1]}")
-            self._said[phase], self._said_at[phase] = news, now
+            self._printed[phase], self._printed_at[phase] = news, now

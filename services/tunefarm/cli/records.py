@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,8 @@ import typer
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_job
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import Limit
+from tunefarm.cli.base.option_group import OptionGroup
+from tunefarm.cli.base.options import Limit, OutFile
 from tunefarm.cli.base.output import Output, write_whole
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -24,39 +26,54 @@ if TYPE_CHECKING:
 
 app = group("records", "The history of measurements, on the server and in files.")
 
-Workload = Annotated[str | None, typer.Option("--workload", metavar="KEY", help="Only this workload.")]
-Target = Annotated[
-    str | None, typer.Option("--target", metavar="KEY", help="Only this target, as records spell it.")
-]
-DeviceModel = Annotated[
-    str | None, typer.Option("--device-model", metavar="MODEL", help="Only this device model.")
-]
-Operator = Annotated[
-    str | None,
-    typer.Option("--operator", metavar="NAME", help="Only kernels whose name has this in it (conv2d)."),
-]
-Shape = Annotated[
-    str | None,
-    typer.Option(
-        "--shape",
-        metavar="DIMS",
-        help="Only kernels with an argument of such a shape, or a part of it: 56x56x64.",
-    ),
-]
-OutFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFilter(OptionGroup):
+    """Which records are meant."""
+
+    workload: Annotated[str | None, typer.Option("--workload", metavar="KEY", help="Only this workload.")] = (
+        None
+    )
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="KEY", help="Only this target, as records spell it.")
+    ] = None
+    device_model: Annotated[
+        str | None, typer.Option("--device-model", metavar="MODEL", help="Only this device model.")
+    ] = None
+    operator: Annotated[
+        str | None,
+        typer.Option("--operator", metavar="NAME", help="Only kernels whose name has this in it (conv2d)."),
+    ] = None
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            "--shape",
+            metavar="DIMS",
+            help="Only kernels with an argument of such a shape, or a part of it: 56x56x64.",
+        ),
+    ] = None
+
+    def keywords(self) -> dict[str, str | None]:
+        """Return what the client's methods take by keyword."""
+        return {
+            "workload_key": self.workload,
+            "target_key": self.target,
+            "device_model": self.device_model,
+            "operator": self.operator,
+            "shape": self.shape,
+        }
+
+    def admits(self, record: Record) -> bool:
+        """Return whether a record has the workload, the target and the device model, where they are given."""
+        keys = ("workload_key", "target_key", "device_model")
+        return all(self.keywords()[key] in (None, getattr(record, key)) for key in keys)
 
 
 @command(app, "list")
 def list_records(
     out: Output,
     server: Server,
-    workload: Workload = None,
-    target: Target = None,
-    device_model: DeviceModel = None,
-    operator: Operator = None,
-    shape: Shape = None,
+    matching: RecordFilter,
     outcome: Annotated[
         str | None, typer.Option("--outcome", help="Only this outcome (ok, run-error, …).")
     ] = None,
@@ -64,14 +81,7 @@ def list_records(
 ) -> None:
     """List records; as JSON, one a line."""
     with server.connect() as client:
-        records = client.records.all(
-            workload_key=workload,
-            target_key=target,
-            device_model=device_model,
-            operator=operator,
-            shape=shape,
-            outcome=outcome,
-        )
+        records = client.records.all(**matching.keywords(), outcome=outcome)
         _print(out, list(islice(records, limit)))
 
 
@@ -79,40 +89,25 @@ def list_records(
 def list_best(
     out: Output,
     server: Server,
-    workload: Workload = None,
-    target: Target = None,
-    device_model: DeviceModel = None,
-    operator: Operator = None,
-    shape: Shape = None,
+    matching: RecordFilter,
     limit: Limit = 50,
 ) -> None:
     """List the fastest record of every workload, target, device model and toolchain; as JSON, one a line."""
     with server.connect() as client:
-        records = client.records.best(
-            workload_key=workload,
-            target_key=target,
-            device_model=device_model,
-            operator=operator,
-            shape=shape,
-        )
-        _print(out, list(islice(records, limit)))
+        _print(out, list(islice(client.records.best(**matching.keywords()), limit)))
 
 
 @command(app, "export")
 def export_records(
     out: Output,
     server: Server,
+    matching: RecordFilter,
     job: Annotated[
         str | None,
         typer.Option(
             "--job", metavar="JOB_ID", help="Only what this job measured.", autocompletion=complete_job
         ),
     ] = None,
-    workload: Workload = None,
-    target: Target = None,
-    device_model: DeviceModel = None,
-    operator: Operator = None,
-    shape: Shape = None,
     best: Annotated[
         bool,
         typer.Option(
@@ -124,22 +119,14 @@ def export_records(
     """Write records as JSON lines, for `apply_history_best` and `load_records` of the engine."""
     from tunefarm_tuning.records.selection import pick_best
 
-    if job is not None and (operator or shape):
+    if job is not None and (matching.operator or matching.shape):
         raise InvalidInputError("--job goes with neither --operator nor --shape", code="invalid-request")
     with server.connect() as client:
         ask = client.records.best if best else client.records.all
-        matching = (
-            (record for record in client.jobs.records(job) if _is(record, workload, target, device_model))
-            if job is not None
-            else ask(
-                workload_key=workload,
-                target_key=target,
-                device_model=device_model,
-                operator=operator,
-                shape=shape,
-            )
+        answers = (
+            ask(**matching.keywords()) if job is None else filter(matching.admits, client.jobs.records(job))
         )
-        records = [_tuning_record(record.raw) for record in matching]
+        records = [_tuning_record(answer.raw) for answer in answers]
     if best:
         records = pick_best(records)
     _write_lines(out, [record.to_json() for record in records], output)
@@ -160,15 +147,6 @@ def pick_best_records(
 
     kept = pick_best(load_records(file))
     _write_lines(out, [record.to_json() for record in kept], output)
-
-
-def _is(record: Record, workload: str | None, target: str | None, device_model: str | None) -> bool:
-    wanted = (
-        (workload, record.workload_key),
-        (target, record.target_key),
-        (device_model, record.device_model),
-    )
-    return all(wish is None or wish == value for wish, value in wanted)
 
 
 def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
@@ -195,25 +173,19 @@ def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
 
 
 def _print(out: Output, records: list[Record]) -> None:
-    if out.json:
-        for record in records:
-            out.data(record.raw)
-        return
-    out.table(
-        ("workload", "target", "device model", "toolchain", "outcome", ">time per call", "tuner", "measured"),
-        (
-            (
-                r.workload_key[:16],
-                r.target_key,
-                r.device_model,
-                r.toolchain,
-                r.outcome,
-                quantities.latency(r.cost_sec),
-                r.tuner,
-                quantities.local_time(r.measured_at),
-            )
-            for r in records
-        ),
+    out.items(
+        records,
+        {
+            "workload": lambda record: record.workload_key[:16],
+            "target": lambda record: record.target_key,
+            "device model": lambda record: record.device_model,
+            "toolchain": lambda record: record.toolchain,
+            "outcome": lambda record: record.outcome,
+            ">time per call": lambda record: quantities.latency(record.cost_sec),
+            "tuner": lambda record: record.tuner,
+            "measured": lambda record: quantities.local_time(record.measured_at),
+        },
+        json_lines=True,
     )
 
 
@@ -225,7 +197,4 @@ def _write_lines(out: Output, lines: list[str], path: Path | None) -> None:
         sys.stdout.flush()
         return
     write_whole(path, text)
-    if out.json:
-        out.data({"records": len(lines), "output": str(path)})
-    else:
-        out.text(f"{path}: {len(lines)} records")
+    out.result({"records": len(lines), "output": str(path)}, f"{path}: {len(lines)} records")

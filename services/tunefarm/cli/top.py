@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 import typer
 
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output, make_table
 from tunefarm.cli.farm_snapshot import DeviceLine, FarmSnapshot, JobLine, Watcher
@@ -31,11 +30,6 @@ _FEW = 4
 """Lines that each list is shown with at least, however low the terminal is."""
 
 _OVERHEAD_LINES = 13
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command(app, "top")(top)
 
 
 def top(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm.cli.base.options import Shape, TermOptions, parse_shapes
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MINUTES = 10.0
 _CANCEL_TIMEOUT_SEC = 60.0
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command(app, "tune")(tune_model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

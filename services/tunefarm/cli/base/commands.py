@@ -141,9 +141,9 @@ def wants_json(args: Sequence[str]) -> bool:
 
 
 def _tell(error: Any) -> None:
-    document = {"error": {"code": "wrong-usage", "message": error.format_message()}}
+    report = {"error": {"code": "wrong-usage", "message": error.format_message()}}
     if error.ctx is not None:
-        document["error"]["usage"] = error.ctx.get_usage()
+        report["error"]["usage"] = error.ctx.get_usage()
     with suppress(BrokenPipeError):
-        Output(json=True).data(document)
-    sys.stderr.write(json_format.dumps(document, separators=(",", ":")) + "\n")
+        Output(json=True).data(report)
+    sys.stderr.write(json_format.dumps(report, separators=(",", ":")) + "\n")

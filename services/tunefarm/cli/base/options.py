@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,9 @@ Shape = Annotated[
         metavar="NAME=D,D,…",
         help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Can be given several times.",
     ),
+]
+OutFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 
@@ -68,13 +72,8 @@ class ChangeOptions(OptionGroup):
 
     def terms(self) -> dict[str, Any]:
         """Return what the client's methods take by keyword."""
-        return {
-            "seconds": self.wall_sec,
-            "trials": self.trials,
-            "patience": self.patience,
-            "min_gain": self.min_gain,
-            "priority": _as_priority(self.priority),
-        }
+        terms = {name: getattr(self, name) for name in ("trials", "patience", "min_gain")}
+        return {"seconds": self.wall_sec, **terms, "priority": _as_priority(self.priority)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +90,8 @@ class TermOptions(ChangeOptions):
 
     def terms(self) -> dict[str, Any]:
         """Return what the client's methods take by keyword."""
-        return {
-            **ChangeOptions.terms(self),
-            "target": self.target,
-            "tuner": self.tuner,
-            "seed": self.seed,
-            "device_key": self.device_key,
-            "precision": self.precision,
-        }
+        names = ("target", "tuner", "seed", "device_key", "precision")
+        return {**ChangeOptions.terms(self), **{name: getattr(self, name) for name in names}}
 
 
 def _as_priority(text: str | None) -> int | str | None:

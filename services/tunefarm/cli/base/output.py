@@ -6,17 +6,27 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+class Answer(Protocol):
+    """What the client returns for an object of the API: `raw` is its JSON."""
+
+    @property
+    def raw(self) -> Mapping[str, Any]: ...
+
+
+T = TypeVar("T", bound=Answer)
 
 _WIDTH_WITHOUT_TERMINAL = 200
 
@@ -64,6 +74,31 @@ class Output:
     def warning(self, line: str) -> None:
         """Print a warning beside the result."""
         self.note(f"warning: {line}", style="yellow")
+
+    def result(self, data: Any, text: str) -> None:
+        """Print a result: JSON under ``--json``, a line otherwise."""
+        if self.json:
+            self.data(data)
+        else:
+            self.text(text)
+
+    def items(
+        self, items: Iterable[T], columns: Mapping[str, Callable[[T], object]], *, json_lines: bool = False
+    ) -> None:
+        """Print answers of the server: a table with a row for each, or JSON as the server sent it.
+
+        Args:
+            items: Answers.
+            columns: The table's columns, and each one's cell of an item.
+            json_lines: Print JSON as a line for each item in place of one array.
+        """
+        if not self.json:
+            self.table(tuple(columns), ([cell(item) for cell in columns.values()] for item in items))
+        elif json_lines:
+            for item in items:
+                self.data(item.raw)
+        else:
+            self.data([item.raw for item in items])
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None

@@ -65,39 +65,21 @@ def list_devices(
     """
     with server.connect() as client:
         devices = client.devices.list(device_key=device_key, state=state)
-    if out.json:
-        out.data([device.raw for device in devices])
-        return
-    out.table(
-        (
-            "device",
-            "name",
-            "pool",
-            "model",
-            "state",
-            ">calibration",
-            ">peak",
-            ">memory",
-            ">temperature",
-            "last seen",
-            "reason",
-        ),
-        (
-            (
-                device.id,
-                device.name,
-                device.device_key,
-                device.device_model,
-                device.state,
-                quantities.latency(device.calibration_sec),
-                quantities.rate(_float32(device), "FLOP/s"),
-                quantities.rate(_memory(device), "B/s"),
-                quantities.temperature(device.temperature_celsius),
-                quantities.local_time(device.last_seen_at),
-                device.reason,
-            )
-            for device in devices
-        ),
+    out.items(
+        devices,
+        {
+            "device": lambda device: device.id,
+            "name": lambda device: device.name,
+            "pool": lambda device: device.device_key,
+            "model": lambda device: device.device_model,
+            "state": lambda device: device.state,
+            ">calibration": lambda device: quantities.latency(device.calibration_sec),
+            ">peak": lambda device: quantities.rate(_float32(device), "FLOP/s"),
+            ">memory": lambda device: quantities.rate(_memory(device), "B/s"),
+            ">temperature": lambda device: quantities.temperature(device.temperature_celsius),
+            "last seen": lambda device: quantities.local_time(device.last_seen_at),
+            "reason": lambda device: device.reason,
+        },
     )
 
 
@@ -128,10 +110,7 @@ def remove(out: Output, server: Server, name: DeviceName) -> None:
     with server.connect() as client:
         device = find_device(client, name)
         client.devices.remove(device.id)
-    if out.json:
-        out.data({"id": device.id, "name": device.name, "state": "removed"})
-    else:
-        out.text(f"{device.name}  removed")
+    out.result({"id": device.id, "name": device.name, "state": "removed"}, f"{device.name}  removed")
 
 
 def _float32(device: Device) -> float | None:
@@ -145,7 +124,4 @@ def _memory(device: Device) -> float | None:
 
 
 def _show(out: Output, device: Device) -> None:
-    if out.json:
-        out.data(device.raw)
-    else:
-        out.text(f"{device.name}  {device.state}{f': {device.reason}' if device.reason else ''}")
+    out.result(device.raw, f"{device.name}  {device.state}{f': {device.reason}' if device.reason else ''}")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Home
 from tunefarm.cli.base.output import Output, without_log
 from tunefarm.cli.farm.database import DatabaseUrl
@@ -29,12 +28,6 @@ StoreDir = Annotated[
         help="Folder of models and artifacts. Without it, that of the farm on this machine.",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    command(app, "backup")(back_up)
-    command(app, "restore")(restore)
 
 
 def back_up(

@@ -7,15 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command(app, "dashboard")(dashboard)
 
 
 def dashboard(
@@ -33,8 +27,6 @@ def dashboard(
         link = client.keys.sign_in_link()
     if open_browser:
         webbrowser.open(link.url)
-    if out.json:
-        out.data({"url": link.url, "expires_at": link.expires_at})
-    else:
-        out.text(link.url)
+    out.result({"url": link.url, "expires_at": link.expires_at}, link.url)
+    if not out.json:
         out.note(f"good once, until {quantities.local_time(link.expires_at)}")

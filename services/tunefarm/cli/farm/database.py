@@ -41,12 +41,12 @@ def upgrade_database(out: Output, database_url: DatabaseUrl = None, home: Home =
         upgrade(url)
     finally:
         engine.dispose()
-    if out.json:
-        out.data({"before": before, "current": head()})
-    elif before == head():
-        out.text(f"the schema is at {before} already")
-    else:
-        out.text(f"the schema went from {before or 'nothing'} to {head()}")
+    out.result(
+        {"before": before, "current": head()},
+        f"the schema is at {before} already"
+        if before == head()
+        else f"the schema went from {before or 'nothing'} to {head()}",
+    )
 
 
 @command(app, "current")
@@ -78,10 +78,7 @@ def check_database(out: Output, database_url: DatabaseUrl = None, home: Home = N
         check_schema(engine)
     finally:
         engine.dispose()
-    if out.json:
-        out.data({"ok": True, "current": head()})
-    else:
-        out.text(f"the schema is at {head()}, as it should be")
+    out.result({"ok": True, "current": head()}, f"the schema is at {head()}, as it should be")
 
 
 @command(app, "backup")
@@ -117,10 +114,8 @@ def back_up_database(
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
-    if out.json:
-        out.data({"backup": str(file), "size_bytes": file.stat().st_size})
-    else:
-        out.text(f"{file}  {quantities.size(file.stat().st_size)}")
+    size_bytes = file.stat().st_size
+    out.result({"backup": str(file), "size_bytes": size_bytes}, f"{file}  {quantities.size(size_bytes)}")
 
 
 def _url(database_url: str | None, home: Path | None) -> str:

@@ -8,52 +8,33 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from tunefarm.cli.base import edge, exit_codes
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output, without_log
 from tunefarm_tuning.core.errors import TunefarmError
 
 if TYPE_CHECKING:
-    from tunefarm.client import ClientError
+    from tunefarm.client import ClientError, FarmCheck
     from tunefarm.embedded.home import FarmHome
+    from tunefarm_app.operations.check_results import CheckResult
     from tunefarm_app.settings import Settings
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 _TIMEOUT_SEC = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Row:
-    """A finding, and which side saw it: the ``server`` (an API process) or this machine (``here``)."""
+    """A result of a check, and which side saw it: the ``server`` (an API process) or this machine (``here``)."""
 
     where: str
-    check: str
-    verdict: str
-    message: str
-    advice: str
-
-    @classmethod
-    def of(cls, where: str, finding: Any) -> _Row:
-        return cls(
-            where=where,
-            check=finding.check,
-            verdict=str(finding.verdict),
-            message=finding.message,
-            advice=finding.advice,
-        )
+    result: CheckResult | FarmCheck
 
     def to_json(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command(app, "doctor")(examine)
+        names = ("check", "verdict", "message", "advice")
+        return {"where": self.where, **{name: str(getattr(self.result, name)) for name in names}}
 
 
 def examine(out: Output, server: Server) -> None:
@@ -66,13 +47,15 @@ def examine(out: Output, server: Server) -> None:
     rows = []
     for row in _rows(server):
         rows.append(row)
+        result = row.result
         if not out.json:
             out.text(
-                f"{row.verdict:<8} {row.where:<7} {row.check:<15} {row.message}", style=_STYLES[row.verdict]
+                f"{result.verdict:<8} {row.where:<7} {result.check:<15} {result.message}",
+                style=_STYLES[result.verdict],
             )
-            if row.advice:
-                out.text(f"{'':<33}{row.advice}")
-    fine = all(row.verdict != "failed" for row in rows)
+            if result.advice:
+                out.text(f"{'':<33}{result.advice}")
+    fine = all(row.result.verdict != "failed" for row in rows)
     if out.json:
         out.data({"ok": fine, "checks": [row.to_json() for row in rows]})
     if not fine:
@@ -87,7 +70,7 @@ def _rows(server: Server) -> Iterator[_Row]:
         from tunefarm_app.operations.check_results import judge_versions
         from tunefarm_tuning.target.toolchain import versions
 
-        yield _Row.of("here", judge_versions({"this machine": versions()}))
+        yield _Row("here", judge_versions({"this machine": versions()}))
     address = server.find()
     if address is not None:
         yield from _ask(*address)
@@ -107,12 +90,12 @@ def _ask(url: str, api_key: str | None) -> Iterator[_Row]:
         yield _no_answer(url, error)
         return
     after = time.time()
-    yield _Row.of("here", ok("api", f"{url} answers"))
+    yield _Row("here", ok("api", f"{url} answers"))
     # Its clock was read some time between: only what is outside of that is skew.
     nearest = min(max(checks.time, before), after)
-    yield _Row.of("here", judge_clock("clock", checks.time - nearest, "the server's"))
+    yield _Row("here", judge_clock("clock", checks.time - nearest, "the server's"))
     for check in checks.checks:
-        yield _Row.of("server", check)
+        yield _Row("server", check)
 
 
 def _no_answer(url: str, error: ClientError) -> _Row:
@@ -133,7 +116,7 @@ def _no_answer(url: str, error: ClientError) -> _Row:
             "Start the API (`tunefarm serve`, or `python -m tunefarm_api`), or put --url right. If it runs, its log "
             "says what keeps it from answering."
         )
-    return _Row.of("here", failed("api", f"{url}: {error.detail}", advice))
+    return _Row("here", failed("api", f"{url}: {error.detail}", advice))
 
 
 def _with_settings_here() -> Iterator[_Row]:
@@ -146,11 +129,11 @@ def _with_settings_here() -> Iterator[_Row]:
         settings = load_settings()
     except TunefarmError as error:
         advice = "Put these variables right; docs/reference/settings.md explains them."
-        yield _Row.of("here", failed("settings", error.message, advice))
+        yield _Row("here", failed("settings", error.message, advice))
         return
     with without_log(), closing(compose(settings)) as services:
         for finding in examine_farm(services):
-            yield _Row.of("here", finding)
+            yield _Row("here", finding)
 
 
 def _at_rest(server: Server) -> Iterator[_Row]:
@@ -160,9 +143,9 @@ def _at_rest(server: Server) -> Iterator[_Row]:
     home = FarmHome(server.home)
     if not home.database_path.is_file() or find_spec("sqlalchemy") is None:
         advice = "Start one with `tunefarm serve`, or name a server: --url, or TUNEFARM_URL."
-        yield _Row.of("here", failed("farm", "none runs on this machine, and no server is named", advice))
+        yield _Row("here", failed("farm", "none runs on this machine, and no server is named", advice))
         return
-    yield _Row.of(
+    yield _Row(
         "here", warning("farm", f"the farm in {home.path} is not running", "Start it: `tunefarm serve`.")
     )
     from tunefarm_app.operations.doctor import examine_at_rest
@@ -170,7 +153,7 @@ def _at_rest(server: Server) -> Iterator[_Row]:
 
     with without_log(), closing(compose(_settings_of(home))) as services:
         for finding in examine_at_rest(services):
-            yield _Row.of("here", finding)
+            yield _Row("here", finding)
 
 
 def _settings_of(home: FarmHome) -> Settings:

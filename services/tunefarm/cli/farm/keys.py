@@ -63,22 +63,16 @@ def list_keys(out: Output, server: Server) -> None:
     """List the API keys, the revoked ones too."""
     with server.connect() as client:
         keys = client.keys.list()
-    if out.json:
-        out.data([key.raw for key in keys])
-        return
-    out.table(
-        ("key", "name", "scopes", "made", "last used", "revoked"),
-        (
-            (
-                key.id,
-                key.name,
-                ", ".join(key.scopes),
-                quantities.local_time(key.created_at),
-                quantities.local_time(key.last_used_at),
-                quantities.local_time(key.revoked_at),
-            )
-            for key in keys
-        ),
+    out.items(
+        keys,
+        {
+            "key": lambda key: key.id,
+            "name": lambda key: key.name,
+            "scopes": lambda key: ", ".join(key.scopes),
+            "made": lambda key: quantities.local_time(key.created_at),
+            "last used": lambda key: quantities.local_time(key.last_used_at),
+            "revoked": lambda key: quantities.local_time(key.revoked_at),
+        },
     )
 
 
@@ -91,7 +85,4 @@ def revoke_key(
     """Make an API key worthless from now on. The last one for admin cannot be revoked."""
     with server.connect() as client:
         key = client.keys.revoke(key_id)
-    if out.json:
-        out.data(key.raw)
-    else:
-        out.text(f"{key.id} ({key.name}) is revoked")
+    out.result(key.raw, f"{key.id} ({key.name}) is revoked")

@@ -12,14 +12,8 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.extras import require
 from tunefarm.cli.base.output import Output
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command(app, "worker", json=False)(run_worker)
 
 
 def run_worker(

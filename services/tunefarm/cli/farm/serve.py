@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Home
 from tunefarm.cli.base.edge import Terminated
 from tunefarm.cli.base.output import Output
@@ -17,11 +16,6 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 _ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})
 """Settings that the farm makes for its parts; they are in its folder."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command(app, "serve")(serve)
 
 
 def serve(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import TransientError
-
-if TYPE_CHECKING:
-    from tunefarm.client import WebhookDelivery
 
 app = group(
     "webhooks", "Webhooks: URLs that are told of what happens to jobs. Needs a key with the scope write."
@@ -60,23 +58,17 @@ def list_webhooks(out: Output, server: Server) -> None:
     """List the webhooks, the disabled ones too."""
     with server.connect() as client:
         webhooks = client.webhooks.list()
-    if out.json:
-        out.data([webhook.raw for webhook in webhooks])
-        return
-    out.table(
-        ("webhook", "URL", "kinds", "job", "made", ">failures", "disabled"),
-        (
-            (
-                webhook.id,
-                webhook.url,
-                ", ".join(webhook.kinds) or "everything",
-                webhook.job_id or "all",
-                quantities.local_time(webhook.created_at),
-                webhook.failures,
-                webhook.disabled_reason or quantities.NONE,
-            )
-            for webhook in webhooks
-        ),
+    out.items(
+        webhooks,
+        {
+            "webhook": lambda webhook: webhook.id,
+            "URL": lambda webhook: webhook.url,
+            "kinds": lambda webhook: ", ".join(webhook.kinds) or "everything",
+            "job": lambda webhook: webhook.job_id or "all",
+            "made": lambda webhook: quantities.local_time(webhook.created_at),
+            ">failures": lambda webhook: webhook.failures,
+            "disabled": lambda webhook: webhook.disabled_reason or quantities.NONE,
+        },
     )
 
 
@@ -85,10 +77,7 @@ def delete_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
     """Tell a URL of nothing any more, and forget its deliveries."""
     with server.connect() as client:
         client.webhooks.delete(webhook_id)
-    if out.json:
-        out.data({"id": webhook_id, "deleted": True})
-    else:
-        out.text(f"{webhook_id} is deleted")
+    out.result({"id": webhook_id, "deleted": True}, f"{webhook_id} is deleted")
 
 
 @command(app, "enable")
@@ -96,10 +85,7 @@ def enable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
     """Let a webhook that was disabled be told again, of what happens from now on."""
     with server.connect() as client:
         webhook = client.webhooks.enable(webhook_id)
-    if out.json:
-        out.data(webhook.raw)
-    else:
-        out.text(f"{webhook.id} is enabled")
+    out.result(webhook.raw, f"{webhook.id} is enabled")
 
 
 @command(app, "disable")
@@ -107,10 +93,7 @@ def disable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
     """Tell a webhook of nothing until it is enabled; what waits for it is given up."""
     with server.connect() as client:
         webhook = client.webhooks.disable(webhook_id)
-    if out.json:
-        out.data(webhook.raw)
-    else:
-        out.text(f"{webhook.id} is disabled")
+    out.result(webhook.raw, f"{webhook.id} is disabled")
 
 
 @command(app, "deliveries")
@@ -121,17 +104,25 @@ def list_deliveries(
     state: Annotated[
         str | None, typer.Option("--state", help="Only deliveries in this state: pending, delivered, failed.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List what a webhook was told, and is to be, newest first, and how that went."""
     with server.connect() as client:
         deliveries = list(islice(client.webhooks.deliveries(webhook_id, state=state), limit))
-    if out.json:
-        out.data([delivery.raw for delivery in deliveries])
-        return
-    out.table(
-        ("delivery", "kind", "job", ">event", "when", "state", ">attempts", ">status", ">took", "error"),
-        (_row(delivery) for delivery in deliveries),
+    out.items(
+        deliveries,
+        {
+            "delivery": lambda delivery: delivery.id,
+            "kind": lambda delivery: delivery.kind,
+            "job": lambda delivery: delivery.job_id or quantities.NONE,
+            ">event": lambda delivery: quantities.NONE if delivery.seq is None else delivery.seq,
+            "when": lambda delivery: quantities.local_time(delivery.created_at),
+            "state": lambda delivery: delivery.state,
+            ">attempts": lambda delivery: delivery.attempts,
+            ">status": lambda delivery: quantities.NONE if delivery.status is None else delivery.status,
+            ">took": lambda delivery: quantities.latency(delivery.latency_sec),
+            "error": lambda delivery: delivery.error,
+        },
     )
 
 
@@ -148,18 +139,3 @@ def test_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
         raise TransientError(
             f"the webhook cannot be told: {delivery.error}", code="webhook-failed", id=delivery.id
         )
-
-
-def _row(delivery: WebhookDelivery) -> tuple[object, ...]:
-    return (
-        delivery.id,
-        delivery.kind,
-        delivery.job_id or quantities.NONE,
-        quantities.NONE if delivery.seq is None else delivery.seq,
-        quantities.local_time(delivery.created_at),
-        delivery.state,
-        delivery.attempts,
-        quantities.NONE if delivery.status is None else delivery.status,
-        quantities.latency(delivery.latency_sec),
-        delivery.error,
-    )

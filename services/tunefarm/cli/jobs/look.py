@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,26 +30,20 @@ def list_jobs(
     """List the jobs, newest first."""
     with server.connect() as client:
         jobs = list(islice(client.jobs.all(state=state), limit))
-    if out.json:
-        out.data([job.raw for job in jobs])
-        return
-    out.table(
-        ("job", "state", "model", "target", "devices", "tuner", ">trials", ">failed", ">best", "created"),
-        (
-            (
-                job.id,
-                job.state,
-                job.model_id,
-                job.target_key,
-                job.device_key,
-                job.tuner,
-                job.trials,
-                job.failures,
-                quantities.latency(job.best_latency_sec),
-                quantities.local_time(job.created_at),
-            )
-            for job in jobs
-        ),
+    out.items(
+        jobs,
+        {
+            "job": lambda job: job.id,
+            "state": lambda job: job.state,
+            "model": lambda job: job.model_id,
+            "target": lambda job: job.target_key,
+            "devices": lambda job: job.device_key,
+            "tuner": lambda job: job.tuner,
+            ">trials": lambda job: job.trials,
+            ">failed": lambda job: job.failures,
+            ">best": lambda job: quantities.latency(job.best_latency_sec),
+            "created": lambda job: quantities.local_time(job.created_at),
+        },
     )
 
 
@@ -68,41 +63,28 @@ def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
     """
     with server.connect() as client:
         tasks = client.jobs.tasks(job_id)
-    if out.json:
-        out.data([task.raw for task in tasks])
-        return
-    out.table(
-        (
-            ">#",
-            "kernel",
-            ">calls",
-            ">trials",
-            ">failed",
-            ">best",
-            ">untuned",
-            ">share",
-            ">rate",
-            ">of peak",
-            ">of bound",
-            "outcomes",
-        ),
-        (
-            (
-                task.position,
-                task.name,
-                task.weight,
-                task.trials,
-                task.failures,
-                quantities.latency(task.best_cost_sec),
-                quantities.latency(task.untuned_cost_sec),
-                _share(task, tasks),
-                quantities.rate(task.roofline.flops_per_sec if task.roofline else None, "FLOP/s"),
-                quantities.percent(task.roofline.share_of_peak if task.roofline else None),
-                quantities.percent(task.roofline.share_of_bound if task.roofline else None),
-                ", ".join(f"{count} {outcome}" for outcome, count in task.outcomes.items()),
-            )
-            for task in tasks
-        ),
+    out.items(
+        tasks,
+        {
+            ">#": lambda task: task.position,
+            "kernel": lambda task: task.name,
+            ">calls": lambda task: task.weight,
+            ">trials": lambda task: task.trials,
+            ">failed": lambda task: task.failures,
+            ">best": lambda task: quantities.latency(task.best_cost_sec),
+            ">untuned": lambda task: quantities.latency(task.untuned_cost_sec),
+            ">share": lambda task: _share(task, tasks),
+            ">rate": lambda task: quantities.rate(
+                task.roofline.flops_per_sec if task.roofline else None, "FLOP/s"
+            ),
+            ">of peak": lambda task: quantities.percent(
+                task.roofline.share_of_peak if task.roofline else None
+            ),
+            ">of bound": lambda task: quantities.percent(
+                task.roofline.share_of_bound if task.roofline else None
+            ),
+            "outcomes": lambda task: _counts(task.outcomes),
+        },
     )
 
 
@@ -116,28 +98,22 @@ def list_trials(
 ) -> None:
     """List a job's trials and how each ended; as JSON, one a line."""
     with server.connect() as client:
-        chosen = (t for t in client.jobs.trials(job_id) if not failed or t.outcome != "ok")
-        if out.json:
-            for trial in islice(chosen, limit):
-                out.data(trial.raw)
-            return
+        chosen = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
         trials = list(islice(chosen, limit))
-    out.table(
-        (">kernel", ">round", "outcome", ">time per call", "measured", "message"),
-        (
-            (
-                t.position,
-                t.round,
-                t.outcome,
-                quantities.latency(t.cost_sec),
-                quantities.local_time(t.measured_at),
-                t.message,
-            )
-            for t in trials
-        ),
+    out.items(
+        trials,
+        {
+            ">kernel": lambda trial: trial.position,
+            ">round": lambda trial: trial.round,
+            "outcome": lambda trial: trial.outcome,
+            ">time per call": lambda trial: quantities.latency(trial.cost_sec),
+            "measured": lambda trial: quantities.local_time(trial.measured_at),
+            "message": lambda trial: trial.message,
+        },
+        json_lines=True,
     )
-    counts = Counter(t.outcome for t in trials)
-    out.text(", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()) or "no trials")
+    if not out.json:
+        out.text(_counts(dict(Counter(trial.outcome for trial in trials).most_common())) or "no trials")
 
 
 @command(app, "watch")
@@ -164,6 +140,10 @@ def watch_job(out: Output, server: Server, job_id: JobId) -> None:
             job = handle.wait(on_job, check=False, on_away=on_away)
     show_state(out, job)
     raise_for_state(job)
+
+
+def _counts(outcomes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
 
 
 def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:

@@ -11,12 +11,11 @@ import typer
 
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import OutFile
 from tunefarm.cli.base.output import Output, write_whole
 from tunefarm.cli.jobs.group import JobId, app
 from tunefarm.cli.report import show_report
 from tunefarm_text import quantities
-
-Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the file goes.")]
 
 
 class SourceKind(StrEnum):
@@ -28,17 +27,14 @@ class SourceKind(StrEnum):
     CUDA = "cuda"
 
 
-OutFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
-]
-
-
 @command(app, "artifact")
 def get_artifact(
     out: Output,
     server: Server,
     job_id: JobId,
-    folder: Folder = Path(),
+    folder: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the file goes.")
+    ] = Path(),
     name: Annotated[
         str | None, typer.Option("--name", help="The file's name; the server's by default.")
     ] = None,
@@ -46,10 +42,8 @@ def get_artifact(
     """Download the artifact of a job that succeeded."""
     with server.connect() as client:
         path = client.jobs.download(job_id, folder, name=name)
-    if out.json:
-        out.data({"artifact": str(path), "size_bytes": path.stat().st_size})
-    else:
-        out.text(f"{path}  {quantities.size(path.stat().st_size)}")
+    size_bytes = path.stat().st_size
+    out.result({"artifact": str(path), "size_bytes": size_bytes}, f"{path}  {quantities.size(size_bytes)}")
 
 
 @command(app, "report")
@@ -68,10 +62,7 @@ def get_report(
     with server.connect() as client:
         if html is not None:
             page = client.jobs.save_report(job_id, html)
-            if out.json:
-                out.data({"report_page": str(page)})
-            else:
-                out.text(f"{page}")
+            out.result({"report_page": str(page)}, str(page))
             return
         report = client.jobs.report(job_id)
     if out.json:
@@ -109,10 +100,7 @@ def show_source(
         text = client.jobs.source(job_id, task, kind=kind.value, timeout_sec=timeout)
     if output is not None:
         write_whole(output, text)
-        if out.json:
-            out.data({"kind": kind.value, "output": str(output)})
-        else:
-            out.text(f"{output}: {text.count(chr(10))} lines")
+        out.result({"kind": kind.value, "output": str(output)}, f"{output}: {text.count(chr(10))} lines")
     elif out.json:
         out.data({"kind": kind.value, "source": text})
     else:
@@ -135,7 +123,4 @@ def save_records(
         path = client.jobs.save_records(job_id, output or Path(f"{job_id}-records.jsonl"))
     with path.open("rb") as lines:
         count = sum(1 for _ in lines)
-    if out.json:
-        out.data({"records": count, "output": str(path)})
-    else:
-        out.text(f"{path}: {count} records")
+    out.result({"records": count, "output": str(path)}, f"{path}: {count} records")
