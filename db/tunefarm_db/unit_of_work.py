@@ -26,8 +26,7 @@ from tunefarm_db.repositories.jobs.jobs import Jobs
 from tunefarm_db.repositories.jobs.steps import Steps
 from tunefarm_db.repositories.jobs.trials import Trials
 from tunefarm_db.repositories.jobs.turns import Turns
-from tunefarm_db.repositories.models.blobs import Blobs
-from tunefarm_db.repositories.models.models import Models
+from tunefarm_db.repositories.models.models import Blobs, Models
 from tunefarm_db.repositories.models.uploads import Uploads
 from tunefarm_db.repositories.records.records import Records
 from tunefarm_db.repositories.records.searches import Searches

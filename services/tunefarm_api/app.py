@@ -27,16 +27,25 @@ from tunefarm_api.routes import (
     job_sources,
     jobs,
     keys,
-    metrics,
     models,
     records,
-    sign_in_links,
     uploads,
     webhooks,
 )
+from tunefarm_api.web import (
+    assets,
+    keys_page,
+    live,
+    models_page,
+    records_page,
+    sign_in,
+    webhooks_page,
+)
+from tunefarm_api.web import uploads as page_uploads
+from tunefarm_api.web.devices import device_actions, device_page, devices_page
 from tunefarm_api.web.front import PageFront
+from tunefarm_api.web.jobs import job_actions, job_page, jobs_page, log_file, source_page, task_page
 from tunefarm_api.web.live import Live
-from tunefarm_api.web.pages import PAGES
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import compose, for_requests
 from tunefarm_app.settings import Settings
@@ -96,9 +105,8 @@ def create_app(
         openapi_url=None,
         generate_unique_id_function=_operation_id,
     )
-    for module in (
+    for routes in (
         health,
-        metrics,
         models,
         uploads,
         jobs,
@@ -111,11 +119,28 @@ def create_app(
         records,
         keys,
         webhooks,
-        sign_in_links,
     ):
-        app.include_router(module.router)
-    for router in PAGES:
-        app.include_router(router)
+        app.include_router(routes.router)
+    for page in (
+        assets,
+        sign_in,
+        live,
+        jobs_page,
+        job_page,
+        task_page,
+        source_page,
+        job_actions,
+        log_file,
+        models_page,
+        page_uploads,
+        devices_page,
+        device_page,
+        device_actions,
+        records_page,
+        webhooks_page,
+        keys_page,
+    ):
+        app.include_router(page.router)
     app.include_router(_openapi_router())
     install_handlers(app)
     app.add_middleware(HeadAsGet)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.job import Job
 from tunefarm_app.jobs.progress import eta_sec
-from tunefarm_app.leases.wait_reason import why_waiting, without_wait
+from tunefarm_app.leases.device_turns import why_waiting, without_wait
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import values
 from tunefarm_db.unit_of_work import Repositories

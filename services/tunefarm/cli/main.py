@@ -15,10 +15,9 @@ from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.farm import database, keys, webhooks
 from tunefarm.cli.farm.backup import back_up, restore
-from tunefarm.cli.farm.dashboard import dashboard
 from tunefarm.cli.farm.doctor import examine
 from tunefarm.cli.farm.roles import run_worker
-from tunefarm.cli.farm.serve import serve
+from tunefarm.cli.farm.serve import dashboard, serve
 from tunefarm.cli.top import top
 from tunefarm.cli.tune import tune_model
 

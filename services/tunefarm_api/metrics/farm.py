@@ -7,7 +7,7 @@ now is read from the open rows, and what ever was from the counters, which grow 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
@@ -16,12 +16,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tunefarm_api.metrics.devices import device_metrics
-from tunefarm_api.metrics.webhooks import webhook_metrics
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.repositories.farm.statistics import OpenSteps
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import StepKind, StepState
+from tunefarm_db.values import WEBHOOK_STATES, StepKind, StepState, WebhookHealth
 from tunefarm_tuning.core.outcome import Outcome
 
 
@@ -147,4 +146,33 @@ def _store(services: Services) -> Iterator[Metric]:
     yield _gauge("tunefarm_store_disk_bytes", "Size of the disk that the store is on.", usage.total)
     yield _gauge(
         "tunefarm_store_used_bytes", "What models and artifacts take up there.", services.blobs.used_bytes()
+    )
+
+
+def webhook_metrics(webhooks: Sequence[WebhookHealth], counted: Mapping[str, float]) -> Iterator[Metric]:
+    """Yield sums over all webhooks: nothing in a URL or an id may be shown. `counted`: attempts, by how they ended."""
+    count = GaugeMetricFamily("tunefarm_webhooks", "Webhooks by how they do.", labels=("state",))
+    for state in WEBHOOK_STATES:
+        count.add_metric((state,), sum(webhook.state == state for webhook in webhooks))
+    yield count
+    ended = CounterMetricFamily(
+        "tunefarm_webhook_deliveries", "Attempts to tell a webhook, by how they ended.", labels=("result",)
+    )
+    for result in ("delivered", "retried", "given-up"):
+        ended.add_metric((result,), counted.get(result, 0.0))
+    yield ended
+    yield GaugeMetricFamily(
+        "tunefarm_webhook_deliveries_pending",
+        "Deliveries that wait, or are under way.",
+        value=sum(webhook.pending for webhook in webhooks),
+    )
+    yield GaugeMetricFamily(
+        "tunefarm_webhook_oldest_pending_seconds",
+        "Age of the oldest delivery that waits, or is under way.",
+        value=max((webhook.oldest_sec for webhook in webhooks), default=0.0),
+    )
+    yield GaugeMetricFamily(
+        "tunefarm_webhook_overdue_seconds",
+        "How long the delivery that is due the longest has been due, to a webhook that nobody tells anything.",
+        value=max((webhook.overdue_sec for webhook in webhooks), default=0.0),
     )

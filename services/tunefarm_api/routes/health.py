@@ -1,18 +1,21 @@
-"""Health and readiness, the only routes without a key. They tell an orchestrator what it needs, and nothing more.
+"""Health, readiness, checks and metrics.
 
-Who has a key may have the whole farm examined.
+Health and readiness are the only routes without a key: they say no more than an orchestrator needs.
 """
 
 from __future__ import annotations
 
 import time
 from importlib.metadata import version
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Header, Response
+from fastapi.responses import PlainTextResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.errors.problems import problems
+from tunefarm_api.metrics.farm import render_metrics
 from tunefarm_api.schemas.health import Check, Checks, Health, Readiness
 from tunefarm_app.operations.check_results import Verdict
 from tunefarm_app.operations.doctor import examine
@@ -56,6 +59,19 @@ def examine_farm(services: ServicesDep) -> Checks:
         time=time.time(),
         checks=[Check.model_validate(finding) for finding in findings],
     )
+
+
+@router.get(
+    "/metrics",
+    dependencies=[needs("read")],
+    summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+    responses=problems(),
+)
+def metrics(services: ServicesDep, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
+    """Worked out from the database at each look, so any API process answers for the whole farm."""
+    content, media_type = render_metrics(services, accept)
+    return Response(content, headers={"Content-Type": media_type})
 
 
 def _database(services: Services) -> str:

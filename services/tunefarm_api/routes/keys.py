@@ -1,21 +1,25 @@
-"""``/v1/keys``: create, list and revoke API keys."""
+"""``/v1/keys``: create, list and revoke API keys. ``/v1/sign-in-links``: make a link that signs a browser in."""
 
 from __future__ import annotations
+
+import time
 
 from fastapi import APIRouter, Request
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.errors.problems import problems
-from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey
+from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey, SignInLink
 from tunefarm_api.schemas.base import Page
+from tunefarm_api.web.paths import SIGN_IN
 from tunefarm_app.access.api_keys import create_api_key, list_api_keys, revoke_api_key
+from tunefarm_app.access.browser_sessions import LINK_VALID_SEC, make_link
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/v1", tags=["keys"])
 
 
 @router.post(
-    "", status_code=201, dependencies=[needs("admin")], summary="Make an API key", responses=problems()
+    "/keys", status_code=201, dependencies=[needs("admin")], summary="Make an API key", responses=problems()
 )
 def create_key(body: ApiKeyCreate, request: Request, services: ServicesDep) -> NewApiKey:
     """The answer holds the key, this once: only a hash of it is kept."""
@@ -23,7 +27,7 @@ def create_key(body: ApiKeyCreate, request: Request, services: ServicesDep) -> N
     return NewApiKey(**ApiKey.model_validate(key).model_dump(), key=text)
 
 
-@router.get("", dependencies=[needs("admin")], summary="List API keys", responses=problems())
+@router.get("/keys", dependencies=[needs("admin")], summary="List API keys", responses=problems())
 def list_keys(services: ServicesDep) -> Page[ApiKey]:
     """Oldest first, the revoked ones too. Always one part."""
     return Page[ApiKey](
@@ -32,7 +36,7 @@ def list_keys(services: ServicesDep) -> Page[ApiKey]:
 
 
 @router.post(
-    "/{key_id}/revoke",
+    "/keys/{key_id}/revoke",
     dependencies=[needs("admin")],
     summary="Revoke an API key",
     responses=problems(404, 409),
@@ -40,3 +44,16 @@ def list_keys(services: ServicesDep) -> Page[ApiKey]:
 def revoke_key(key_id: str, request: Request, services: ServicesDep) -> ApiKey:
     """It is worthless from now on; revoking it again changes nothing. The last key for `admin` cannot be revoked."""
     return ApiKey.model_validate(revoke_api_key(services, key_id, by_key_id=key_of(request).id))
+
+
+@router.post(
+    "/sign-in-links",
+    status_code=201,
+    dependencies=[needs("read")],
+    summary="Make a sign-in link",
+    responses=problems(),
+)
+def create_link(request: Request, services: ServicesDep) -> SignInLink:
+    """It signs one browser in to the dashboard, once, and lets it do what the request's key may do."""
+    text = make_link(services, key_of(request))
+    return SignInLink(path=f"{SIGN_IN}?link={text}", expires_at=time.time() + LINK_VALID_SEC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.jobs.transitions import cancel
+from tunefarm_app.leases.device_turns import without_wait
 from tunefarm_app.leases.job_lock import locked_job
-from tunefarm_app.leases.wait_reason import without_wait
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, Json, Step, StepKind

@@ -1,4 +1,4 @@
-"""Taking turns on devices: which job gets a free device, and which step is woken next.
+"""Taking turns on devices: which job gets a free device, which step is woken next, and why a job waits.
 
 The job of the highest priority comes first; among equals, the job that had the least device time (`Jobs.catch_up`
 keeps a new job from making up for all that others had before). A job holds a device for one round, so the job that
@@ -8,7 +8,9 @@ comes first gets it when that round ends.
 from __future__ import annotations
 
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Step
+from tunefarm_db.values import Job, Json, Step, StepState
+
+FOR_A_WORKER = "waiting for a worker"
 
 
 def wake_next(repos: Repositories, device_key: str) -> Step | None:
@@ -27,3 +29,26 @@ def may_take(repos: Repositories, job_id: str, device_key: str) -> bool:
     """Return whether there are more free devices in the pool than jobs that wait and come before this one."""
     ahead = repos.turns.ahead_of(job_id, device_key).total
     return ahead == 0 or repos.devices.counts(device_key).free > ahead
+
+
+def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
+    """Return why the job waits; None where it is at work, is paused or has ended.
+
+    Args:
+        job: The job.
+        step: Its open step.
+        now: The database's time.
+    """
+    if step is None or step.state is not StepState.READY or job.state.is_finished:
+        return None
+    if step.not_before > now and step.error is not None:
+        return f"waiting to try the {step.kind} step again after: {step.error.get('message', '')}"
+    for_a_device = job.progress.get("waiting")
+    if isinstance(for_a_device, str) and job.progress.get("waiting_told") != FOR_A_WORKER:
+        return for_a_device
+    return FOR_A_WORKER
+
+
+def without_wait(progress: Json) -> Json:
+    """Return a job's progress without its entries about waiting."""
+    return {name: value for name, value in progress.items() if not name.startswith("wait")}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from tunefarm_app.leases.device_turns import wake_next
+from tunefarm_app.leases.device_turns import FOR_A_WORKER, wake_next
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.tracks import ends_without_device
-from tunefarm_app.leases.wait_reason import FOR_A_WORKER
 from tunefarm_db.repositories.jobs.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, PoolCounts

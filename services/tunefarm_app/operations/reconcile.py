@@ -14,7 +14,7 @@ import structlog
 from tunefarm_app.devices.calibration import ask_for_calibrations
 from tunefarm_app.devices.history import thin_device_history
 from tunefarm_app.jobs.transitions import cancel, fail_subject
-from tunefarm_app.leases.wait_reason import FOR_A_WORKER
+from tunefarm_app.leases.device_turns import FOR_A_WORKER
 from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.operations.retention import apply_retention
 from tunefarm_app.runtime.composition import Services

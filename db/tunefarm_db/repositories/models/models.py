@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, exists, insert, or_, select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
-from tunefarm_db.tables import ModelRow, ModelTaskRow, WorkloadRow, table_of
-from tunefarm_db.values import Json, Model, ModelState, ModelTask, Page
+from tunefarm_db.tables import ArtifactRow, BlobRow, ModelRow, ModelTaskRow, SourceRow, WorkloadRow, table_of
+from tunefarm_db.values import Blob, Json, Model, ModelState, ModelTask, Page
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _MODELS = table_of(ModelRow)
@@ -247,3 +247,33 @@ def _as_lists(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]
 def shapes_key(shapes: Mapping[str, Sequence[int]] | None) -> str:
     """Return canonical text of shapes: equal shapes, equal text."""
     return json.dumps(_as_lists(shapes), sort_keys=True, separators=(",", ":"))
+
+
+_BLOBS = table_of(BlobRow)
+
+
+class Blobs(Repository):
+    def add(self, sha256: str, *, size_bytes: int, media_type: str) -> None:
+        """Note that the store holds this blob; noting it again changes nothing."""
+        values = {"sha256": sha256, "size_bytes": size_bytes, "media_type": media_type}
+        self._run(self._insert(_BLOBS).values(values).on_conflict_do_nothing())
+
+    def find(self, sha256: str) -> Blob | None:
+        return self._first(Blob, select(_BLOBS).where(BlobRow.sha256 == sha256))
+
+    def is_referenced(self, sha256: str) -> bool:
+        """Whether a model that is ready or may become so, an artifact or a kernel's source needs the blob.
+
+        A failed model does not: a retry comes with another upload.
+        """
+        useless = (ModelState.FAILED, ModelState.DELETED)
+        models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
+        artifacts = exists().where(ArtifactRow.sha256 == sha256)
+        sources = exists().where(SourceRow.sha256 == sha256)
+        return bool(self._run(select(or_(models, artifacts, sources))).scalar_one())
+
+    def delete(self, sha256: str) -> bool:
+        """Forget the blob unless it is referenced; return whether it was forgotten."""
+        if self.is_referenced(sha256):
+            return False
+        return self._run(delete(_BLOBS).where(BlobRow.sha256 == sha256)).rowcount > 0

@@ -1,17 +1,19 @@
-"""``tunefarm serve``: run a whole farm on this machine."""
+"""``tunefarm serve``: run a whole farm on this machine. ``tunefarm dashboard``: print a link that signs a browser in."""
 
 from __future__ import annotations
 
+import webbrowser
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 
-from tunefarm.cli.base.connect import Home
+from tunefarm.cli.base.connect import Home, Server
 from tunefarm.cli.base.edge import Terminated
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.farm.local_farm import started_farm
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 _ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})
@@ -131,3 +133,23 @@ def _check_names(settings: dict[str, str]) -> None:
                 f"--setting {name} is none that can be given here: write it like {' or '.join(near)}",
                 code="bad-setting",
             )
+
+
+def dashboard(
+    out: Output,
+    server: Server,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open it in this machine's browser as well.")
+    ] = False,
+) -> None:
+    """Print a link to the dashboard that signs a browser in, once, within a quarter of an hour.
+
+    The browser may do then what the API key of this command may do.
+    """
+    with server.connect() as client:
+        link = client.keys.sign_in_link()
+    if open_browser:
+        webbrowser.open(link.url)
+    out.result({"url": link.url, "expires_at": link.expires_at}, link.url)
+    if not out.json:
+        out.note(f"good once, until {quantities.local_time(link.expires_at)}")

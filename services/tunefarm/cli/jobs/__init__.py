@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm.cli.jobs.group import app as app
+from tunefarm.cli.jobs.look import app as app
 
 # In the order in which the help lists their commands.
 # isort: off

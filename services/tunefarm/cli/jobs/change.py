@@ -10,7 +10,7 @@ from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import ChangeOptions
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.jobs.group import JobId, app, show_state
+from tunefarm.cli.jobs.look import JobId, app, show_state
 
 
 @command(app, "cancel")

@@ -13,7 +13,7 @@ from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import OutFile
 from tunefarm.cli.base.output import Output, write_whole
-from tunefarm.cli.jobs.group import JobId, app
+from tunefarm.cli.jobs.look import JobId, app
 from tunefarm.cli.report import show_report
 from tunefarm_text import quantities
 

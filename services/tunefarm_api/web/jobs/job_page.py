@@ -25,7 +25,7 @@ from tunefarm_api.web.jobs.report_view import latency_lines
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.progress import share_done, time_left
-from tunefarm_app.leases.wait_reason import why_waiting
+from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_db.states.job import JobState
 
