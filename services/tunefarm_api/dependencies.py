@@ -1,14 +1,17 @@
-"""Dependencies of routes. None uses `yield`: FastAPI would end it, commit included, after the answer was sent.
+"""What routes declare and ask for. No `yield` dependency here: FastAPI would end one after the answer was sent, commit included.
 
 Use cases open and commit their own unit of work, so an answer is never sent before its commit.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from tunefarm_api.auth import needs
+from tunefarm_api.errors.problems import problems
 from tunefarm_app.runtime.composition import Services
 
 
@@ -18,3 +21,21 @@ async def _services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
+
+
+def operation(
+    scope: str, summary: str, *statuses: int, answers: Mapping[int | str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what every route declares, as keywords of a router's method.
+
+    Args:
+        scope: The scope that a request's key needs.
+        summary: The route in a few words, for OpenAPI.
+        *statuses: Statuses of the problems that it answers with, beside those that every route can answer with.
+        answers: Its answers that are no problems, by status, where OpenAPI cannot tell them from the function.
+    """
+    return {
+        "dependencies": [needs(scope)],
+        "summary": summary,
+        "responses": {**dict(answers or {}), **problems(*statuses)},
+    }

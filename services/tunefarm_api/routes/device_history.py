@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -65,17 +66,11 @@ def device_calibrations(
         page = repos.device_history.calibrations(device_id, cursor=cursor, limit=limit)
     drift = services.settings.calibration_drift
     items = [
-        DeviceCalibration.model_validate(
-            {
-                **{
-                    name: getattr(entry, name)
-                    for name in DeviceCalibration.model_fields
-                    if name != "limit_sec"
-                },
-                "limit_sec": None if entry.reference_sec is None else entry.reference_sec * drift,
-            }
+        DeviceCalibration(
+            **asdict(calibration),
+            limit_sec=None if calibration.reference_sec is None else calibration.reference_sec * drift,
         )
-        for entry in page.items
+        for calibration in page.items
     ]
     return Page(items=items, next_cursor=page.next_cursor)
 

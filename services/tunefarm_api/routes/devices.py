@@ -6,9 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from tunefarm_api.auth import ForbiddenError, key_of, needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.auth import ForbiddenError, key_of
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
 from tunefarm_api.schemas.peak import DevicePeak
@@ -25,7 +24,7 @@ from tunefarm_tuning.measure.peak import Peak
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
 
-@router.post("", dependencies=[needs("device")], summary="Register a device", responses=problems(409))
+@router.post("", **operation("device", "Register a device", 409))
 def add_device(body: DeviceRegister, request: Request, services: ServicesDep) -> Device:
     """Adds the device, or renews what is known of the device of this name. Its agent calls this at start.
 
@@ -37,30 +36,17 @@ def add_device(body: DeviceRegister, request: Request, services: ServicesDep) ->
             f"this key is the device {key.device_name}'s, in the pool {key.device_key}", scope="device"
         )
     device = register_device(services, DeviceRegistration(**body.model_dump()))
-    return _told(services, device)
+    return _read_with_lease(services, device)
 
 
-@router.post(
-    "/{device_id}/heartbeat",
-    dependencies=[needs("device")],
-    summary="Say that a device is alive",
-    responses=problems(404, 409),
-)
+@router.post("/{device_id}/heartbeat", **operation("device", "Say that a device is alive", 404, 409))
 def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services: ServicesDep) -> Device:
     """A device that is silent for too long goes offline. `device-not-found` means: register again."""
-    device = heartbeat(
-        services,
-        device_id,
-        device_name=key_of(request).device_name,
-        ready=body.ready,
-        reason=body.reason,
-        rpc_key=body.rpc_key,
-        info=body.info,
-    )
-    return _told(services, device)
+    device = heartbeat(services, device_id, device_name=key_of(request).device_name, **body.model_dump())
+    return _read_with_lease(services, device)
 
 
-@router.get("", dependencies=[needs("read")], summary="List devices", responses=problems())
+@router.get("", **operation("read", "List devices"))
 def list_devices(
     services: ServicesDep,
     device_key: Annotated[str | None, Query(max_length=200, description="Only devices of this pool.")] = None,
@@ -73,70 +59,53 @@ def list_devices(
         page = repos.devices.list(device_key=device_key, state=state, cursor=cursor, limit=limit)
         holders = holders_of(repos, page.items)
         peaks = peaks_of(repos, page.items)
-    items = [_shown(device, holders.get(device.id, NOBODY), peaks.get(device.id)) for device in page.items]
+    items = [
+        _device_out(device, holders.get(device.id, NOBODY), peaks.get(device.id)) for device in page.items
+    ]
     return Page(items=items, next_cursor=page.next_cursor)
 
 
-@router.get("/{device_id}", dependencies=[needs("read")], summary="Look at a device", responses=problems(404))
+@router.get("/{device_id}", **operation("read", "Look at a device", 404))
 def get_device(device_id: str, services: ServicesDep) -> Device:
     with services.uow.read() as repos:
         device = repos.devices.get(device_id)
-    return _told(services, device)
+    return _read_with_lease(services, device)
 
 
-@router.post(
-    "/{device_id}/drain",
-    dependencies=[needs("admin")],
-    summary="Drain a device",
-    responses=problems(404, 409),
-)
+@router.post("/{device_id}/drain", **operation("admin", "Drain a device", 404, 409))
 def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """It finishes the round at hand, and gets no further one until it is released."""
-    return _told(services, command_device(services, device_id, DeviceEvent.DRAIN, body.reason))
+    return _read_with_lease(services, command_device(services, device_id, DeviceEvent.DRAIN, body.reason))
 
 
-@router.post(
-    "/{device_id}/quarantine",
-    dependencies=[needs("admin")],
-    summary="Quarantine a device",
-    responses=problems(404, 409),
-)
+@router.post("/{device_id}/quarantine", **operation("admin", "Quarantine a device", 404, 409))
 def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """It gets no work, not even a calibration, until a person releases it."""
-    return _told(services, command_device(services, device_id, DeviceEvent.QUARANTINE, body.reason))
+    return _read_with_lease(
+        services, command_device(services, device_id, DeviceEvent.QUARANTINE, body.reason)
+    )
 
 
-@router.post(
-    "/{device_id}/release",
-    dependencies=[needs("admin")],
-    summary="Release a device",
-    responses=problems(404, 409),
-)
+@router.post("/{device_id}/release", **operation("admin", "Release a device", 404, 409))
 def release_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """Ends draining and quarantine: it is calibrated as if it had just come, and held against nothing that it was before."""
-    return _told(services, command_device(services, device_id, DeviceEvent.RELEASE, body.reason))
+    return _read_with_lease(services, command_device(services, device_id, DeviceEvent.RELEASE, body.reason))
 
 
-@router.delete(
-    "/{device_id}",
-    status_code=204,
-    dependencies=[needs("admin")],
-    summary="Remove a device",
-    responses=problems(404),
-)
+@router.delete("/{device_id}", status_code=204, **operation("admin", "Remove a device", 404))
 def delete_device(device_id: str, services: ServicesDep) -> None:
     """Its credential is worthless from now on, and what it is measuring is measured elsewhere. Its records stay."""
     remove_device(services, device_id)
 
 
-def _told(services: Services, device: StoredDevice) -> Device:
+def _read_with_lease(services: Services, device: StoredDevice) -> Device:
     with services.uow.read() as repos:
         holders = holders_of(repos, [device])
         peaks = peaks_of(repos, [device])
-    return _shown(device, holders.get(device.id, NOBODY), peaks.get(device.id))
+    return _device_out(device, holders.get(device.id, NOBODY), peaks.get(device.id))
 
 
-def _shown(device: StoredDevice, holder: Holder, peak: Peak | None) -> Device:
+def _device_out(device: StoredDevice, holder: Holder, peak: Peak | None) -> Device:
     update = {
         "job_id": holder.job_id,
         "work": holder.work,

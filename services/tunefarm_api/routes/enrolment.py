@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from tunefarm_api.auth import key_of, needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.auth import key_of
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.device import (
     DeviceCredential,
     Enrol,
@@ -19,13 +18,7 @@ from tunefarm_app.devices.enrolment import ENROL_SCOPE, create_enrolment_token, 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
 
-@router.post(
-    "/tokens",
-    status_code=201,
-    dependencies=[needs("admin")],
-    summary="Make an enrolment token",
-    responses=problems(),
-)
+@router.post("/tokens", status_code=201, **operation("admin", "Make an enrolment token"))
 def create_token(body: EnrolmentTokenCreate, request: Request, services: ServicesDep) -> EnrolmentToken:
     """It lets one machine become a device, once. Revoke it like an API key."""
     key, text = create_enrolment_token(
@@ -44,13 +37,7 @@ def create_token(body: EnrolmentTokenCreate, request: Request, services: Service
     )
 
 
-@router.post(
-    "/enrol",
-    status_code=201,
-    dependencies=[needs(ENROL_SCOPE)],
-    summary="Enrol a device",
-    responses=problems(409),
-)
+@router.post("/enrol", status_code=201, **operation(ENROL_SCOPE, "Enrol a device", 409))
 def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCredentials:
     """Uses up the enrolment token that the request shows in place of an API key, and answers with the device's own.
 

@@ -12,9 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import PlainTextResponse
 
-from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.metrics.farm import render_metrics
 from tunefarm_api.schemas.health import Check, Checks, Health, Readiness
 from tunefarm_app.operations.check_results import Verdict
@@ -45,9 +43,7 @@ def readyz(services: ServicesDep, response: Response) -> Readiness:
     return Readiness(ready=ready, checks={**checks, "broker": _broker(services)})
 
 
-@router.get(
-    "/v1/checks", dependencies=[needs("read")], summary="Examine the whole farm", responses=problems()
-)
+@router.get("/v1/checks", **operation("read", "Examine the whole farm"))
 def examine_farm(services: ServicesDep) -> Checks:
     """Uses whatever the farm needs, and says what is wrong and what to do; `tunefarm doctor` shows it.
 
@@ -61,13 +57,7 @@ def examine_farm(services: ServicesDep) -> Checks:
     )
 
 
-@router.get(
-    "/metrics",
-    dependencies=[needs("read")],
-    summary="Metrics for Prometheus",
-    response_class=PlainTextResponse,
-    responses=problems(),
-)
+@router.get("/metrics", response_class=PlainTextResponse, **operation("read", "Metrics for Prometheus"))
 def metrics(services: ServicesDep, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
     """Worked out from the database at each look, so any API process answers for the whole farm."""
     content, media_type = render_metrics(services, accept)

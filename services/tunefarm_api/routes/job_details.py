@@ -8,9 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
-from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.methods import method_of
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, Trial
@@ -33,9 +31,7 @@ _WORKED_OUT = {"outcomes", "flops", "roofline", "counts"}
 ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
 
-@router.get(
-    "/tasks", dependencies=[needs("read")], summary="List a job's tuning tasks", responses=problems(404)
-)
+@router.get("/tasks", **operation("read", "List a job's tuning tasks", 404))
 def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
     """With how their trials ended. Empty until they are extracted. Always one part."""
     with services.uow.read() as repos:
@@ -61,7 +57,7 @@ def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
     return Page[JobTask](items=items, next_cursor=None)
 
 
-@router.get("/trials", dependencies=[needs("read")], summary="List a job's trials", responses=problems(404))
+@router.get("/trials", **operation("read", "List a job's trials", 404))
 def list_trials(
     job_id: str,
     services: ServicesDep,
@@ -77,9 +73,7 @@ def list_trials(
     return Page[Trial].model_validate(page)
 
 
-@router.get(
-    "/records", dependencies=[needs("read")], summary="List the records of a job", responses=problems(404)
-)
+@router.get("/records", **operation("read", "List the records of a job", 404))
 def list_job_records(
     job_id: str,
     services: ServicesDep,
@@ -95,23 +89,25 @@ def list_job_records(
 
 @router.get(
     "/records.jsonl",
-    dependencies=[needs("read")],
-    summary="Download the records of a job",
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "One record a line, newest first, failures included.",
-            "content": {JSON_LINES: {"schema": {"type": "string"}}},
+    **operation(
+        "read",
+        "Download the records of a job",
+        404,
+        answers={
+            200: {
+                "description": "One record a line, newest first, failures included.",
+                "content": {JSON_LINES: {"schema": {"type": "string"}}},
+            }
         },
-        **problems(404),
-    },
+    ),
 )
 def download_job_records(job_id: str, services: ServicesDep) -> StreamingResponse:
     """The same in the engine's form, for `load_records` and `apply_history_best`."""
     return job_records(services, job_id)
 
 
-@router.get("/events", dependencies=[needs("read")], summary="List a job's events", responses=problems(404))
+@router.get("/events", **operation("read", "List a job's events", 404))
 def list_events(
     job_id: str,
     services: ServicesDep,
@@ -131,18 +127,23 @@ def list_events(
 
 @router.get(
     "/artifact",
-    dependencies=[needs("read")],
-    summary="Download the artifact",
     response_class=FileResponse,
-    responses={
-        200: {
-            "description": "The packed file.",
-            "content": {ARTIFACT_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    **operation(
+        "read",
+        "Download the artifact",
+        400,
+        404,
+        409,
+        416,
+        answers={
+            200: {
+                "description": "The packed file.",
+                "content": {ARTIFACT_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+            },
+            206: {"description": "The part that `Range` asked for."},
+            304: {"description": "It is what `If-None-Match` says."},
         },
-        206: {"description": "The part that `Range` asked for."},
-        304: {"description": "It is what `If-None-Match` says."},
-        **problems(400, 404, 409, 416),
-    },
+    ),
 )
 def download_artifact(
     request: Request,

@@ -7,9 +7,7 @@ import hashlib
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
-from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.page import content_security_policy, page_name, report_page
@@ -17,7 +15,7 @@ from tunefarm_app.report.page import content_security_policy, page_name, report_
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
 
-@router.get("/report", dependencies=[needs("read")], summary="Get the report", responses=problems(404, 409))
+@router.get("/report", **operation("read", "Get the report", 404, 409))
 def get_report(job_id: str, services: ServicesDep) -> JobReport:
     """What was measured, how, and what was not: of every job that has ended, also of one that failed or was cancelled.
 
@@ -28,10 +26,14 @@ def get_report(job_id: str, services: ServicesDep) -> JobReport:
 
 @router.get(
     "/report.html",
-    dependencies=[needs("read")],
-    summary="Get the report as a page",
     response_class=HTMLResponse,
-    responses={200: {"description": "The page: one file, complete in itself."}, **problems(404, 409)},
+    **operation(
+        "read",
+        "Get the report as a page",
+        404,
+        409,
+        answers={200: {"description": "The page: one file, complete in itself."}},
+    ),
 )
 def get_report_page(job_id: str, services: ServicesDep) -> Response:
     """The same figures as one HTML file that loads nothing, runs no script, and prints. Its `ETag` is its SHA-256."""

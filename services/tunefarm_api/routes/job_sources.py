@@ -7,9 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.transfer.source_text import source_response
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
@@ -19,14 +17,17 @@ SourceKind = Literal["schedule", "llvm", "asm", "cuda"]
 
 @router.get(
     "/tasks/{position}/source",
-    dependencies=[needs("read")],
-    summary="Get a kernel's source",
     response_class=PlainTextResponse,
-    responses={
-        200: {"description": "Its lines, in UTF-8. No control characters are in them."},
-        304: {"description": "It is what `If-None-Match` says."},
-        **problems(404, 409),
-    },
+    **operation(
+        "read",
+        "Get a kernel's source",
+        404,
+        409,
+        answers={
+            200: {"description": "Its lines, in UTF-8. No control characters are in them."},
+            304: {"description": "It is what `If-None-Match` says."},
+        },
+    ),
 )
 def get_kernel_source(
     job_id: str,

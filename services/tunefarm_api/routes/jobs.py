@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
@@ -26,12 +24,16 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 @router.post(
     "",
     status_code=201,
-    dependencies=[needs("write")],
-    summary="Start a job",
-    responses={
-        200: {"model": Job, "description": "A former request with this idempotency key made this job."},
-        **problems(404, 409, 410),
-    },
+    **operation(
+        "write",
+        "Start a job",
+        404,
+        409,
+        410,
+        answers={
+            200: {"model": Job, "description": "A former request with this idempotency key made this job."}
+        },
+    ),
 )
 def create_job(
     body: JobCreate,
@@ -57,12 +59,7 @@ def create_job(
     return job_out(services, submitted.job)
 
 
-@router.post(
-    "/check",
-    dependencies=[needs("write")],
-    summary="Check what a job would be asked for",
-    responses=problems(409),
-)
+@router.post("/check", **operation("write", "Check what a job would be asked for", 409))
 def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
     """Says everything that can be known to be wrong before there is a model: nothing need be uploaded in vain.
 
@@ -74,7 +71,7 @@ def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
     )
 
 
-@router.get("", dependencies=[needs("read")], summary="List jobs", responses=problems())
+@router.get("", **operation("read", "List jobs"))
 def list_jobs(
     services: ServicesDep,
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
@@ -89,16 +86,14 @@ def list_jobs(
         )
 
 
-@router.get("/{job_id}", dependencies=[needs("read")], summary="Look at a job", responses=problems(404))
+@router.get("/{job_id}", **operation("read", "Look at a job", 404))
 def get_job(job_id: str, services: ServicesDep) -> Job:
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
     return job_out(services, job)
 
 
-@router.patch(
-    "/{job_id}", dependencies=[needs("write")], summary="Change a job", responses=problems(404, 409)
-)
+@router.patch("/{job_id}", **operation("write", "Change a job", 404, 409))
 def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
     """Changes what is named of a job that has not ended. What is left out stays as it is.
 
@@ -110,26 +105,19 @@ def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
     return job_out(services, change_job(services, job_id, Change(priority=body.priority, budget=named)))
 
 
-@router.post(
-    "/{job_id}/retry",
-    dependencies=[needs("write")],
-    summary="Retry a failed job",
-    responses=problems(404, 409, 410),
-)
+@router.post("/{job_id}/retry", **operation("write", "Retry a failed job", 404, 409, 410))
 def retry(job_id: str, services: ServicesDep) -> Job:
     """It goes on with the step that failed; nothing that was done is done again. A job that goes on stays as it is."""
     return job_out(services, retry_job(services, job_id))
 
 
-@router.post("/{job_id}/cancel", dependencies=[needs("write")], summary="Stop a job", responses=problems(404))
+@router.post("/{job_id}/cancel", **operation("write", "Stop a job", 404))
 def stop_job(job_id: str, services: ServicesDep) -> Job:
     """What was measured stays. Stopping a job that has ended changes nothing."""
     return job_out(services, cancel_job(services, job_id))
 
 
-@router.post(
-    "/{job_id}/pause", dependencies=[needs("write")], summary="Pause a job", responses=problems(404, 409)
-)
+@router.post("/{job_id}/pause", **operation("write", "Pause a job", 404, 409))
 def pause(job_id: str, services: ServicesDep) -> Job:
     """Its running step ends within seconds, and is done again when the job is resumed. What was measured stays.
 
@@ -138,25 +126,12 @@ def pause(job_id: str, services: ServicesDep) -> Job:
     return job_out(services, pause_job(services, job_id))
 
 
-@router.post(
-    "/{job_id}/resume",
-    dependencies=[needs("write")],
-    summary="Resume a paused job",
-    responses=problems(404, 409),
-)
+@router.post("/{job_id}/resume", **operation("write", "Resume a paused job", 404, 409))
 def resume(job_id: str, services: ServicesDep) -> Job:
     """It goes on where it was paused. Resuming a job that is not paused, and has not ended, changes nothing."""
     return job_out(services, resume_job(services, job_id))
 
 
 def _terms(body: JobCheck) -> dict[str, Any]:
-    return {
-        "budget": Budget(**body.budget.model_dump()),
-        "target": body.target,
-        "device_key": body.device_key,
-        "tuner": body.tuner,
-        "seed": body.seed,
-        "round_size": body.options.round_size,
-        "precision": body.options.precision,
-        "priority": body.priority,
-    }
+    terms = body.model_dump(exclude={"budget", "options", "model_id"})
+    return {**terms, **body.options.model_dump(), "budget": Budget(**body.budget.model_dump())}

@@ -6,9 +6,8 @@ import time
 
 from fastapi import APIRouter, Request
 
-from tunefarm_api.auth import key_of, needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.auth import key_of
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey, SignInLink
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.web.paths import SIGN_IN
@@ -18,16 +17,14 @@ from tunefarm_app.access.browser_sessions import LINK_VALID_SEC, make_link
 router = APIRouter(prefix="/v1", tags=["keys"])
 
 
-@router.post(
-    "/keys", status_code=201, dependencies=[needs("admin")], summary="Make an API key", responses=problems()
-)
+@router.post("/keys", status_code=201, **operation("admin", "Make an API key"))
 def create_key(body: ApiKeyCreate, request: Request, services: ServicesDep) -> NewApiKey:
     """The answer holds the key, this once: only a hash of it is kept."""
     key, text = create_api_key(services, name=body.name, scopes=body.scopes, by_key_id=key_of(request).id)
     return NewApiKey(**ApiKey.model_validate(key).model_dump(), key=text)
 
 
-@router.get("/keys", dependencies=[needs("admin")], summary="List API keys", responses=problems())
+@router.get("/keys", **operation("admin", "List API keys"))
 def list_keys(services: ServicesDep) -> Page[ApiKey]:
     """Oldest first, the revoked ones too. Always one part."""
     return Page[ApiKey](
@@ -35,24 +32,13 @@ def list_keys(services: ServicesDep) -> Page[ApiKey]:
     )
 
 
-@router.post(
-    "/keys/{key_id}/revoke",
-    dependencies=[needs("admin")],
-    summary="Revoke an API key",
-    responses=problems(404, 409),
-)
+@router.post("/keys/{key_id}/revoke", **operation("admin", "Revoke an API key", 404, 409))
 def revoke_key(key_id: str, request: Request, services: ServicesDep) -> ApiKey:
     """It is worthless from now on; revoking it again changes nothing. The last key for `admin` cannot be revoked."""
     return ApiKey.model_validate(revoke_api_key(services, key_id, by_key_id=key_of(request).id))
 
 
-@router.post(
-    "/sign-in-links",
-    status_code=201,
-    dependencies=[needs("read")],
-    summary="Make a sign-in link",
-    responses=problems(),
-)
+@router.post("/sign-in-links", status_code=201, **operation("read", "Make a sign-in link"))
 def create_link(request: Request, services: ServicesDep) -> SignInLink:
     """It signs one browser in to the dashboard, once, and lets it do what the request's key may do."""
     text = make_link(services, key_of(request))

@@ -7,9 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Model, ModelTask
 from tunefarm_api.transfer.upload import parse_shapes, receive_blob
@@ -31,13 +29,15 @@ _BODY = {
 @router.post(
     "",
     status_code=202,
-    dependencies=[needs("write")],
-    summary="Upload a model",
     openapi_extra=_BODY,
-    responses={
-        200: {"model": Model, "description": "The server has this model already; this is it."},
-        **problems(413, 415, 507),
-    },
+    **operation(
+        "write",
+        "Upload a model",
+        413,
+        415,
+        507,
+        answers={200: {"model": Model, "description": "The server has this model already; this is it."}},
+    ),
 )
 async def upload_model(
     request: Request,
@@ -66,7 +66,7 @@ async def upload_model(
     return Model.model_validate(submitted.model)
 
 
-@router.get("", dependencies=[needs("read")], summary="List models", responses=problems())
+@router.get("", **operation("read", "List models"))
 def list_models(
     services: ServicesDep,
     state: Annotated[ModelState | None, Query(description="Only models in this state.")] = None,
@@ -79,20 +79,13 @@ def list_models(
     return Page[Model].model_validate(page)
 
 
-@router.get(
-    "/{model_id}", dependencies=[needs("read")], summary="Look at a model", responses=problems(404, 410)
-)
+@router.get("/{model_id}", **operation("read", "Look at a model", 404, 410))
 def get_model(model_id: str, services: ServicesDep) -> Model:
     with services.uow.read() as repos:
         return Model.model_validate(repos.models.get(model_id))
 
 
-@router.get(
-    "/{model_id}/tasks",
-    dependencies=[needs("read")],
-    summary="List what there is to tune in a model",
-    responses=problems(404, 410),
-)
+@router.get("/{model_id}/tasks", **operation("read", "List what there is to tune in a model", 404, 410))
 def list_model_tasks(
     model_id: str,
     services: ServicesDep,
@@ -109,9 +102,7 @@ def list_model_tasks(
     "/{model_id}",
     status_code=204,
     response_class=Response,
-    dependencies=[needs("write")],
-    summary="Delete a model",
-    responses=problems(404, 409, 410),
+    **operation("write", "Delete a model", 404, 409, 410),
 )
 def remove_model(model_id: str, services: ServicesDep) -> None:
     """Its file goes as well; jobs, records and artifacts stay. Not while a job of it runs."""

@@ -6,9 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Workload
 from tunefarm_api.schemas.record import Record
@@ -22,7 +20,7 @@ _Name = Annotated[str | None, Query(max_length=200)]
 _Text = Annotated[str | None, Query(max_length=2000)]
 
 
-@router.get("/records", dependencies=[needs("read")], summary="Search records", responses=problems())
+@router.get("/records", **operation("read", "Search records"))
 def list_records(
     services: ServicesDep,
     workload_key: Annotated[_Text, Query(description="Only records of this computation.")] = None,
@@ -58,9 +56,7 @@ def list_records(
         )
 
 
-@router.get(
-    "/records/best", dependencies=[needs("read")], summary="List the best records", responses=problems()
-)
+@router.get("/records/best", **operation("read", "List the best records"))
 def list_best_records(
     services: ServicesDep,
     workload_key: Annotated[_Text, Query(description="Only of this computation.")] = None,
@@ -88,12 +84,7 @@ def list_best_records(
         )
 
 
-@router.get(
-    "/workloads/{workload_key}",
-    dependencies=[needs("read")],
-    summary="Look at a workload",
-    responses=problems(404),
-)
+@router.get("/workloads/{workload_key}", **operation("read", "Look at a workload", 404))
 def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
     """Once per compiler version that it was found with. Always one part."""
     with services.uow.read() as repos:

@@ -9,8 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.upload import Upload
 from tunefarm_api.transfer import tus
@@ -54,12 +53,17 @@ async def upload_capabilities(services: ServicesDep) -> Response:
 @router.post(
     "",
     status_code=201,
-    dependencies=[needs("write")],
-    summary="Begin an upload",
-    responses={
-        201: _headers(Location="The upload's path.", Upload_Offset=_OFFSET, Upload_Expires=_EXPIRES),
-        **problems(409, 412, 413, 507),
-    },
+    **operation(
+        "write",
+        "Begin an upload",
+        409,
+        412,
+        413,
+        507,
+        answers={
+            201: _headers(Location="The upload's path.", Upload_Offset=_OFFSET, Upload_Expires=_EXPIRES)
+        },
+    ),
 )
 async def begin_an_upload(
     request: Request,
@@ -89,7 +93,7 @@ async def begin_an_upload(
     return Upload.model_validate(upload)
 
 
-@router.get("", dependencies=[needs("read")], summary="List your uploads", responses=problems())
+@router.get("", **operation("read", "List your uploads"))
 def list_own_uploads(
     request: Request,
     services: ServicesDep,
@@ -102,13 +106,15 @@ def list_own_uploads(
 
 @router.get(
     "/{upload_id}",
-    dependencies=[needs("read")],
-    summary="Ask how far an upload is",
     response_model=Upload,
-    responses={
-        200: _headers(Upload_Offset=_OFFSET, Upload_Length="The file's size.", Upload_Expires=_EXPIRES),
-        **problems(404),
-    },
+    **operation(
+        "read",
+        "Ask how far an upload is",
+        404,
+        answers={
+            200: _headers(Upload_Offset=_OFFSET, Upload_Length="The file's size.", Upload_Expires=_EXPIRES)
+        },
+    ),
 )
 def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONResponse:
     """HEAD says the same in headers alone."""
@@ -119,13 +125,20 @@ def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONR
     "/{upload_id}",
     status_code=204,
     response_class=Response,
-    dependencies=[needs("write")],
-    summary="Send a part of an upload",
     openapi_extra=_BODY,
-    responses={
-        204: _headers(Upload_Offset=_OFFSET, Upload_Expires=_EXPIRES),
-        **problems(404, 408, 409, 412, 413, 415, 423, 507),
-    },
+    **operation(
+        "write",
+        "Send a part of an upload",
+        404,
+        408,
+        409,
+        412,
+        413,
+        415,
+        423,
+        507,
+        answers={204: _headers(Upload_Offset=_OFFSET, Upload_Expires=_EXPIRES)},
+    ),
 )
 async def send_part(
     upload_id: str,
@@ -146,12 +159,7 @@ async def send_part(
 
 
 @router.delete(
-    "/{upload_id}",
-    status_code=204,
-    response_class=Response,
-    dependencies=[needs("write")],
-    summary="End an upload",
-    responses=problems(404),
+    "/{upload_id}", status_code=204, response_class=Response, **operation("write", "End an upload", 404)
 )
 async def remove_upload(upload_id: str, request: Request, services: ServicesDep) -> Response:
     """Its bytes are dropped. A model that it became stays."""

@@ -9,9 +9,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from tunefarm_api.auth import key_of, needs
-from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.errors.problems import problems
+from tunefarm_api.auth import key_of
+from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.webhook import NewWebhook, Webhook, WebhookCreate, WebhookDelivery
 from tunefarm_app.webhooks.register import (
@@ -26,13 +25,7 @@ from tunefarm_db.values import DeliveryState
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[needs("write")],
-    summary="Register a webhook",
-    responses=problems(404, 409),
-)
+@router.post("", status_code=201, **operation("write", "Register a webhook", 404, 409))
 def add_webhook(body: WebhookCreate, request: Request, services: ServicesDep) -> NewWebhook:
     """It is told of what happens from now on, at least once, and in order within a job.
 
@@ -44,7 +37,7 @@ def add_webhook(body: WebhookCreate, request: Request, services: ServicesDep) ->
     return NewWebhook.model_validate(webhook)
 
 
-@router.get("", dependencies=[needs("write")], summary="List webhooks", responses=problems())
+@router.get("", **operation("write", "List webhooks"))
 def list_webhooks(services: ServicesDep) -> Page[Webhook]:
     """Oldest first, the disabled ones too. Always one part."""
     with services.uow.read() as repos:
@@ -52,66 +45,37 @@ def list_webhooks(services: ServicesDep) -> Page[Webhook]:
     return Page[Webhook](items=[Webhook.model_validate(webhook) for webhook in webhooks], next_cursor=None)
 
 
-@router.get(
-    "/{webhook_id}", dependencies=[needs("write")], summary="Look at a webhook", responses=problems(404)
-)
+@router.get("/{webhook_id}", **operation("write", "Look at a webhook", 404))
 def get_webhook(webhook_id: str, services: ServicesDep) -> Webhook:
     with services.uow.read() as repos:
         return Webhook.model_validate(repos.webhooks.get(webhook_id))
 
 
-@router.delete(
-    "/{webhook_id}",
-    status_code=204,
-    dependencies=[needs("write")],
-    summary="Delete a webhook",
-    responses=problems(404),
-)
+@router.delete("/{webhook_id}", status_code=204, **operation("write", "Delete a webhook", 404))
 def remove_webhook(webhook_id: str, request: Request, services: ServicesDep) -> None:
     """What is waiting for it is not sent any more, and its deliveries are forgotten."""
     delete_webhook(services, webhook_id, by_key_id=key_of(request).id)
 
 
-@router.post(
-    "/{webhook_id}/enable",
-    dependencies=[needs("write")],
-    summary="Enable a webhook again",
-    responses=problems(404),
-)
+@router.post("/{webhook_id}/enable", **operation("write", "Enable a webhook again", 404))
 def enable(webhook_id: str, request: Request, services: ServicesDep) -> Webhook:
     """It is told of what happens from now on. One that is not disabled stays as it is."""
     return Webhook.model_validate(enable_webhook(services, webhook_id, by_key_id=key_of(request).id))
 
 
-@router.post(
-    "/{webhook_id}/disable",
-    dependencies=[needs("write")],
-    summary="Disable a webhook",
-    responses=problems(404),
-)
+@router.post("/{webhook_id}/disable", **operation("write", "Disable a webhook", 404))
 def disable(webhook_id: str, request: Request, services: ServicesDep) -> Webhook:
     """It is told of nothing until it is enabled; what waits for it is given up. One that is disabled stays as it is."""
     return Webhook.model_validate(disable_webhook(services, webhook_id, by_key_id=key_of(request).id))
 
 
-@router.post(
-    "/{webhook_id}/test",
-    status_code=202,
-    dependencies=[needs("write")],
-    summary="Try a webhook",
-    responses=problems(404, 409),
-)
+@router.post("/{webhook_id}/test", status_code=202, **operation("write", "Try a webhook", 404, 409))
 def send_test(webhook_id: str, services: ServicesDep) -> WebhookDelivery:
     """Sends it a delivery of the kind `test`, in a moment: look at the delivery to see how that went."""
     return WebhookDelivery.model_validate(try_webhook(services, webhook_id))
 
 
-@router.get(
-    "/{webhook_id}/deliveries",
-    dependencies=[needs("write")],
-    summary="List a webhook's deliveries",
-    responses=problems(404),
-)
+@router.get("/{webhook_id}/deliveries", **operation("write", "List a webhook's deliveries", 404))
 def list_deliveries(
     webhook_id: str,
     services: ServicesDep,
@@ -129,12 +93,7 @@ def list_deliveries(
     )
 
 
-@router.get(
-    "/{webhook_id}/deliveries/{delivery_id}",
-    dependencies=[needs("write")],
-    summary="Look at a delivery",
-    responses=problems(404),
-)
+@router.get("/{webhook_id}/deliveries/{delivery_id}", **operation("write", "Look at a delivery", 404))
 def get_delivery(webhook_id: str, delivery_id: str, services: ServicesDep) -> WebhookDelivery:
     with services.uow.read() as repos:
         return WebhookDelivery.model_validate(repos.deliveries.get(webhook_id, delivery_id))
