@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
+    ColumnElement,
     Connection,
     CursorResult,
     Executable,
+    Select,
     Table,
     TableValuedAlias,
     Text,
@@ -21,9 +24,10 @@ from sqlalchemy import (
     literal,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import InstrumentedAttribute
 
 from tunefarm_db.values import Page
-from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 
 V = TypeVar("V")
 
@@ -54,11 +58,34 @@ class Repository:
         row = result.first()
         return None if row is None else kind(**{name: row[index] for name, index in indices})
 
+    def _one(self, kind: type[V], statement: Executable, missing: TunefarmError) -> V:
+        """Run a query; return its first row as a value. Raise `missing` where there is no row."""
+        value = self._first(kind, statement)
+        if value is None:
+            raise missing
+        return value
+
+    def _page(
+        self,
+        kind: type[V],
+        query: Select[*tuple[Any, ...]],
+        key: ColumnElement[str] | InstrumentedAttribute[str],
+        *,
+        cursor: str | None,
+        limit: int,
+        newest_first: bool = True,
+    ) -> Page[V]:
+        """Run a query for one page, in the order of `key`: the column ``id``, which is the cursor too."""
+        limit = checked_limit(limit)
+        if cursor is not None:
+            query = query.where(key < cursor if newest_first else key > cursor)
+        query = query.order_by(key.desc() if newest_first else key).limit(limit + 1)
+        return page_of(self._all(kind, query), limit, attrgetter("id"))
+
     def _add(self, kind: type[V], table: Table, values: Mapping[str, Any]) -> V:
         """Insert a row; return it as a value, with the columns that the database filled in."""
-        value = self._first(kind, insert(table).values(values).returning(table))
-        assert value is not None
-        return value
+        statement = insert(table).values(values).returning(table)
+        return self._one(kind, statement, InvariantError(f"nothing was added to {table.name}"))
 
     def _texts(self, values: Collection[str], name: str) -> TableValuedAlias:
         """Return these texts as a table with one column, ``value``: one statement for any number of them."""
@@ -77,19 +104,15 @@ class Repository:
         )
 
 
-_FIELD_NAMES: dict[type[Any], tuple[str, ...]] = {}
-
-
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    if kind not in _FIELD_NAMES:
-        _FIELD_NAMES[kind] = tuple(field.name for field in fields(kind))
-    return _FIELD_NAMES[kind]
-
-
 def _column_indices(kind: type[Any], result: CursorResult[*tuple[Any, ...]]) -> list[tuple[str, int]]:
     """Return the fields of a value and their columns' indices: looked up once, and not for each row."""
     indices = {name: index for index, name in enumerate(result.keys())}
-    return [(name, indices[name]) for name in _field_names(kind)]
+    return [(field.name, indices[field.name]) for field in fields(kind)]
+
+
+def equal(columns: Any, **values: Any) -> list[ColumnElement[bool]]:
+    """Return a condition for each value that is not None: the column of its name has that value."""
+    return [columns[name] == value for name, value in values.items() if value is not None]
 
 
 def page_of(items: tuple[V, ...], limit: int, cursor: Any) -> Page[V]:

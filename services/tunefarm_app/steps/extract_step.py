@@ -9,7 +9,6 @@ import structlog
 from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
-from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, ModelTask
@@ -48,19 +47,7 @@ def run_extract(context: StepContext) -> None:
             pipeline = pipeline_of(target, precision_of(job))
             store_tasks(repos, row.id, pipeline, context.engine.toolchain, extracted)
             known = _known_tasks(context, repos, job, target)
-        repos.jobs.add_tasks(
-            job.id,
-            [
-                NewJobTask(
-                    workload_key=task.workload_key,
-                    toolchain=task.toolchain,
-                    weight=task.weight,
-                    name=task.name,
-                    alternative=task.alternative,
-                )
-                for task in known
-            ],
-        )
+        repos.jobs.add_tasks(job.id, known)
         if known:
             enter_tuning(context, repos, job, tasks=len(known))
         else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, type_coerce, update
 
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.repositories.devices.history import DeviceHistory
 from tunefarm_db.repositories.devices.slots import DeviceSlots
 from tunefarm_db.states.device import TRANSITIONS, DeviceEvent
@@ -68,6 +68,18 @@ def _is_leased() -> ColumnElement[bool]:
     return and_(DeviceRow.lease_owner.is_not(None), DeviceRow.lease_until >= db_now())
 
 
+class DescribedDevice(TypedDict):
+    """The columns in which a device is as its agent describes it."""
+
+    device_key: str
+    target: Json
+    info: Json
+    device_model: str
+    tracker_host: str
+    tracker_port: int
+    rpc_key: str
+
+
 class Devices(Repository):
     """Registration, heartbeats and leases of devices.
 
@@ -76,35 +88,14 @@ class Devices(Repository):
     """
 
     def register(
-        self,
-        *,
-        name: str,
-        device_key: str,
-        target: Json,
-        info: Json,
-        device_model: str,
-        tracker_host: str,
-        tracker_port: int,
-        rpc_key: str,
-        ready: bool = True,
-        reason: str = "",
+        self, *, name: str, ready: bool = True, reason: str = "", **described: Unpack[DescribedDevice]
     ) -> Device:
         """Add the device, or renew what is known of the device of this name.
 
         It has to be calibrated before it is online, or is offline for `reason` where it is not `ready`. A device that
         is draining or quarantined stays so.
         """
-        known = {
-            "device_key": device_key,
-            "target": target,
-            "info": info,
-            "device_model": device_model,
-            "tracker_host": tracker_host,
-            "tracker_port": tracker_port,
-            "rpc_key": rpc_key,
-            "ready": False,
-            "last_seen_at": db_now(),
-        }
+        known = {**described, "ready": False, "last_seen_at": db_now()}
         statement = self._insert(_DEVICES).values(
             id=new_id("dev"), name=name, state=DeviceState.OFFLINE, reason=reason, **known
         )
@@ -119,10 +110,8 @@ class Devices(Repository):
 
     def get(self, device_id: str) -> Device:
         """Return a device. Raises `NotFoundError` if there is no such one."""
-        device = self._first(Device, select(*columns()).where(DeviceRow.id == device_id, _PRESENT))
-        if device is None:
-            raise _not_found(device_id)
-        return device
+        query = select(*columns()).where(DeviceRow.id == device_id, _PRESENT)
+        return self._one(Device, query, _not_found(device_id))
 
     def find(self, name: str) -> Device | None:
         """Return the device of this name, unless it was removed."""
@@ -137,14 +126,11 @@ class Devices(Repository):
         limit: int = 50,
     ) -> Page[Device]:
         """Return devices, oldest first; removed ones only where that state is asked for."""
-        limit = checked_limit(limit)
-        query = select(*columns()).order_by(DeviceRow.id).limit(limit + 1)
-        if device_key is not None:
-            query = query.where(DeviceRow.device_key == device_key)
-        query = query.where(shown_state() == state if state is not None else _PRESENT)
-        if cursor is not None:
-            query = query.where(DeviceRow.id > cursor)
-        return page_of(self._all(Device, query), limit, lambda device: device.id)
+        query = select(*columns()).where(
+            shown_state() == state if state is not None else _PRESENT,
+            *equal(_DEVICES.c, device_key=device_key),
+        )
+        return self._page(Device, query, DeviceRow.id, cursor=cursor, limit=limit, newest_first=False)
 
     def keys(self) -> tuple[str, ...]:
         """Return every device key that a device is registered under."""

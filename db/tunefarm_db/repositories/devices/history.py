@@ -7,7 +7,7 @@ from dataclasses import asdict
 from sqlalchemy import and_, delete, insert, select
 
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.base import Repository
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.tables import CalibrationRow, DeviceChangeRow, JobTaskRow, RecordRow, table_of
 from tunefarm_db.tables.columns import db_now
@@ -53,12 +53,8 @@ class DeviceHistory(Repository):
 
     def changes(self, device_id: str, *, cursor: str | None = None, limit: int = 50) -> Page[DeviceChange]:
         """Return changes of the device's state, newest first."""
-        limit = checked_limit(limit)
         query = select(_CHANGES).where(DeviceChangeRow.device_id == device_id)
-        if cursor is not None:
-            query = query.where(DeviceChangeRow.id < cursor)
-        changes = self._all(DeviceChange, query.order_by(DeviceChangeRow.id.desc()).limit(limit + 1))
-        return page_of(changes, limit, lambda change: change.id)
+        return self._page(DeviceChange, query, DeviceChangeRow.id, cursor=cursor, limit=limit)
 
     def add_calibration(self, device_id: str, calibration: NewCalibration) -> None:
         """Add the result of a calibration."""
@@ -69,12 +65,8 @@ class DeviceHistory(Repository):
         self, device_id: str, *, cursor: str | None = None, limit: int = 50
     ) -> Page[Calibration]:
         """Return the device's calibrations, newest first."""
-        limit = checked_limit(limit)
         query = select(_CALIBRATIONS).where(CalibrationRow.device_id == device_id)
-        if cursor is not None:
-            query = query.where(CalibrationRow.id < cursor)
-        calibrations = self._all(Calibration, query.order_by(CalibrationRow.id.desc()).limit(limit + 1))
-        return page_of(calibrations, limit, lambda calibration: calibration.id)
+        return self._page(Calibration, query, CalibrationRow.id, cursor=cursor, limit=limit)
 
     def calibration_times(
         self, device_id: str, *, most: int
@@ -95,7 +87,6 @@ class DeviceHistory(Repository):
 
     def measured(self, device_id: str, *, cursor: str | None = None, limit: int = 50) -> Page[MeasuredHere]:
         """Return the records that were measured on the device, newest first."""
-        limit = checked_limit(limit)
         job_task = and_(
             JobTaskRow.job_id == RecordRow.job_id,
             JobTaskRow.workload_key == RecordRow.workload_key,
@@ -116,12 +107,8 @@ class DeviceHistory(Repository):
             )
             .select_from(table_of(RecordRow).outerjoin(table_of(JobTaskRow), job_task))
             .where(RecordRow.device_id == device_id)
-            .order_by(RecordRow.id.desc())
-            .limit(limit + 1)
         )
-        if cursor is not None:
-            query = query.where(RecordRow.id < cursor)
-        return page_of(self._all(MeasuredHere, query), limit, lambda record: record.id)
+        return self._page(MeasuredHere, query, RecordRow.id, cursor=cursor, limit=limit)
 
     def forget(self, age_sec: float, *, limit: int) -> int:
         """Delete changes and calibrations older than `age_sec`, at most `limit` of each; return how many."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 from sqlalchemy import select
 
 from tunefarm_db.ids import new_id
@@ -13,34 +15,32 @@ from tunefarm_tuning.core.errors import NotFoundError
 _ARTIFACTS = table_of(ArtifactRow)
 
 
+class NewArtifact(TypedDict):
+    """The columns that an artifact begins with."""
+
+    job_id: str
+    sha256: str
+    size_bytes: int
+    name: str
+    manifest: Json
+    report: Json
+
+
 class Artifacts(Repository):
-    def add(
-        self, *, job_id: str, sha256: str, size_bytes: int, name: str, manifest: Json, report: Json
-    ) -> Artifact:
+    def add(self, **columns: Unpack[NewArtifact]) -> Artifact:
         """Add the job's artifact; its blob must be noted in `Blobs` already.
 
         Raises:
             ConflictError: If the job has one.
         """
-        values = {
-            "id": new_id("art"),
-            "job_id": job_id,
-            "sha256": sha256,
-            "size_bytes": size_bytes,
-            "name": name,
-            "manifest": manifest,
-            "report": report,
-        }
-        return self._add(Artifact, _ARTIFACTS, values)
+        return self._add(Artifact, _ARTIFACTS, {"id": new_id("art"), **columns})
 
     def get(self, artifact_id: str) -> Artifact:
         """Return an artifact. Raises `NotFoundError` if there is no such one."""
-        artifact = self._first(Artifact, select(_ARTIFACTS).where(ArtifactRow.id == artifact_id))
-        if artifact is None:
-            raise NotFoundError(
-                "there is no such artifact", code="artifact-not-found", artifact_id=artifact_id
-            )
-        return artifact
+        missing = NotFoundError(
+            "there is no such artifact", code="artifact-not-found", artifact_id=artifact_id
+        )
+        return self._one(Artifact, select(_ARTIFACTS).where(ArtifactRow.id == artifact_id), missing)
 
     def for_job(self, job_id: str) -> Artifact | None:
         """Return the job's artifact, None before there is one."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import func, insert, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobTaskRow, table_of
-from tunefarm_db.values import JobTask, Json
+from tunefarm_db.values import JobTask, Json, ModelTask
 from tunefarm_tuning.core.errors import NotFoundError
 
 _TASKS = table_of(JobTaskRow)
@@ -45,22 +45,15 @@ class JobTaskChanges(TypedDict, total=False):
 class JobTasks(Repository):
     """The part of `Jobs` that is about their tasks."""
 
-    def add_tasks(self, job_id: str, tasks: Sequence[NewJobTask]) -> None:
+    def add_tasks(self, job_id: str, tasks: Sequence[NewJobTask | ModelTask]) -> None:
         """Give the job its tasks, once.
 
         Raises:
             ConflictError: If it has tasks already.
         """
+        names = [field.name for field in fields(NewJobTask)]
         rows = [
-            {
-                "job_id": job_id,
-                "position": position,
-                "workload_key": task.workload_key,
-                "toolchain": task.toolchain,
-                "weight": task.weight,
-                "alternative": task.alternative,
-                "name": task.name,
-            }
+            {"job_id": job_id, "position": position, **{name: getattr(task, name) for name in names}}
             for position, task in enumerate(tasks)
         ]
         if rows:
@@ -89,9 +82,7 @@ class JobTasks(Repository):
         """
         where = (JobTaskRow.job_id == job_id, JobTaskRow.position == position)
         statement = update(_TASKS).where(*where).values({**changes}).returning(_TASKS)
-        task = self._first(JobTask, statement if changes else select(_TASKS).where(*where))
-        if task is None:
-            raise NotFoundError(
-                "the job has no such task", code="task-not-found", job_id=job_id, position=position
-            )
-        return task
+        missing = NotFoundError(
+            "the job has no such task", code="task-not-found", job_id=job_id, position=position
+        )
+        return self._one(JobTask, statement if changes else select(_TASKS).where(*where), missing)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import func, select, update
 
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import checked_limit, page_of
+from tunefarm_db.repositories.base import equal
 from tunefarm_db.repositories.jobs.job_tasks import JobTasks
 from tunefarm_db.states.job import OPEN_STATES, TURN_STATES, JobState, sources
 from tunefarm_db.tables import JobRow, table_of
@@ -36,44 +36,31 @@ class JobChanges(TypedDict, total=False):
     artifact_id: str | None
 
 
+class NewJob(TypedDict):
+    """The columns that a job begins with."""
+
+    model_id: str
+    target: Json
+    target_key: str
+    device_key: str
+    tuner: str
+    seed: int
+    budget: Json
+    options: NotRequired[Json]
+    priority: NotRequired[int]
+    idempotency_key: NotRequired[str | None]
+    request_digest: NotRequired[str | None]
+
+
 class Jobs(JobTasks):
-    def add(
-        self,
-        *,
-        model_id: str,
-        target: Json,
-        target_key: str,
-        device_key: str,
-        tuner: str,
-        seed: int,
-        budget: Json,
-        options: Json | None = None,
-        priority: int = 0,
-        idempotency_key: str | None = None,
-        request_digest: str | None = None,
-    ) -> Job:
+    def add(self, **columns: Unpack[NewJob]) -> Job:
         """Add a job in state queued.
 
         Raises:
             ConflictError: If the idempotency key is taken (look with `find_by_idempotency_key` first; this is
                 what remains of a race).
         """
-        values = {
-            "id": new_id("job"),
-            "model_id": model_id,
-            "target": target,
-            "target_key": target_key,
-            "device_key": device_key,
-            "tuner": tuner,
-            "seed": seed,
-            "budget": budget,
-            "options": options or {},
-            "priority": priority,
-            "state": JobState.QUEUED,
-            "progress": {},
-            "idempotency_key": idempotency_key,
-            "request_digest": request_digest,
-        }
+        values = {"id": new_id("job"), "state": JobState.QUEUED, "options": {}, "progress": {}, **columns}
         return self._add(Job, _JOBS, values)
 
     def get(self, job_id: str, *, lock: bool = False) -> Job:
@@ -87,10 +74,8 @@ class Jobs(JobTasks):
             NotFoundError: ``job-not-found``.
         """
         query = select(_JOBS).where(JobRow.id == job_id)
-        job = self._first(Job, query.with_for_update() if lock else query)
-        if job is None:
-            raise NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
-        return job
+        missing = NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
+        return self._one(Job, query.with_for_update() if lock else query, missing)
 
     def find_by_idempotency_key(self, key: str) -> Job | None:
         return self._first(Job, select(_JOBS).where(JobRow.idempotency_key == key))
@@ -104,24 +89,14 @@ class Jobs(JobTasks):
         limit: int = 50,
     ) -> Page[Job]:
         """Return jobs, newest first."""
-        limit = checked_limit(limit)
-        query: Select[Any] = select(_JOBS).order_by(JobRow.id.desc()).limit(limit + 1)
-        if state is not None:
-            query = query.where(JobRow.state == state)
-        if model_id is not None:
-            query = query.where(JobRow.model_id == model_id)
-        if cursor is not None:
-            query = query.where(JobRow.id < cursor)
-        return page_of(self._all(Job, query), limit, lambda job: job.id)
+        query = select(_JOBS).where(*equal(_JOBS.c, state=state, model_id=model_id))
+        return self._page(Job, query, JobRow.id, cursor=cursor, limit=limit)
 
     def open(self, *, model_id: str | None = None, cancel_requested: bool | None = None) -> tuple[Job, ...]:
         """Return the jobs that are not finished, oldest first."""
-        query = select(_JOBS).where(JobRow.state.in_(sorted(OPEN_STATES))).order_by(JobRow.id)
-        if model_id is not None:
-            query = query.where(JobRow.model_id == model_id)
-        if cancel_requested is not None:
-            query = query.where(JobRow.cancel_requested.is_(cancel_requested))
-        return self._all(Job, query)
+        wanted = equal(_JOBS.c, model_id=model_id, cancel_requested=cancel_requested)
+        query = select(_JOBS).where(JobRow.state.in_(sorted(OPEN_STATES)), *wanted)
+        return self._all(Job, query.order_by(JobRow.id))
 
     def move(
         self, job_id: str, to: JobState, *, expected: JobState | None = None, **changes: Unpack[JobChanges]

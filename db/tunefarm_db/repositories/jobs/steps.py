@@ -56,10 +56,8 @@ class Steps(JobSteps):
 
     def get(self, step_id: str) -> Step:
         """Return a step. Raises `NotFoundError` if there is no such one."""
-        step = self._first(Step, select(_STEPS).where(StepRow.id == step_id))
-        if step is None:
-            raise NotFoundError("there is no such step", code="step-not-found", step_id=step_id)
-        return step
+        missing = NotFoundError("there is no such step", code="step-not-found", step_id=step_id)
+        return self._one(Step, select(_STEPS).where(StepRow.id == step_id), missing)
 
     def find(self, kind: StepKind, subject_id: str, round: int = 0) -> Step | None:  # noqa: A002
         return self._first(
@@ -112,10 +110,7 @@ class Steps(JobSteps):
         """
         # An UPDATE that changes nothing: it takes the row's lock on both databases.
         statement = update(_STEPS).where(_held(step_id, fence)).values(fence=StepRow.fence)
-        step = self._first(Step, statement.returning(_STEPS))
-        if step is None:
-            raise _lease_lost(step_id, fence)
-        return step
+        return self._one(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
 
     def finish(
         self, step_id: str, fence: int, *, state: StepState = StepState.DONE, error: Json | None = None
@@ -132,10 +127,7 @@ class Steps(JobSteps):
             .where(_held(step_id, fence))
             .values(state=state, error=error, finished_at=db_now(), **NOT_LEASED)
         )
-        step = self._first(Step, statement.returning(_STEPS))
-        if step is None:
-            raise _lease_lost(step_id, fence)
-        return step
+        return self._one(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
 
     def release(
         self,
@@ -173,10 +165,7 @@ class Steps(JobSteps):
                 error=error,
             )
         )
-        step = self._first(Step, statement.returning(_STEPS))
-        if step is None:
-            raise _lease_lost(step_id, fence)
-        return step
+        return self._one(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
 
     def note_in_flight(self, step_id: str, fence: int, in_flight: Json) -> None:
         """Store what the step works on, for the other steps of its job, until its lease ends.

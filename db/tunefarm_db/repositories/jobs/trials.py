@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from sqlalchemy import Select, func, insert, or_, select, text, tuple_, union_all
 
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.base import Repository, checked_limit, equal, page_of
 from tunefarm_db.repositories.devices.slots import DeviceSlots
 from tunefarm_db.repositories.farm.counters import Counter, Counters
 from tunefarm_db.tables import DeviceRow, TrialRow, table_of
@@ -90,10 +90,7 @@ class Trials(Repository):
         query: Select[tuple[Trial]] = (
             select(_TRIALS).where(TrialRow.job_id == job_id).order_by(TrialRow.round, TrialRow.ordinal)
         )
-        if position is not None:
-            query = query.where(TrialRow.position == position)
-        if outcome is not None:
-            query = query.where(TrialRow.outcome == outcome)
+        query = query.where(*equal(_TRIALS.c, position=position, outcome=outcome))
         if cursor is not None:
             query = query.where(tuple_(TrialRow.round, TrialRow.ordinal) > _parse_cursor(cursor))
         trials = self._all(Trial, query.limit(limit + 1))

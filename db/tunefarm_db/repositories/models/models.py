@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import delete, exists, insert, or_, select, update
 
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.tables import ArtifactRow, BlobRow, ModelRow, ModelTaskRow, SourceRow, WorkloadRow, table_of
 from tunefarm_db.values import Blob, Json, Model, ModelState, ModelTask, Page
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
@@ -62,9 +62,8 @@ class Models(Repository):
         Raises:
             NotFoundError: ``model-not-found``, or ``model-deleted`` unless `deleted`.
         """
-        model = self._first(Model, select(_MODELS).where(ModelRow.id == model_id))
-        if model is None:
-            raise NotFoundError("there is no such model", code="model-not-found", model_id=model_id)
+        missing = NotFoundError("there is no such model", code="model-not-found", model_id=model_id)
+        model = self._one(Model, select(_MODELS).where(ModelRow.id == model_id), missing)
         if model.state is ModelState.DELETED and not deleted:
             raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
         return model
@@ -73,14 +72,8 @@ class Models(Repository):
         self, *, state: ModelState | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Model]:
         """Return models, newest first; deleted ones only when asked for by `state`."""
-        limit = checked_limit(limit)
-        query = select(_MODELS).order_by(ModelRow.id.desc()).limit(limit + 1)
-        query = query.where(
-            ModelRow.state == state if state is not None else ModelRow.state != ModelState.DELETED
-        )
-        if cursor is not None:
-            query = query.where(ModelRow.id < cursor)
-        return page_of(self._all(Model, query), limit, lambda model: model.id)
+        wanted = ModelRow.state == state if state is not None else ModelRow.state != ModelState.DELETED
+        return self._page(Model, select(_MODELS).where(wanted), ModelRow.id, cursor=cursor, limit=limit)
 
     def set_ready(
         self,
@@ -214,13 +207,8 @@ class Models(Repository):
             .where(ModelTaskRow.model_id == model_id)
             .order_by(ModelTaskRow.pipeline, ModelTaskRow.toolchain, ModelTaskRow.position)
         )
-        if pipeline is not None:
-            query = query.where(ModelTaskRow.pipeline == pipeline)
-        if toolchain is not None:
-            query = query.where(ModelTaskRow.toolchain == toolchain)
-        if revision is not None:
-            query = query.where(ModelTaskRow.revision == revision)
-        return self._all(ModelTask, query)
+        wanted = equal(_TASKS.c, pipeline=pipeline, toolchain=toolchain, revision=revision)
+        return self._all(ModelTask, query.where(*wanted))
 
     def flops(self, model_id: str, *, pipeline: str, toolchain: str) -> dict[str, float]:
         """Return the operations of the model's tasks, by workload key."""

@@ -48,15 +48,10 @@ class Uploads(Repository):
         Raises:
             NotFoundError: ``upload-not-found`` if there is none, it is somebody else's, or its time is over.
         """
-        upload = self._first(
-            Upload,
-            select(_UPLOADS).where(
-                UploadRow.id == upload_id, UploadRow.api_key_id == api_key_id, UploadRow.expires_at > db_now()
-            ),
+        query = select(_UPLOADS).where(
+            UploadRow.id == upload_id, UploadRow.api_key_id == api_key_id, UploadRow.expires_at > db_now()
         )
-        if upload is None:
-            raise _not_found(upload_id)
-        return upload
+        return self._one(Upload, query, _not_found(upload_id))
 
     def of_key(self, api_key_id: str, *, limit: int) -> tuple[Upload, ...]:
         """Return the uploads of a key, newest first."""
@@ -130,9 +125,8 @@ class Uploads(Repository):
         )
         if changed is not None:
             return changed
-        present = self._first(Upload, select(_UPLOADS).where(UploadRow.id == upload_id))
-        if present is None:
-            raise _not_found(upload_id)
+        query = select(_UPLOADS).where(UploadRow.id == upload_id)
+        present = self._one(Upload, query, _not_found(upload_id))
         raise ConflictError(
             f"the upload is {present.state} and has {present.offset_bytes} bytes",
             code="upload-offset",

@@ -7,10 +7,23 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, insert, literal, or_, select, text, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    ScalarSelect,
+    Select,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    union_all,
+    update,
+)
 
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.base import Repository, checked_limit, equal, page_of
 from tunefarm_db.tables import RecordRow, SpaceRow, table_of
 from tunefarm_db.values import NewRecord, Page, Record
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -19,10 +32,10 @@ from tunefarm_tuning.core.outcome import Outcome
 _RECORDS = table_of(RecordRow)
 _FAST = _RECORDS.alias("fast")
 _KEYS_PER_QUERY = 100  # SQLite takes at most 500 terms in a compound SELECT
-_KEY = ("workload_key", "target_key", "device_model", "toolchain")
+KEY = ("workload_key", "target_key", "device_model", "toolchain")
 """Records of one key can be compared."""
 
-_KEY_COLUMNS = tuple(_RECORDS.c[name] for name in _KEY)
+_KEY_COLUMNS = tuple(_RECORDS.c[name] for name in KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +67,9 @@ class Records(Repository):
         rows_by_key: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for row in rows:
             row["superseded"] = False
-            rows_by_key.setdefault(tuple(row[name] for name in _KEY), []).append(row)
+            rows_by_key.setdefault(tuple(row[name] for name in KEY), []).append(row)
         for key_values, new in rows_by_key.items():
-            where = [_RECORDS.c[name] == value for name, value in zip(_KEY, key_values, strict=True)]
+            where = [_RECORDS.c[name] == value for name, value in zip(KEY, key_values, strict=True)]
             # JSON has no equality on PostgreSQL; the few confirmed configs are compared here.
             query = select(RecordRow.space_key, RecordRow.config).where(*where, RecordRow.confirmed)
             confirmed = {_config_key(*row) for row in self._run(query)}
@@ -85,9 +98,7 @@ class Records(Repository):
         and one more query for each workload whose fastest record is of an outdated space.
         """
         keys = self._texts(set(workload_keys), "wanted")
-        fastest = (
-            _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.id).limit(1).scalar_subquery()
-        )
+        fastest = _id_of_fastest(keys.c.value, target_key, device_model, toolchain)
         query = select(_RECORDS).where(RecordRow.id.in_(select(fastest).select_from(keys)))
         best = {record.workload_key: record for record in self._all(Record, query)}
         current = select(SpaceRow.workload_key, SpaceRow.space_key).where(
@@ -108,9 +119,7 @@ class Records(Repository):
     ) -> dict[str, float]:
         """Return the costs of the records that `best` returns, by workload key."""
         keys = self._texts(set(workload_keys), "wanted")
-        fastest = (
-            _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.id).limit(1).scalar_subquery()
-        )
+        fastest = _id_of_fastest(keys.c.value, target_key, device_model, toolchain)
         query = (
             select(RecordRow.workload_key, RecordRow.cost_sec, RecordRow.space_key, SpaceRow.space_key)
             .outerjoin(
@@ -157,7 +166,7 @@ class Records(Repository):
         best = first.cte("best", recursive=True)
         # The recursion seeks from key to key inside the database; one query per key cost more than all seeks.
         following = _RECORDS.alias("following")
-        at = [best.c[name] for name in _KEY]
+        at = [best.c[name] for name in KEY]
         best = best.union_all(
             select(following).join_from(best, following, following.c.id == _first_after(wanted, at))
         )
@@ -187,7 +196,9 @@ class Records(Repository):
             seeks = [
                 # The subquery around each seek is for SQLite, which takes no LIMIT inside a UNION otherwise.
                 select(
-                    _standing(key, target_key, device_model, toolchain).limit(limit).subquery(f"w{number}")
+                    _standing(_RECORDS, key, target_key, device_model, toolchain)
+                    .limit(limit)
+                    .subquery(f"w{number}")
                 )
                 for number, key in enumerate(keys[start : start + _KEYS_PER_QUERY])
             ]
@@ -210,9 +221,8 @@ class Records(Repository):
         limit: int = 8,
     ) -> tuple[Record, ...]:
         """Return one workload's fastest standing records, fastest first."""
-        query = _standing(workload_key, target_key, device_model, toolchain)
-        if space_key is not None:
-            query = query.where(RecordRow.space_key == space_key)
+        query = _standing(_RECORDS, workload_key, target_key, device_model, toolchain)
+        query = query.where(*equal(_RECORDS.c, space_key=space_key))
         return self._all(Record, query.limit(checked_limit(limit)))
 
     def contending(
@@ -257,15 +267,9 @@ class Records(Repository):
 
         These are what a tuner learns from. Records of the job `except_job` are left out, and do not count towards `limit`.
         """
-        query = select(RecordRow.id).where(
-            RecordRow.workload_key == workload_key,
-            RecordRow.target_key == target_key,
-            RecordRow.device_model == device_model,
-            RecordRow.toolchain == toolchain,
-            ~RecordRow.superseded,
-        )
-        if space_key is not None:
-            query = query.where(RecordRow.space_key == space_key)
+        key = {"workload_key": workload_key, "target_key": target_key, "device_model": device_model}
+        wanted = equal(_RECORDS.c, **key, toolchain=toolchain, space_key=space_key)
+        query = select(RecordRow.id).where(*wanted, ~RecordRow.superseded)
         if except_job is not None:
             query = query.where(or_(RecordRow.job_id.is_(None), RecordRow.job_id != except_job))
         return tuple(self._run(query.order_by(RecordRow.id.desc()).limit(limit)).scalars())
@@ -283,22 +287,16 @@ class Records(Repository):
         limit: int = 50,
     ) -> Page[Record]:
         """Return the records that match, newest first; where keys are given, of these workloads alone."""
-        limit = checked_limit(limit)
-        query = select(_RECORDS).order_by(RecordRow.id.desc()).limit(limit + 1)
-        query = _matching(query, wanted or RecordFilter(), _RECORDS.c)
+        query = _matching(select(_RECORDS), wanted or RecordFilter(), _RECORDS.c)
         if workload_keys is not None:
             query = query.where(
                 RecordRow.workload_key.in_(select(self._texts(workload_keys, "wanted").c.value))
             )
-        if cursor is not None:
-            query = query.where(RecordRow.id < cursor)
-        return page_of(self._all(Record, query), limit, lambda record: record.id)
+        return self._page(Record, query, RecordRow.id, cursor=cursor, limit=limit)
 
 
 def _matching(query: Select[Any], wanted: RecordFilter, columns: Any) -> Select[Any]:
-    for name, value in asdict(wanted).items():
-        if value is not None:
-            query = query.where(columns[name] == value)
+    query = query.where(*equal(columns, **asdict(wanted)))
     if wanted.outcome not in (None, Outcome.OK):
         query = query.where(text("outcome != 'ok'"))  # as the partial index has it
     return query
@@ -306,14 +304,11 @@ def _matching(query: Select[Any], wanted: RecordFilter, columns: Any) -> Select[
 
 def _first_after(wanted: RecordFilter, after: Sequence[ColumnElement[str]] | None) -> ColumnElement[str]:
     """Return the id of the fastest standing record of the first key after this one."""
-    names = [_FAST.c[name] for name in _KEY]
+    names = [_FAST.c[name] for name in KEY]
     query = select(_FAST.c.id).where(_FAST.c.cost_sec.is_not(None), ~_FAST.c.superseded)
     # Of the key's columns only the first can be filtered here: the index is ordered by it.
-    by_index = RecordFilter(workload_key=wanted.workload_key, outcome=wanted.outcome, job_id=wanted.job_id)
-    for name, value in asdict(by_index).items():
-        if value is not None:
-            query = query.where(_FAST.c[name] == value)
-    query = query.order_by(*names, _FAST.c.cost_sec).limit(1)
+    by_index = {name: getattr(wanted, name) for name in ("workload_key", "outcome", "job_id")}
+    query = query.where(*equal(_FAST.c, **by_index)).order_by(*names, _FAST.c.cost_sec).limit(1)
     if after is None:
         return query.scalar_subquery()
     # Another toolchain of the same workload, target and device model; or another device model; and so on. As one comparison
@@ -328,41 +323,28 @@ def _first_after(wanted: RecordFilter, after: Sequence[ColumnElement[str]] | Non
     return func.coalesce(*seeks)
 
 
-def _standing(workload_key: str, target_key: str, device_model: str, toolchain: str) -> Select[Any]:
-    return (
-        select(_RECORDS)
-        .where(
-            RecordRow.workload_key == workload_key,
-            RecordRow.target_key == target_key,
-            RecordRow.device_model == device_model,
-            RecordRow.toolchain == toolchain,
-            RecordRow.cost_sec.is_not(None),  # both spelled as in the partial index, which else is not used
-            ~RecordRow.superseded,
-        )
-        .order_by(RecordRow.cost_sec)
-    )
-
-
-def _by_cost(
-    workload_key: ColumnElement[str],
+def _standing(
+    table: FromClause,
+    workload_key: str | ColumnElement[str],
     target_key: str,
     device_model: str,
     toolchain: str,
-    column: ColumnElement[Any],
 ) -> Select[Any]:
-    """Return the query of `_standing` for one column and for the workload of another table."""
+    """Return a query for the standing records with this key, fastest first. `table`: that of records, or its alias."""
+    key = {"workload_key": workload_key, "target_key": target_key, "device_model": device_model}
+    # These two are spelled as in the partial index, which is not used otherwise.
+    standing = (table.c.cost_sec.is_not(None), ~table.c.superseded)
     return (
-        select(column)
-        .where(
-            _FAST.c.workload_key == workload_key,
-            _FAST.c.target_key == target_key,
-            _FAST.c.device_model == device_model,
-            _FAST.c.toolchain == toolchain,
-            _FAST.c.cost_sec.is_not(None),
-            ~_FAST.c.superseded,
-        )
-        .order_by(_FAST.c.cost_sec)
+        select(table).where(*equal(table.c, **key, toolchain=toolchain), *standing).order_by(table.c.cost_sec)
     )
+
+
+def _id_of_fastest(
+    workload_key: ColumnElement[str], target_key: str, device_model: str, toolchain: str
+) -> ScalarSelect[str]:
+    """Return the id of the fastest standing record, for the workload of another table."""
+    query = _standing(_FAST, workload_key, target_key, device_model, toolchain)
+    return query.with_only_columns(_FAST.c.id).limit(1).scalar_subquery()
 
 
 def _config_key(space_key: str, config: list[Any]) -> tuple[str, str]:

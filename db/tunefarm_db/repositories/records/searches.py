@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Text, cast, or_, select, tuple_
 
-from tunefarm_db.repositories.base import Repository, checked_limit
+from tunefarm_db.repositories.base import Repository, checked_limit, equal
+from tunefarm_db.repositories.records.records import KEY
 from tunefarm_db.tables import DeviceRow, JobRow, RecordRow, TrialRow, WorkloadRow, table_of
 from tunefarm_db.values import Json, Record, Trial
 
@@ -122,10 +123,7 @@ class Searches(Repository):
         query = (
             select(RecordRow.measured_at, RecordRow.cost_sec)
             .where(
-                RecordRow.workload_key == record.workload_key,
-                RecordRow.target_key == record.target_key,
-                RecordRow.device_model == record.device_model,
-                RecordRow.toolchain == record.toolchain,
+                *equal(_RECORDS.c, **{name: getattr(record, name) for name in KEY}),
                 RecordRow.cost_sec.is_not(None),
             )
             .order_by(RecordRow.id.desc())

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, select, tuple_, union
 
-from tunefarm_db.repositories.base import Repository
-from tunefarm_db.repositories.records.records import Records
-from tunefarm_db.tables import RecordRow, SpaceRow
+from tunefarm_db.repositories.base import Repository, equal
+from tunefarm_db.repositories.records.records import KEY, Records
+from tunefarm_db.tables import RecordRow, SpaceRow, table_of
 from tunefarm_tuning.records.transfer import distance
 
 _MAX_OUTLINES = 500  # spaces looked at for nearness: three short columns each
@@ -138,24 +138,12 @@ class Transfer(Repository):
         return {row[0]: row[1] for row in self._run(query)}
 
     def _outline(self, workload_key: str, platform: _Platform, space_key: str, most: int) -> Outline:
-        target_key, device_model, toolchain = platform
-        ids = select(RecordRow.id).where(
-            RecordRow.workload_key == workload_key,
-            RecordRow.target_key == target_key,
-            RecordRow.device_model == device_model,
-            RecordRow.toolchain == toolchain,
-            RecordRow.space_key == space_key,
-            ~RecordRow.superseded,
-        )
+        key = dict(zip(KEY, (workload_key, *platform), strict=True))
+        records = equal(table_of(RecordRow).c, **key, space_key=space_key)
+        ids = select(RecordRow.id).where(*records, ~RecordRow.superseded)
         fastest = ids.where(RecordRow.cost_sec.is_not(None)).order_by(RecordRow.cost_sec).limit(most // 2)
         oldest = ids.order_by(RecordRow.id).limit(most - most // 2)
         # Subqueries for SQLite, which takes no LIMIT inside a UNION otherwise.
         both = union(select(fastest.subquery("fastest")), select(oldest.subquery("oldest")))
-        return Outline(
-            workload_key=workload_key,
-            target_key=target_key,
-            device_model=device_model,
-            toolchain=toolchain,
-            space_key=space_key,
-            record_ids=tuple(sorted(row[0] for row in self._run(both))),
-        )
+        record_ids = tuple(sorted(row[0] for row in self._run(both)))
+        return Outline(**key, space_key=space_key, record_ids=record_ids)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from sqlalchemy import JSON, select, type_coerce
 
-from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.tables import SpaceRow, WorkloadRow, table_of
 from tunefarm_db.tables.columns import db_now
 from tunefarm_db.values import Json, Space, Workload
@@ -29,10 +29,8 @@ class Workloads(Repository):
             NotFoundError: ``workload-not-found``.
         """
         query = select(_WORKLOADS).where(WorkloadRow.key == key, WorkloadRow.toolchain == toolchain)
-        workload = self._first(Workload, query)
-        if workload is None:
-            raise NotFoundError("there is no such workload", code="workload-not-found", workload_key=key)
-        return workload
+        missing = NotFoundError("there is no such workload", code="workload-not-found", workload_key=key)
+        return self._one(Workload, query, missing)
 
     def get_many(self, keys: Collection[str], toolchain: str) -> dict[str, Workload]:
         """Return the workloads that are stored, by key."""
@@ -62,14 +60,8 @@ class Spaces(Repository):
         )
 
     def get(self, workload_key: str, *, target_key: str, toolchain: str) -> Space | None:
-        return self._first(
-            Space,
-            select(_SPACES).where(
-                SpaceRow.workload_key == workload_key,
-                SpaceRow.target_key == target_key,
-                SpaceRow.toolchain == toolchain,
-            ),
-        )
+        key = equal(_SPACES.c, workload_key=workload_key, target_key=target_key, toolchain=toolchain)
+        return self._first(Space, select(_SPACES).where(*key))
 
     def computations(
         self, workload_keys: Collection[str], *, target_key: str, toolchain: str

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.repositories.farm.counters import Counter, Counters
 from tunefarm_db.repositories.webhooks.webhooks import Webhooks
 from tunefarm_db.tables import CounterRow, EventRow, WebhookDeliveryRow, WebhookRow, table_of
@@ -59,14 +59,9 @@ class Deliveries(Repository):
 
     def queue(self, event: Event) -> None:
         """Queue the event for every webhook that subscribed to it, in the event's own transaction."""
+        values = {"job_id": event.job_id, "seq": event.seq, "kind": event.kind}
         rows = [
-            {
-                "id": new_id("whd"),
-                "webhook_id": webhook_id,
-                "job_id": event.job_id,
-                "seq": event.seq,
-                "kind": event.kind,
-            }
+            {"id": new_id("whd"), "webhook_id": webhook_id, **values}
             for webhook_id in Webhooks(self._connection).subscribed_to(event)
         ]
         if rows:
@@ -83,12 +78,9 @@ class Deliveries(Repository):
         Raises:
             NotFoundError: If it has no such delivery.
         """
-        delivery = self._first(
-            Delivery, select(_DELIVERIES).where(_Row.id == delivery_id, _Row.webhook_id == webhook_id)
-        )
-        if delivery is None:
-            raise NotFoundError("there is no such delivery", code="delivery-not-found")
-        return delivery
+        query = select(_DELIVERIES).where(_Row.id == delivery_id, _Row.webhook_id == webhook_id)
+        missing = NotFoundError("there is no such delivery", code="delivery-not-found")
+        return self._one(Delivery, query, missing)
 
     def page(
         self,
@@ -99,13 +91,8 @@ class Deliveries(Repository):
         limit: int = 50,
     ) -> Page[Delivery]:
         """Return deliveries of the webhook, newest first."""
-        query = select(_DELIVERIES).where(_Row.webhook_id == webhook_id)
-        if state is not None:
-            query = query.where(_Row.state == state)
-        if cursor is not None:
-            query = query.where(_Row.id < cursor)
-        deliveries = self._all(Delivery, query.order_by(_Row.id.desc()).limit(checked_limit(limit) + 1))
-        return page_of(deliveries, limit, lambda delivery: delivery.id)
+        query = select(_DELIVERIES).where(*equal(_DELIVERIES.c, webhook_id=webhook_id, state=state))
+        return self._page(Delivery, query, _Row.id, cursor=cursor, limit=limit)
 
     def due(
         self, limit: int, *, busy: Collection[str] = (), only: Collection[str] | None = None

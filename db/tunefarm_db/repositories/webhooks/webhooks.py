@@ -38,10 +38,8 @@ class Webhooks(Repository):
         Raises:
             NotFoundError: If there is no such webhook.
         """
-        webhook = self._first(Webhook, select(_WEBHOOKS).where(WebhookRow.id == webhook_id))
-        if webhook is None:
-            raise NotFoundError("there is no such webhook", code="webhook-not-found", webhook_id=webhook_id)
-        return webhook
+        missing = NotFoundError("there is no such webhook", code="webhook-not-found", webhook_id=webhook_id)
+        return self._one(Webhook, select(_WEBHOOKS).where(WebhookRow.id == webhook_id), missing)
 
     def count(self) -> int:
         return int(self._run(select(func.count()).select_from(_WEBHOOKS)).scalar_one())
