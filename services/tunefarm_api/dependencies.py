@@ -1,5 +1,6 @@
-"""What routes declare and ask for. No `yield` dependency here: FastAPI would end one after the answer was sent, commit included.
+"""What a route declares, and dependencies of routes.
 
+No dependency uses `yield`: FastAPI would end it, commit included, after the answer was sent.
 Use cases open and commit their own unit of work, so an answer is never sent before its commit.
 """
 

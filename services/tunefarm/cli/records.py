@@ -101,13 +101,14 @@ def list_best(
 def export_records(
     out: Output,
     server: Server,
-    matching: RecordFilter,
+    *,
     job: Annotated[
         str | None,
         typer.Option(
             "--job", metavar="JOB_ID", help="Only what this job measured.", autocompletion=complete_job
         ),
     ] = None,
+    matching: RecordFilter,
     best: Annotated[
         bool,
         typer.Option(
