@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from tunefarm_app.devices.agent_info import agent_of, first_gpu, load_of, number
 from tunefarm_db.repositories.farm.statistics import DeviceHealth
 from tunefarm_db.values import DeviceState
 
@@ -64,31 +63,29 @@ def _vitals(devices: list[DeviceHealth]) -> Iterator[Metric]:
     }
     families = {name: _gauge(f"tunefarm_device_{name}", text) for name, text in texts.items()}
     for device in devices:
-        for name, value in _told(device).items():
+        for name, value in _vitals_of(device).items():
             families[name].add_metric((device.name, device.device_key), value)
     yield from families.values()
 
 
-def _told(device: DeviceHealth) -> dict[str, float]:
-    agent = _mapping(device.info.get("agent"))
-    gpus = agent.get("gpus")
-    gpu = _mapping(gpus[0]) if isinstance(gpus, list) and gpus else {}
+def _vitals_of(device: DeviceHealth) -> dict[str, float]:
+    agent = agent_of(device.info)
+    gpu = first_gpu(agent)
     chip = gpu or agent
-    cores = _number(device.info.get("cores"))
-    loads = agent.get("load")
-    load = _number(loads[0]) if isinstance(loads, list) and loads else None
+    cores = number(device.info.get("cores"))
+    load = load_of(agent)
     calibration = device.calibration or {}
     took, held_against, all_took, all_held_against = (
-        _number(calibration.get(name))
+        number(calibration.get(name))
         for name in ("time_sec", "reference_sec", "all_cores_sec", "all_cores_reference_sec")
     )
     metrics = {
-        "temperature_celsius": _number(chip.get("temperature_celsius")),
-        "clock_hertz": _times(_number(chip.get("clock_mhz")), 1e6),
-        "clock_max_hertz": _times(_number(chip.get("clock_max_mhz")), 1e6),
-        "load_ratio": _number(gpu.get("load")) if gpu else _times(load, 1 / cores if cores else None),
-        "memory_used_bytes": _number(gpu.get("memory_used_bytes")),
-        "power_watts": _number(gpu.get("power_watts")),
+        "temperature_celsius": number(chip.get("temperature_celsius")),
+        "clock_hertz": _times(number(chip.get("clock_mhz")), 1e6),
+        "clock_max_hertz": _times(number(chip.get("clock_max_mhz")), 1e6),
+        "load_ratio": number(gpu.get("load")) if gpu else _times(load, 1 / cores if cores else None),
+        "memory_used_bytes": number(gpu.get("memory_used_bytes")),
+        "power_watts": number(gpu.get("power_watts")),
         "calibration_seconds": took,
         "calibration_ratio": _times(took, 1 / held_against if held_against else None),
         "calibration_all_cores_ratio": _times(all_took, 1 / all_held_against if all_held_against else None),
@@ -98,20 +95,6 @@ def _told(device: DeviceHealth) -> dict[str, float]:
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, labels=_LABELS)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: object) -> float | None:
-    """Return what an agent said, if it is a number."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def _times(value: float | None, factor: float | None) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from tunefarm_app.devices.agent_info import agent_of, first_gpu, load_of, number
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.devices.devices import is_calibration
 from tunefarm_db.repositories.devices.slots import parts
@@ -111,23 +112,15 @@ class Vitals:
 
 def vitals_of(info: Mapping[str, Any]) -> Vitals:
     """Read the vitals in a device's `info`, in which its agent may have sent anything."""
-    status = info.get("agent")
-    agent: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
-    loads, gpus = agent.get("load"), agent.get("gpus")
-    gpu = gpus[0] if isinstance(gpus, list) and gpus and isinstance(gpus[0], Mapping) else {}
+    agent = agent_of(info)
+    gpu = first_gpu(agent)
+
+    def vital(name: str, most: float) -> float | None:
+        of_gpu = number(gpu.get(name), most)
+        return number(agent.get(name), most) if of_gpu is None else of_gpu
+
     return Vitals(
-        load=_number(loads[0], 1e6) if isinstance(loads, list) and loads else None,
-        temperature_celsius=_first(gpu, agent, "temperature_celsius", 1e4),
-        clock_mhz=_first(gpu, agent, "clock_mhz", 1e6),
+        load=load_of(agent, 1e6),
+        temperature_celsius=vital("temperature_celsius", 1e4),
+        clock_mhz=vital("clock_mhz", 1e6),
     )
-
-
-def _first(gpu: Mapping[str, Any], agent: Mapping[str, Any], name: str, most: float) -> float | None:
-    of_gpu = _number(gpu.get(name), most)
-    return _number(agent.get(name), most) if of_gpu is None else of_gpu
-
-
-def _number(value: object, most: float) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return float(value) if abs(value) <= most else None  # refuses nan, and integers of any size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -54,23 +54,11 @@ class RecordedTask:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "weight": self.weight,
-            "flops": self.flops,
-            "space": dict(self.space),
-            "trials": list(self.trials),
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RecordedTask:
-        return cls(
-            name=str(data["name"]),
-            weight=int(data["weight"]),
-            flops=float(data["flops"]),
-            space=dict(data["space"]),
-            trials=tuple(data["trials"]),
-        )
+        return cls(**{**data, "trials": tuple(data["trials"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import structlog
 
 from tunefarm_app.jobs.terms import check_budget, parse_priority
 from tunefarm_app.leases.job_lock import locked_job
-from tunefarm_app.leases.tracks import plan_round
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
@@ -116,7 +115,7 @@ def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: B
     else:
         repos.jobs.move(job.id, JobState.TUNING, stop_reason=None, progress=progress)
     repos.events.add(job.id, "phase", {"phase": "tuning", "stop_reason": None})
-    following = plan_round(repos, job)
+    following = repos.steps.add_next(StepKind.TUNE, job)
     if paused:
         repos.steps.pause(job.id)
         return None

@@ -15,13 +15,7 @@ def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -
     if job.state is not JobState.TUNING:  # it has had no turns yet
         repos.jobs.catch_up(job.id)
     repos.events.add(job.id, "phase", {"phase": "compiling", "stop_reason": stop_reason})
-    return repos.steps.add(
-        StepKind.COMPILE,
-        subject_id=job.id,
-        model_id=job.model_id,
-        job_id=job.id,
-        round=repos.steps.next_round(StepKind.COMPILE, job.id),
-    )
+    return repos.steps.add_next(StepKind.COMPILE, job)
 
 
 def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = False) -> None:
@@ -79,7 +73,9 @@ def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: 
     )
     repos.jobs.catch_up(job.id)
     repos.events.add(job.id, "phase", {"phase": "tuning", "tasks": tasks})
-    context.plan(repos, StepKind.TUNE, job)
+    # Round 0, and not the next one: that it was planned before must be refused.
+    first = repos.steps.add(StepKind.TUNE, subject_id=job.id, model_id=job.model_id, job_id=job.id)
+    context.follow_with(repos, first)
 
 
 def enter_compiling(context: StepContext, repos: Repositories, job: Job, *, stop_reason: str) -> None:

@@ -12,7 +12,7 @@ from tunefarm_app.leases.step_lease import JobPausedError, StepLease
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import DeviceLease, Job, Step, StepKind
+from tunefarm_db.values import DeviceLease, Job, Step
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvariantError, TransientError
 
@@ -127,12 +127,6 @@ class StepContext:
             self.lease.forget_device()
         if woken is not None:
             self.following.insert(0, woken)
-
-    def plan(self, repos: Repositories, kind: StepKind, job: Job, *, round: int = 0) -> None:  # noqa: A002
-        """Add the job's next step to the transaction at hand, to be started or sent once that is committed."""
-        self.follow_with(
-            repos, repos.steps.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round)
-        )
 
     def follow_with(self, repos: Repositories, step: Step) -> None:
         """Start or send `step`, which the transaction at hand added, once that is committed."""

@@ -45,13 +45,8 @@ class InFlight:
 
     @classmethod
     def from_json(cls, data: Json) -> InFlight:
-        ahead = data.get("ahead")
-        return cls(
-            position=data["position"],
-            trials=data["trials"],
-            asked=tuple(data["asked"]),
-            ahead=None if ahead is None else cls.from_json(ahead),
-        )
+        ahead = None if data.get("ahead") is None else cls.from_json(data["ahead"])
+        return cls(position=data["position"], trials=data["trials"], asked=tuple(data["asked"]), ahead=ahead)
 
 
 class Claims:
@@ -153,20 +148,9 @@ def open_track(repos: Repositories, job: Job) -> Step | None:
     wanted = idle or tracks < share_of_devices(repos, job, pool)
     if tracks >= pool.up or not wanted or repos.steps.in_trouble(job.id):
         return None
-    step = plan_round(repos, job)
+    step = repos.steps.add_next(StepKind.TUNE, job)
     repos.steps.mark_sent([step.id])
     return step
-
-
-def plan_round(repos: Repositories, job: Job) -> Step:
-    """Add a tuning step to the job. Lock the job's row first."""
-    return repos.steps.add(
-        StepKind.TUNE,
-        subject_id=job.id,
-        model_id=job.model_id,
-        job_id=job.id,
-        round=repos.steps.next_round(StepKind.TUNE, job.id),
-    )
 
 
 def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:

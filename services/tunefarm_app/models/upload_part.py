@@ -14,6 +14,7 @@ from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_app.storage.staged_blob import StagedBlob, staged_bytes
 from tunefarm_convert import check_head
 from tunefarm_db.values import Upload, UploadState
+from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import (
     ConflictError,
     InvalidInputError,
@@ -29,7 +30,7 @@ COMMIT_EVERY_SEC = 2.0
 """A killed process loses at most the bytes since the last commit."""
 
 
-class UploadPart:
+class UploadPart(Closing):
     """One request's bytes for an upload: `write` them in order, then `end`; use it in a ``with``.
 
     Leaving without `end` keeps the written bytes, as far as disk and database take them.
@@ -220,12 +221,6 @@ class UploadPart:
         finally:
             self._staged = None
             staged.close()
-
-    def __enter__(self) -> UploadPart:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _overrun(upload: Upload) -> InvalidInputError:

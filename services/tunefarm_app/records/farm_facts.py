@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tunefarm_app.devices.agent_info import gpus_of, mapping, whole
 from tunefarm_db.values import Device, Record
 from tunefarm_tuning.measure.peak import Peak
 
@@ -27,22 +28,16 @@ def farm_facts(
     """
     info = device.info
     names = {device.id: device.name for device in pool}
-    gpus = info.get("gpus")
-    versions = info.get("versions")
     return {
         "device": {
             "name": device.name,
             "device_model": device.device_model,
             "cpu": _text(info.get("cpu")),
-            "gpus": [str(gpu.get("name", "")) for gpu in gpus if isinstance(gpu, Mapping)]
-            if isinstance(gpus, list)
-            else [],
-            "cores": _whole(info.get("cores")),
-            "memory_bytes": _whole(info.get("memory_bytes")),
+            "gpus": [str(gpu.get("name", "")) for gpu in gpus_of(info)],
+            "cores": whole(info.get("cores")),
+            "memory_bytes": whole(info.get("memory_bytes")),
             "system": _text(info.get("system")),
-            "versions": {str(name): str(version) for name, version in versions.items()}
-            if isinstance(versions, Mapping)
-            else {},
+            "versions": {str(name): str(text) for name, text in mapping(info.get("versions")).items()},
             "calibration_sec": device.calibration.get("time_sec") if device.calibration else None,
         },
         PEAK: None if peak is None else peak.to_json(),
@@ -59,7 +54,3 @@ def farm_facts(
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

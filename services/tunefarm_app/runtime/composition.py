@@ -82,14 +82,7 @@ def for_requests(services: Services) -> Services:
 
 def compose_worker(settings: Settings, *, draining: Callable[[], bool]) -> Services:
     """Return the services of a process that runs steps: one child of a worker's pool."""
-    return Services(
-        settings=settings,
-        uow=UnitOfWork(make_engine(settings.database_url.get_secret_value())),
-        blobs=BlobStore(settings.store_dir),
-        dispatcher=CeleryDispatcher(settings),
-        engine=_make_engine(settings),
-        draining=draining,
-    )
+    return replace(compose(settings), engine=_make_engine(settings), draining=draining)
 
 
 def _make_engine(settings: Settings) -> Engine:

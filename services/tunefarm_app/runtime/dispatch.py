@@ -126,40 +126,28 @@ class CeleryDispatcher:
         self._lock = Lock()
 
     def send(self, step_id: str, kind: StepKind) -> bool:
-        return (
-            self._guarded(
-                "step not sent",
-                lambda: self._app.send_task(
-                    RUN_STEP,
-                    args=[step_id],
-                    queue=queue_of(kind),
-                    retry=False,
-                    ignore_result=True,
-                    time_limit=hard_limit_sec(self._settings, kind),
-                    soft_time_limit=soft_limit_sec(self._settings, kind),
-                ),
-                step_id=step_id,
-            )
-            is not None
-        )
+        return self._send(RUN_STEP, [step_id], kind, "step not sent", step_id=step_id)
 
     def send_calibration(self, device_id: str, fence: int) -> bool:
-        return (
-            self._guarded(
-                "calibration not asked for",
-                lambda: self._app.send_task(
-                    CALIBRATE,
-                    args=[device_id, fence],
-                    queue=queue_of(StepKind.TUNE),
-                    retry=False,
-                    ignore_result=True,
-                    time_limit=hard_limit_sec(self._settings, StepKind.TUNE),
-                    soft_time_limit=soft_limit_sec(self._settings, StepKind.TUNE),
-                ),
-                device_id=device_id,
-            )
-            is not None
+        return self._send(
+            CALIBRATE, [device_id, fence], StepKind.TUNE, "calibration not sent", device_id=device_id
         )
+
+    def _send(self, task: str, args: list[Any], kind: StepKind, complaint: str, **fields: Any) -> bool:
+        """Send a message to the queue of this kind of step, under its time limits."""
+
+        def send() -> object:
+            return self._app.send_task(
+                task,
+                args=args,
+                queue=queue_of(kind),
+                retry=False,
+                ignore_result=True,
+                time_limit=hard_limit_sec(self._settings, kind),
+                soft_time_limit=soft_limit_sec(self._settings, kind),
+            )
+
+        return self._guarded(complaint, send, **fields) is not None
 
     def queue_length(self, kind: StepKind) -> int | None:
         def count() -> int:

@@ -51,6 +51,8 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
 _WAIT_SEC = 10.0
+_LOST = (LeaseLostError, TransientError)
+"""The step is another's, or the database is away: then the lease runs out, and the step is taken back."""
 
 
 def run_steps(step_id: str, services: Services) -> None:
@@ -228,31 +230,23 @@ def _note_late_write(services: Services, step: Step, lost: TunefarmError) -> Non
 
 def _hand_back(services: Services, step: Step) -> None:
     """Let another worker have the step at once. A worker that was told to stop is no failed attempt."""
-    try:
+    with suppress(*_LOST):
         with services.uow.write() as repos:
             repos.steps.release(step.id, step.fence)
         log.info("step handed back")
-    except (LeaseLostError, TransientError):
-        pass  # its lease runs out
 
 
 def _pause_quietly(services: Services, step: Step) -> None:
     """Let the step of a paused job wait, if it is still open; the job may have been resumed meanwhile."""
-    try:
-        with services.uow.write() as repos:
-            repos.steps.hold(step.id, step.fence)
-            if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:
-                repos.steps.pause_step(step.id)
-            else:
-                repos.steps.release(step.id, step.fence)
-    except (LeaseLostError, TransientError):
-        pass
+    with suppress(*_LOST), services.uow.write() as repos:
+        repos.steps.hold(step.id, step.fence)
+        if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:
+            repos.steps.pause_step(step.id)
+        else:
+            repos.steps.release(step.id, step.fence)
 
 
 def _finish_quietly(services: Services, step: Step) -> None:
     """End the step of a cancelled job, if it is still open."""
-    try:
-        with services.uow.write() as repos:
-            repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
-    except (LeaseLostError, TransientError):
-        pass
+    with suppress(*_LOST), services.uow.write() as repos:
+        repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)

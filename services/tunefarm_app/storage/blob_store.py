@@ -13,12 +13,11 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -151,14 +150,12 @@ class BlobStore:
             TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses.
         """
         path = self.path_of(sha256)
-        try:
+        with disk_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             created = not path.exists()
             # Equal bytes are written over: that also renews the time by which unreferenced blobs are swept.
             file.replace(path)
             _fsync_folder(path.parent)
-        except OSError as error:
-            raise disk_error(error) from error
         return created
 
     def temporary_path(self) -> Path:
@@ -167,17 +164,15 @@ class BlobStore:
         return self._temporary / f"{secrets.token_hex(16)}.part"
 
 
-class BlobWriter:
+class BlobWriter(Closing):
     """Writes one blob; leaving the ``with`` without `commit` removes every trace of it."""
 
     def __init__(self, store: BlobStore, limit_bytes: int | None) -> None:
         self._store = store
         self._limit_bytes = limit_bytes
-        try:
+        with disk_errors():
             self._path = store.temporary_path()
             self._file = self._path.open("xb")
-        except OSError as error:
-            raise disk_error(error) from error
         self._hash = hashlib.sha256()
         self._head = b""
         self.size_bytes = 0
@@ -195,10 +190,8 @@ class BlobWriter:
         if len(self._head) < HEAD_BYTES:
             self._head += bytes(chunk[: HEAD_BYTES - len(self._head)])
         self._hash.update(chunk)
-        try:
+        with disk_errors():
             self._file.write(chunk)
-        except OSError as error:
-            raise disk_error(error) from error
 
     def flush(self) -> None:
         """Flush the written bytes to the disk.
@@ -206,11 +199,9 @@ class BlobWriter:
         Raises:
             TransientError: As `write`.
         """
-        try:
+        with disk_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise disk_error(error) from error
 
     def commit(self) -> StoredBlob:
         """Flush to the disk and give the blob its name.
@@ -220,10 +211,8 @@ class BlobWriter:
         """
         sha256 = self._hash.hexdigest()
         self.flush()
-        try:
+        with disk_errors():
             self._file.close()
-        except OSError as error:
-            raise disk_error(error) from error
         created = self._store.take(self._path, sha256)
         return StoredBlob(sha256=sha256, size_bytes=self.size_bytes, head=self._head, created=created)
 
@@ -232,14 +221,6 @@ class BlobWriter:
         with suppress(OSError):  # closing tries again to write what a full disk refused
             self._file.close()
         self._path.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def too_large(limit_bytes: int) -> InvalidInputError:
@@ -251,12 +232,18 @@ def too_large(limit_bytes: int) -> InvalidInputError:
     )
 
 
-def disk_error(error: OSError) -> TransientError:
-    """Return our error for an `OSError` of the store's disk."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return TransientError(
-        f"the store cannot be written: {error.strerror}", code="store-full" if full else "store-unavailable"
-    )
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """Raise our error for an `OSError` of the store's disk.
+
+    Raises:
+        TransientError: ``store-full``, ``store-unavailable``.
+    """
+    try:
+        yield
+    except OSError as error:
+        code = "store-full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "store-unavailable"
+        raise TransientError(f"the store cannot be written: {error.strerror}", code=code) from error
 
 
 def _modified_at(path: Path) -> float:

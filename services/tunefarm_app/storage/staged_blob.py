@@ -12,16 +12,15 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from tunefarm_app.storage.blob_store import HEAD_BYTES, BlobStore, StoredBlob, disk_error
+from tunefarm_app.storage.blob_store import HEAD_BYTES, BlobStore, StoredBlob, disk_errors
+from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 _CHUNK_BYTES = 1 << 20
 
 
-class StagedBlob:
+class StagedBlob(Closing):
     """One such file, with its lock held; use it in a ``with``.
 
     Args:
@@ -38,35 +37,25 @@ class StagedBlob:
         self._hash: hashlib._Hash | None = None
         self.size_bytes = 0
         self._path = store.staged_path(name)
-        try:
+        with disk_errors():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _locked(self._path)
-        except BlockingIOError:
-            raise ConflictError(
-                "another request is writing to this upload now", code="upload-locked"
-            ) from None
-        except OSError as error:
-            raise disk_error(error) from error
 
     def begin_at(self, offset_bytes: int) -> bool:
         """Cut the file to `offset_bytes` and write from there; return False if it is shorter."""
-        try:
+        with disk_errors():
             if os.fstat(self._file).st_size < offset_bytes:
                 return False
             os.ftruncate(self._file, offset_bytes)
             os.lseek(self._file, offset_bytes, os.SEEK_SET)
-        except OSError as error:
-            raise disk_error(error) from error
         self.size_bytes = offset_bytes
         self._hash = hashlib.sha256() if offset_bytes == 0 else None
         return True
 
     def require_room(self, more_bytes: int) -> None:
         """Raise `TransientError` (``store-full``) unless the disk has room for `more_bytes`."""
-        try:
+        with disk_errors():
             free_bytes = shutil.disk_usage(self._path.parent).free
-        except OSError as error:
-            raise disk_error(error) from error
         if free_bytes < more_bytes:
             raise TransientError(
                 "the store's disk has no room for the rest of this upload", code="store-full"
@@ -76,10 +65,8 @@ class StagedBlob:
         """Append `chunk`; `size_bytes` says how much of it was taken if the disk refuses."""
         left = memoryview(chunk)
         while left:
-            try:
+            with disk_errors():
                 taken = os.write(self._file, left)
-            except OSError as error:
-                raise disk_error(error) from error
             if self._hash is not None:
                 self._hash.update(left[:taken])
             self.size_bytes += taken
@@ -87,10 +74,8 @@ class StagedBlob:
 
     def flush(self) -> None:
         """Flush the written bytes to the disk."""
-        try:
+        with disk_errors():
             os.fsync(self._file)
-        except OSError as error:
-            raise disk_error(error) from error
 
     def head(self) -> bytes:
         """Return its first bytes, at most `HEAD_BYTES`."""
@@ -120,14 +105,6 @@ class StagedBlob:
         """Release the lock; the written bytes stay."""
         os.close(self._file)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def _locked(path: Path) -> int:
     while True:
@@ -137,8 +114,12 @@ def _locked(path: Path) -> int:
             # Between opening and locking it may have become a blob, which must not change, or have been deleted.
             if _is_same(path, file):
                 return file
-        except BaseException:
+        except BaseException as error:
             os.close(file)
+            if isinstance(error, BlockingIOError):
+                raise ConflictError(
+                    "another request is writing to this upload now", code="upload-locked"
+                ) from None
             raise
         os.close(file)
 

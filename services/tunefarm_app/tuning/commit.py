@@ -10,14 +10,13 @@ from dataclasses import replace
 import structlog
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.leases.tracks import plan_round
 from tunefarm_app.storage.rows import best_latency_sec, record_rows, space_row
 from tunefarm_app.tuning.plan import Choice, PlannedTask, why_spent
 from tunefarm_app.tuning.re_measurement import due_re_measurements, re_measure_or_compile
 from tunefarm_app.tuning.round import MeasuredRound
 from tunefarm_db.repositories.jobs.job_tasks import JobTaskChanges
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial
+from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial, StepKind
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.search.re_measurement import search_budget
@@ -240,7 +239,7 @@ def _plan_next(
     if has_other_tracks and (stop_reason is not None or crowded or choice.round is None):
         return
     if stop_reason is None:
-        context.follow_with(repos, plan_round(repos, job))
+        context.follow_with(repos, repos.steps.add_next(StepKind.TUNE, job))
         return
     due = due_re_measurements(context, repos, job, repos.jobs.tasks(job.id), device)
     re_measure_or_compile(context, repos, job, due, stop_reason=stop_reason)

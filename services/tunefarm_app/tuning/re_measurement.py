@@ -105,4 +105,4 @@ def re_measure_or_compile(
         repos.events.add(
             job.id, "phase", {"phase": "confirming", "stop_reason": stop_reason, "tasks": len(due)}
         )
-    context.plan(repos, StepKind.CONFIRM, job, round=repos.steps.next_round(StepKind.CONFIRM, job.id))
+    context.follow_with(repos, repos.steps.add_next(StepKind.CONFIRM, job))

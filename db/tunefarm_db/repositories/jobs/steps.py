@@ -13,7 +13,7 @@ from tunefarm_db.repositories.base import MAX_LIMIT
 from tunefarm_db.repositories.jobs.job_steps import NOT_LEASED, OPEN, JobSteps
 from tunefarm_db.tables import StepRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Json, Step, StepKind, StepState
+from tunefarm_db.values import Job, Json, Step, StepKind, StepState
 from tunefarm_tuning.core.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
 
 _STEPS = table_of(StepRow)
@@ -53,6 +53,11 @@ class Steps(JobSteps):
             "not_before": db_now() + delay_sec,
         }
         return self._add(Step, _STEPS, values)
+
+    def add_next(self, kind: StepKind, job: Job) -> Step:
+        """Plan the job's next step of this kind; it is due at once. Lock the job's row first."""
+        round_ = self.next_round(kind, job.id)
+        return self.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round_)
 
     def get(self, step_id: str) -> Step:
         """Return a step. Raises `NotFoundError` if there is no such one."""

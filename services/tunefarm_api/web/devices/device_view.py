@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_app.devices.agent_info import Info, agent_of, first_gpu, gpus_of, mapping, whole
 from tunefarm_app.devices.history import Span
 from tunefarm_db.values import CalibrationOutcome, Device, DeviceInterval
 from tunefarm_text import quantities
@@ -107,16 +108,13 @@ def calibration_chart(
 def facts_of(device: Device) -> list[Fact]:
     """Return what is known of the machine: what an agent says is shown as it is, if it is a text or a number at all."""
     info = device.info
-    memory = info.get("memory_bytes")
+    memory = whole(info.get("memory_bytes"))
     facts = [
         ("Processor", _text(info.get("cpu"))),
-        ("GPU", ", ".join(_gpus(info))),
+        ("GPU", ", ".join(_text(gpu.get("name")) for gpu in gpus_of(info)[:16] if gpu.get("name"))),
         ("Cores", _text(info.get("cores"))),
         ("Threads of a kernel", _text(device.target.get("num-cores") or info.get("cores"))),
-        (
-            "Memory",
-            quantities.size(memory) if isinstance(memory, int) and not isinstance(memory, bool) else "",
-        ),
+        ("Memory", "" if memory is None else quantities.size(memory)),
         ("System", _text(info.get("system"))),
         ("Host", _text(info.get("hostname"))),
         ("Target", _target(device.target)),
@@ -128,8 +126,7 @@ def facts_of(device: Device) -> list[Fact]:
 
 def versions_of(device: Device) -> list[Fact]:
     """Return the versions of the agent, and of what it measures with."""
-    reported = device.info.get("versions")
-    versions = reported if isinstance(reported, Mapping) else {}
+    versions = mapping(device.info.get("versions"))
     texts = [(str(name)[:_LONGEST], _text(version)) for name, version in versions.items()]
     agent = _text(versions.get(_OUR_VERSION))
     others = sorted((name, text) for name, text in texts if text and name != _OUR_VERSION)[:40]
@@ -138,18 +135,16 @@ def versions_of(device: Device) -> list[Fact]:
 
 def agent_facts(device: Device) -> list[Fact]:
     """Return how the agent does."""
-    info = device.info.get("agent")
-    agent = info if isinstance(info, Mapping) else {}
+    agent = agent_of(device.info)
     facts = [
         ("RPC server", _text(agent.get("state"))),
         ("Restarts of it", _text(agent.get("rpc_restarts"))),
-        *_gpu_facts(agent.get("gpus")),
+        *_gpu_facts(first_gpu(agent)),
     ]
     return [(name, text) for name, text in facts if text]
 
 
-def _gpu_facts(facts: object) -> list[Fact]:
-    gpu = facts[0] if isinstance(facts, list) and facts and isinstance(facts[0], Mapping) else {}
+def _gpu_facts(gpu: Info) -> list[Fact]:
     power, limit = _text(gpu.get("power_watts")), _text(gpu.get("power_limit_watts"))
     throttle, processes = gpu.get("throttle"), gpu.get("processes")
     return [
@@ -166,8 +161,8 @@ def _gpu_facts(facts: object) -> list[Fact]:
     ]
 
 
-def _process(facts: object) -> str:
-    process = facts if isinstance(facts, Mapping) else {}
+def _process(report: object) -> str:
+    process = mapping(report)
     return f"{_text(process.get('name')) or 'a process'} (pid {_text(process.get('pid')) or '?'})"
 
 
@@ -199,15 +194,6 @@ def _ms(sec: float | None, factor: float = 1.0) -> float | None:
 
 def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
-
-
-def _gpus(info: Mapping[str, Any]) -> list[str]:
-    gpus = info.get("gpus")
-    return [
-        _text(gpu.get("name"))
-        for gpu in (gpus if isinstance(gpus, list) else [])[:16]
-        if isinstance(gpu, Mapping) and gpu.get("name")
-    ]
 
 
 def _target(target: Mapping[str, Any]) -> str:

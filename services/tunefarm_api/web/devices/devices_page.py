@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -12,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.rendering import page
+from tunefarm_app.devices.agent_info import Info, agent_of, gpus_of, load_of, number, whole
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.states.device import TRANSITIONS, DeviceEvent
 from tunefarm_db.values import Device, DeviceState
@@ -75,18 +75,17 @@ def device_lines(
 
 
 def _line(device: Device, job_id: str | None, measured_sec: float) -> DeviceLine:
-    agent = device.info.get("agent")
-    vitals: Mapping[str, Any] = agent if isinstance(agent, Mapping) else {}
+    agent = agent_of(device.info)
     calibration = device.calibration or {}
     time_sec, reference_sec = calibration.get("time_sec"), calibration.get("reference_sec")
     return DeviceLine(
         device=device,
         job_id=job_id if device.state is DeviceState.LEASED else None,
         measured_sec=measured_sec,
-        cores=_whole(device.info.get("cores")),
-        load=_number(next(iter(vitals.get("load") or ()), None)),
-        temperature=_hottest(vitals),
-        clock_mhz=_number(vitals.get("clock_mhz")),
+        cores=whole(device.info.get("cores")),
+        load=load_of(agent),
+        temperature=_hottest(agent),
+        clock_mhz=number(agent.get("clock_mhz")),
         drift=time_sec / reference_sec - 1 if time_sec and reference_sec else None,
         orders=_orders(device),
     )
@@ -102,15 +101,6 @@ def _orders(device: Device) -> tuple[str, ...]:
     return tuple(order for order in ("release", "drain", "quarantine", "remove") if order in possible)
 
 
-def _hottest(vitals: Mapping[str, Any]) -> float | None:
-    gpus = [gpu for gpu in vitals.get("gpus") or () if isinstance(gpu, Mapping)]
-    known = [_number(reading.get("temperature_celsius")) for reading in (vitals, *gpus)]
+def _hottest(agent: Info) -> float | None:
+    known = [number(reading.get("temperature_celsius")) for reading in (agent, *gpus_of(agent))]
     return max((reading for reading in known if reading is not None), default=None)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,49 @@
+"""Read what a device's agent reported of its machine: an agent may report anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+Info = Mapping[str, Any]
+_NOTHING: Info = {}
+
+
+def mapping(value: object) -> Info:
+    """Return the value if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else _NOTHING
+
+
+def number(value: object, most: float = sys.float_info.max) -> float | None:
+    """Return the value if it is a number of at most that magnitude."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) <= most else None  # refuses nan, and integers of any size
+
+
+def whole(value: object) -> int | None:
+    """Return the value if it is a whole number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def agent_of(info: Info) -> Info:
+    """Return the agent's status in a device's `info`."""
+    return mapping(info.get("agent"))
+
+
+def gpus_of(report: Info) -> list[Info]:
+    """Return the GPUs in a device's `info`, or in the agent's status."""
+    gpus = report.get("gpus")
+    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+
+
+def first_gpu(report: Info) -> Info:
+    """Return the first GPU; an empty object where there is none."""
+    return next(iter(gpus_of(report)), _NOTHING)
+
+
+def load_of(agent: Info, most: float = sys.float_info.max) -> float | None:
+    """Return the machine's load average over the last minute."""
+    loads = agent.get("load")
+    return number(loads[0], most) if isinstance(loads, list) and loads else None
