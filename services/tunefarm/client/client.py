@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import ClassVar, Self, Unpack
 
 from tunefarm.client.devices import AsyncDevices, Devices
 from tunefarm.client.errors import InvalidRequestError
@@ -22,7 +22,7 @@ from tunefarm.client.jobs import AsyncJobs, Jobs
 from tunefarm.client.keys import AsyncKeys, Keys
 from tunefarm.client.models import AsyncModels, Models, Shapes
 from tunefarm.client.records import AsyncRecords, Records
-from tunefarm.client.results.reading import Result
+from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.webhooks import AsyncWebhooks, Webhooks
 from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
 
@@ -38,13 +38,12 @@ class FarmCheck(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FarmChecks(Result):
+class FarmChecks(Answer):
     """How the whole farm does. `ok` says that nothing failed; `time` is the server's clock, Unix seconds."""
 
     ok: bool = False
     time: float
     checks: tuple[FarmCheck, ...] = ()
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 class AsyncServer:

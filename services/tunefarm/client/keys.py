@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tunefarm.client.http.blocking import Blocking, blocking
 from tunefarm.client.http.paging import get_all
 from tunefarm.client.http.transport import Transport, segment
-from tunefarm.client.results.reading import Result
+from tunefarm.client.results.reading import Answer, Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey(Result):
+class ApiKey(Answer):
     """A key of the API, without its secret. Times are Unix seconds, None where it was never used or is not revoked."""
 
     id: str
@@ -22,7 +21,6 @@ class ApiKey(Result):
     created_at: float = 0.0
     last_used_at: float | None = None
     revoked_at: float | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

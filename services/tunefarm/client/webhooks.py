@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tunefarm.client.errors import WaitTimeoutError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import get_all, walk
 from tunefarm.client.http.transport import Transport, segment
-from tunefarm.client.results.reading import Result
+from tunefarm.client.results.reading import Answer
 
 _POLL_SEC = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook(Result):
+class Webhook(Answer):
     """A URL that is told of what happens to jobs, without its secret.
 
     Attributes:
@@ -35,7 +34,6 @@ class Webhook(Result):
     disabled_at: float | None = None
     disabled_reason: str = ""
     created_at: float = 0.0
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +44,7 @@ class NewWebhook(Webhook):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookDelivery(Result):
+class WebhookDelivery(Answer):
     """One event for one webhook, and how it went.
 
     Attributes:
@@ -67,7 +65,6 @@ class WebhookDelivery(Result):
     error: str = ""
     created_at: float = 0.0
     finished_at: float | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 class AsyncWebhooks:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -18,15 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tunefarm.client.results.reading import Answer
 
-class Answer(Protocol):
-    """What the client returns for an object of the API: `raw` is its JSON."""
-
-    @property
-    def raw(self) -> Mapping[str, Any]: ...
-
-
-T = TypeVar("T", bound=Answer)
+T = TypeVar("T", bound="Answer")
 
 _WIDTH_WITHOUT_TERMINAL = 200
 

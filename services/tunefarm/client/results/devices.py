@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm.client.results.reading import Result
+from tunefarm.client.results.reading import Answer
 from tunefarm.client.results.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePeak(Result):
+class DevicePeak(Answer):
     """What a device can do at its best: of each figure, the best that was ever measured.
 
     Attributes:
@@ -27,7 +27,6 @@ class DevicePeak(Result):
     flops_per_sec: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     memory_bytes_per_sec: tuple[float, float] | None = None
     missing: str = ""
-    raw: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def _members(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -50,7 +49,7 @@ def _rate(data: object) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Device(Shown, Result):
+class Device(Shown, Answer):
     """A machine of the farm.
 
     Attributes:
@@ -84,10 +83,8 @@ class Device(Shown, Result):
     calibration_sec: float | None = None
     peak: DevicePeak | None = None
     temperature_celsius: float | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.id,
             "name": self.name,
@@ -121,7 +118,7 @@ def _temperature(device: Mapping[str, Any]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnrolmentToken(Result):
+class EnrolmentToken(Answer):
     """A token that lets one machine become a device, once. The server keeps no copy of it.
 
     Attributes:
@@ -135,11 +132,10 @@ class EnrolmentToken(Result):
     expires_at: float = 0.0
     name: str | None = None
     device_key: str | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInterval(Result):
+class DeviceInterval(Answer):
     """What a device did in a stretch of time, and how it was.
 
     Attributes:
@@ -163,7 +159,6 @@ class DeviceInterval(Result):
     load: float | None = None
     temperature_celsius: float | None = None
     clock_mhz: float | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
     @property
     def used(self) -> float:
@@ -172,17 +167,16 @@ class DeviceInterval(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTotals(Result):
+class DeviceTotals(Answer):
     """What a device ever measured: trials, by how they ended, and the seconds that they took."""
 
     measured_sec: float
     trials: int
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceCalibration(Result):
+class DeviceCalibration(Answer):
     """How a calibration went.
 
     Attributes:
@@ -200,11 +194,10 @@ class DeviceCalibration(Result):
     reference_sec: float | None = None
     limit_sec: float | None = None
     all_cores_sec: float | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceChange(Result):
+class DeviceChange(Answer):
     """A change of a device's state, or an order that a person gave: what happened, the state that it led to, and why."""
 
     id: str
@@ -212,11 +205,10 @@ class DeviceChange(Result):
     event: str
     state: str
     reason: str = ""
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRecord(Result):
+class DeviceRecord(Answer):
     """A record, as far as it tells what a device did.
 
     Attributes:
@@ -233,4 +225,3 @@ class DeviceRecord(Result):
     cost_sec: float | None = None
     message: str = ""
     measured_at: float = 0.0
-    raw: Mapping[str, Any] = field(repr=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunefarm.client.results.models import Problem
-from tunefarm.client.results.reading import Result
+from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
 from tunefarm_text import quantities
 
@@ -18,7 +18,7 @@ FINISHED_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress(Result):
+class Progress(Answer):
     """How far a job is.
 
     Attributes:
@@ -35,11 +35,10 @@ class Progress(Result):
     failures: int = 0
     best_latency_sec: float | None = None
     tuned_sec: float = 0.0
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Job(Shown, Result):
+class Job(Shown, Answer):
     """A tuning job.
 
     Attributes:
@@ -78,7 +77,6 @@ class Job(Shown, Result):
     progress: Progress
     created_at: float = 0.0
     finished_at: float | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
     @property
     def is_finished(self) -> bool:
@@ -86,7 +84,6 @@ class Job(Shown, Result):
         return self.state in FINISHED_STATES
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.id,
             "state": self.state,
@@ -108,7 +105,7 @@ class Job(Shown, Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline(Result):
+class Roofline(Answer):
     """How near a kernel is to what its device can do. A figure that was not measured is None.
 
     Attributes:
@@ -126,11 +123,10 @@ class Roofline(Result):
     bound_flops_per_sec: float | None = None
     share_of_bound: float | None = None
     memory_bound: bool | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JobTask(Shown, Result):
+class JobTask(Shown, Answer):
     """A kernel of a job, and how far its tuning is.
 
     Attributes:
@@ -157,10 +153,8 @@ class JobTask(Shown, Result):
     roofline: Roofline | None = None
     spent_sec: float = 0.0
     counts: bool = True
-    raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.name,
             "calls": str(self.weight),
@@ -172,7 +166,7 @@ class JobTask(Shown, Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Trial(Shown, Result):
+class Trial(Shown, Answer):
     """A config that a job tried, and how it ended.
 
     Attributes:
@@ -187,10 +181,8 @@ class Trial(Shown, Result):
     cost_sec: float | None = None
     message: str = ""
     measured_at: float = 0.0
-    raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": str(self.position),
             "round": str(self.round),
@@ -201,7 +193,7 @@ class Trial(Shown, Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Record(Shown, Result):
+class Record(Shown, Answer):
     """A measured fact from the server's history.
 
     Attributes:
@@ -219,10 +211,8 @@ class Record(Shown, Result):
     cost_sec: float | None = None
     measured_at: float = 0.0
     tuner: str = ""
-    raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.workload_key,
             "target": self.target_key,
@@ -244,7 +234,6 @@ class Event(Shown, Result):
     created_at: float = 0.0
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": str(self.seq),
             "kind": self.kind,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm.client.results.reading import Result
+from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
 from tunefarm_text import quantities
 
@@ -34,7 +34,7 @@ class Tensor(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Model(Shown, Result):
+class Model(Shown, Answer):
     """An uploaded model.
 
     Attributes:
@@ -60,10 +60,8 @@ class Model(Shown, Result):
     operators: tuple[tuple[str, int], ...] = ()
     opset: int | None = None
     num_params: int | None = None
-    raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.id,
             "name": self.name,
@@ -76,7 +74,7 @@ class Model(Shown, Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ModelTask(Shown, Result):
+class ModelTask(Shown, Answer):
     """A kernel of a model that can be tuned.
 
     Attributes:
@@ -93,10 +91,8 @@ class ModelTask(Shown, Result):
     flops: float = 0.0
     pipeline: str = ""
     args: tuple[Tensor, ...] = ()
-    raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.name,
             "arguments": _tensors(self.args),

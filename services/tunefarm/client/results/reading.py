@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -20,7 +20,7 @@ class Result:
     A field is read from the member of the same name and checked against its annotation: ``str``, ``int``, ``float``,
     ``bool``, another `Result`, ``tuple`` or ``Mapping`` of these, each perhaps ``| None``. Where the member is missing or
     null, as an older server leaves it, the field's default holds; a field without a default is then an error. Members
-    without a field are ignored, as a newer server may send them; a field `raw` gets the whole answer.
+    without a field are ignored, as a newer server may send them.
     """
 
     __slots__ = ()
@@ -37,15 +37,15 @@ class Result:
             raise ProtocolError(f"the server's {name} is not a JSON object", code="bad-answer")
         members = cls._members(data)
         values: dict[str, Any] = {}
-        for field, (reader, is_required) in _readers(cls).items():  # type: ignore[arg-type]  # (mypy does not take a class for hashable)
-            member = data if field == "raw" else members.get(field)
+        for attribute, (reader, is_required) in _readers(cls).items():  # type: ignore[arg-type]  # (mypy does not take a class for hashable)
+            member = data if attribute == "raw" else members.get(attribute)
             if member is None and not is_required:
                 continue
             try:
-                values[field] = reader(member)
+                values[attribute] = reader(member)
             except _OtherTypeError as error:
                 raise ProtocolError(
-                    f"the server's {name} has no {error} {field!r}", code="bad-answer"
+                    f"the server's {name} has no {error} {attribute!r}", code="bad-answer"
                 ) from error
         return cls(**values)
 
@@ -53,6 +53,13 @@ class Result:
     def _members(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the members to read. A class overrides this where a field is worked out from other members."""
         return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Result):
+    """A result that keeps the whole answer of the server in `raw`."""
+
+    raw: Mapping[str, Any] = field(repr=False)
 
 
 class _OtherTypeError(Exception):
