@@ -7,9 +7,11 @@ import re
 import secrets
 import socket
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from tunefarm.embedded import valkey
 from tunefarm.embedded.home import FarmHome
@@ -46,7 +48,7 @@ class Facts:
         }
 
 
-class Part(Protocol):
+class Part(ABC):
     """One child of the supervisor.
 
     Attributes:
@@ -55,39 +57,35 @@ class Part(Protocol):
         grace_sec: How long it may take to end in good order.
     """
 
-    @property
-    def name(self) -> str:
-        """Its name, for logs and events."""
-        ...
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    grace_sec: ClassVar[float]
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Names of the parts that must be up before it."""
-        ...
-
-    @property
-    def grace_sec(self) -> float:
-        """How long it may take to end after SIGTERM."""
-        ...
-
+    @abstractmethod
     def command(self, facts: Facts) -> list[str]:
         """Return its command line."""
-        ...
 
-    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
-        """Return its whole environment; `base` is the supervisor's."""
-        ...
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
+        """Return its whole environment; `base` is the supervisor's. Settings of tunefarm are none of its business."""
+        return {name: value for name, value in base.items() if not name.startswith("TUNEFARM_")}
 
+    @abstractmethod
     def is_up(self, facts: Facts, output: str) -> bool:
         """Judge by what it wrote so far in this life; note in `facts` what others must know."""
-        ...
 
 
-class Valkey:
+class FarmProcess(Part):
+    """A part that has the farm's settings. The key of another farm, which the caller's client uses, is left out."""
+
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
+        own = {name: value for name, value in base.items() if name not in _CREDENTIALS}
+        return {**own, **facts.farm_environment()}
+
+
+class Valkey(Part):
     """The broker."""
 
     name = "valkey"
-    needs: ClassVar[tuple[str, ...]] = ()
     grace_sec = 5.0
 
     def __init__(self) -> None:
@@ -101,36 +99,29 @@ class Valkey:
         )
         return [facts.valkey_server, str(path)]
 
-    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        return _without_tunefarm(base)
-
     def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
         self._was_up = self._was_up or valkey.answers(facts.valkey_port or 0, facts.valkey_password)
         return self._was_up and valkey.answers(facts.valkey_port or 0, facts.valkey_password)
 
 
-class Tracker:
+class Tracker(Part):
     """TVM's RPC tracker, where devices register."""
 
     name = "tracker"
-    needs: ClassVar[tuple[str, ...]] = ()
     grace_sec = 3.0
 
     def command(self, facts: Facts) -> list[str]:
         return [sys.executable, "-m", "tunefarm_workers.tracker", f"--port={facts.tracker_port or 0}"]
 
-    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        return _without_tunefarm(base)
-
     def is_up(self, facts: Facts, output: str) -> bool:
-        for line in _json_lines(output):
-            if isinstance(line.get("port"), int):
-                facts.tracker_port = line["port"]
+        for message in _json_lines(output):
+            if isinstance(message.get("port"), int):
+                facts.tracker_port = message["port"]
                 return True
         return False
 
 
-class Api:
+class Api(FarmProcess):
     """The API, with the dashboard."""
 
     name = "api"
@@ -144,19 +135,16 @@ class Api:
             *("--migrate", f"--key-file={facts.home.key_file}"),
         ]
 
-    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
-        return {**_without_credentials(base), **facts.farm_environment()}
-
     def is_up(self, facts: Facts, output: str) -> bool:
-        for line in _json_lines(output):
-            if isinstance(line.get("url"), str) and len(line) == 1:
-                facts.url = line["url"]
+        for message in _json_lines(output):
+            if isinstance(message.get("url"), str) and len(message) == 1:
+                facts.url = message["url"]
                 facts.home.announce(facts.url)
                 return True
         return False
 
 
-class Worker:
+class Worker(FarmProcess):
     """A worker."""
 
     name = "worker"
@@ -169,14 +157,11 @@ class Worker:
             command.append(f"--concurrency={facts.options.concurrency}")
         return command
 
-    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
-        return {**_without_credentials(base), **facts.farm_environment()}
-
     def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
-        return any(line.get("event") == "worker is ready" for line in _json_lines(output))
+        return any(message.get("event") == "worker is ready" for message in _json_lines(output))
 
 
-class Device:
+class Device(Part):
     """This machine's own device agent."""
 
     name = "device"
@@ -192,10 +177,12 @@ class Device:
         ]
 
     def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
-        return {**_without_tunefarm(base), "TUNEFARM_URL": facts.url or ""}
+        return {**super().environment(facts, base), "TUNEFARM_URL": facts.url or ""}
 
     def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
-        return any(line.get("event") == "state" and line.get("online") for line in _json_lines(output))
+        return any(
+            message.get("event") == "state" and message.get("online") for message in _json_lines(output)
+        )
 
 
 def all_parts() -> tuple[Part, ...]:
@@ -213,21 +200,10 @@ def free_port() -> int:
 def _json_lines(output: str) -> Iterator[dict[str, Any]]:
     for line in output.splitlines():
         if line.startswith("{"):
-            try:
-                document = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(document, dict):
-                yield document
-
-
-def _without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what the caller's own client uses: the key of another farm is none of this farm's business."""
-    return {name: value for name, value in environment.items() if name not in _CREDENTIALS}
-
-
-def _without_tunefarm(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
+            with suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    yield message
 
 
 def _host_name() -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from tunefarm_tuning.process.lifeline import adopt_orphans, die_with_parent, end_orphans
@@ -29,6 +30,8 @@ EXIT_REFUSED = 2
 _TICK_SEC = 0.25
 _GRACE_SEC = 12.0
 _CALM_SEC = 60.0
+_NO_OPTIONS = frozenset({"token", "api_key", "name_given", "work_dir_given", "probe_sec"})
+"""Settings that an agent is not given on its command line."""
 
 
 class Fleet:
@@ -158,24 +161,15 @@ class _Member:
 
 def command_of(settings: AgentSettings) -> list[str]:
     """Return the command line of an agent with these settings: an enrolled one, so without a token."""
-    options: dict[str, object | None] = {
-        "url": settings.url,
-        "api-key-file": settings.api_key_file,
-        "device-key": settings.device_key,
-        "name": settings.name,
-        "target": settings.target,
-        "gpu": settings.gpu,
-        "device-model": settings.device_model,
-        "host": settings.host,
-        "port": settings.port,
-        "advertise": settings.advertise,
-        "tracker": None if settings.tracker is None else "{}:{}".format(*settings.tracker),
-        "work-dir": settings.work_dir,
-        "max-session-sec": settings.max_session_sec,
-        "heartbeat-sec": settings.heartbeat_sec,
+    options = {
+        field.name: getattr(settings, field.name)
+        for field in fields(settings)
+        if field.name not in _NO_OPTIONS
     }
-    arguments = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    return [sys.executable, "-m", "tunefarm_workers.device", *arguments]
+    if settings.tracker is not None:
+        options["tracker"] = "{}:{}".format(*settings.tracker)
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]
+    return [sys.executable, "-m", "tunefarm_workers.device", *given]
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:

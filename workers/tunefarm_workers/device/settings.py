@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import platformdirs
@@ -77,7 +77,7 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
         InvalidInputError: If something is missing or cannot be; the message says what to do.
     """
     options = _parser(environment).parse_args(argv)
-    name_given = bool(options.name)
+    name_given, work_dir_given = bool(options.name), options.work_dir is not None
     options.name = options.name or socket.gethostname()
     if not options.url:
         raise InvalidInputError("which farm? Give --url, or set TUNEFARM_URL", code="no-url")
@@ -87,25 +87,16 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
     work_dir = options.work_dir or _default_folder(options.name)
     # Where the devices may be GPUs, whose credentials these are to be is known later: `as_device` insists then.
     needed = token is None and options.gpu is None and options.target == "host"
+    api_key = _api_key(options.api_key_file, work_dir, environment, needed=needed)
+    # What the settings call as the command line does; the rest is worked out here.
+    same = {
+        field.name: getattr(options, field.name) for field in fields(AgentSettings) if field.name in options
+    }
     return AgentSettings(
-        url=options.url,
-        token=token,
-        api_key=_api_key(options.api_key_file, work_dir, environment, needed=needed),
-        device_key=options.device_key,
-        name=options.name,
+        **{**same, "token": token, "work_dir": work_dir.absolute()},
+        api_key=api_key,
         name_given=name_given,
-        target=options.target,
-        gpu=options.gpu,
-        device_model=options.device_model,
-        host=options.host,
-        port=options.port,
-        advertise=options.advertise,
-        tracker=options.tracker,
-        api_key_file=options.api_key_file,
-        work_dir=work_dir.absolute(),
-        work_dir_given=options.work_dir is not None,
-        max_session_sec=options.max_session_sec,
-        heartbeat_sec=options.heartbeat_sec,
+        work_dir_given=work_dir_given,
     )
 
 
