@@ -108,15 +108,9 @@ def whole_number(count: int | None) -> str:
     return NONE if count is None else f"{count:,}"
 
 
-def plural(count: int, singular: str, many: str | None = None) -> str:
-    """Return ``"1 trial"`` or ``"1,234 trials"``.
-
-    Args:
-        count: How many.
-        singular: The noun in the singular.
-        many: The plural, where it is not the singular with an s.
-    """
-    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return ``"1 trial"`` or ``"1,234 trials"``; `many` is the plural that is not the singular with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def figures(value: float) -> str:
@@ -151,12 +145,7 @@ def flops(count: float) -> str:
 
 
 def rate(per_sec: float | None, unit: str) -> str:
-    """Return a rate: ``"272 GFLOP/s"``.
-
-    Args:
-        per_sec: How many of the unit's numerator per second.
-        unit: ``"FLOP/s"``, ``"B/s"``.
-    """
+    """Return a rate in a unit (``"FLOP/s"``, ``"B/s"``): ``"272 GFLOP/s"``."""
     if per_sec is None:
         return NONE
     for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):

@@ -15,12 +15,7 @@ _LABELS = ("device", "device_key")
 
 
 def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str, float]) -> Iterator[Metric]:
-    """Yield the metrics of all devices.
-
-    Args:
-        devices: The devices.
-        measured_sec: Seconds that each, by its id, ever spent measuring.
-    """
+    """Yield the metrics of all devices. `measured_sec`: the seconds that each, by its id, ever spent measuring."""
     state = GaugeMetricFamily(
         "tunefarm_device_state", "1 for the state that the device is in.", labels=(*_LABELS, "state")
     )

@@ -27,12 +27,7 @@ _FOR = re.compile(f"({_SESSION}|{_LINK}):([0-9a-f]{{16}})")
 
 
 def start_session(services: Services, text: str) -> str | None:
-    """Start a session for an API key or a link, which is used up; return its text, or None if `text` is neither.
-
-    Args:
-        services: The process's services.
-        text: The text of an API key or of a link.
-    """
+    """Start a session for an API key or a link, which is used up; return its text, or None if `text` is neither."""
     shown = verify_api_key(services, text)
     if shown is None:
         return None

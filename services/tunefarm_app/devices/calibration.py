@@ -56,12 +56,7 @@ def ask_for_calibrations(services: Services) -> None:
 
 
 def calibrate_device(device_id: str, fence: int, services: Services) -> Device | None:
-    """Calibrate the device, and let it in or keep it out.
-
-    Args:
-        device_id: The device.
-        fence: Of its newest lease when the calibration was requested.
-        services: A worker's services.
+    """Calibrate the device, and let it in or keep it out. `fence`: of its newest lease when this was requested.
 
     Returns:
         The device afterwards; None if the request was void, or the lease was lost.

@@ -20,13 +20,7 @@ _WORDS = {
 
 
 def command_device(services: Services, device_id: str, event: DeviceEvent, reason: str = "") -> Device:
-    """Drain, quarantine or release the device.
-
-    Args:
-        services: The process's services.
-        device_id: The device.
-        event: `DeviceEvent.DRAIN`, ``QUARANTINE`` or ``RELEASE``.
-        reason: Why, for people.
+    """Drain, quarantine or release the device, as `event` says; `reason` is for people.
 
     Raises:
         NotFoundError: ``device-not-found``.

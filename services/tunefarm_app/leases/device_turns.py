@@ -32,13 +32,7 @@ def may_take(repos: Repositories, job_id: str, device_key: str) -> bool:
 
 
 def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
-    """Return why the job waits; None where it is at work, is paused or has ended.
-
-    Args:
-        job: The job.
-        step: Its open step.
-        now: The database's time.
-    """
+    """Return why the job waits with its open step; None where it is at work, is paused or has ended."""
     if step is None or step.state is not StepState.READY or job.state.is_finished:
         return None
     if step.not_before > now and step.error is not None:

@@ -83,10 +83,7 @@ def sweep_uploads(services: Services, temporary_age_sec: float = TEMPORARY_AGE_S
 def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float | None = None) -> bool:
     """Remove a blob that no model, artifact or source needs; return whether it was removed.
 
-    Args:
-        services: The process's services.
-        sha256: The blob.
-        least_age_sec: Keep a younger blob. None for the blob of a model that failed: another try comes with its bytes.
+    A blob younger than `least_age_sec` is kept. None is for a model that failed: another try comes with its bytes.
     """
     with services.uow.write() as repos:
         # Under the write lock: whoever registers the blob meanwhile checks for the file afterwards.

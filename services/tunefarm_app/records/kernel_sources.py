@@ -81,13 +81,7 @@ class SourceView:
 
 
 def source_of(services: Services, job_id: str, position: int, *, ask: bool) -> SourceView:
-    """Return the source of a kernel's winning config, or its state.
-
-    Args:
-        services: The process's services.
-        job_id: The job.
-        position: Its task.
-        ask: Whether to request it if it is missing.
+    """Return the source of a kernel's winning config, or its state; with `ask`, request it if it is missing.
 
     Raises:
         NotFoundError: If there is no such job or task.

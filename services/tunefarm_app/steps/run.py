@@ -97,11 +97,6 @@ def _may_go_on(services: Services, spent_sec: float) -> bool:
 def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = None) -> list[Step]:
     """Run one step, if it can be claimed; return the steps to start next, in order. Errors of the step are not raised.
 
-    Args:
-        step_id: The step.
-        services: The farm.
-        prefetch: Holds work for the next step.
-
     Raises:
         TransientError: If the database is away; the step's lease runs out then.
     """

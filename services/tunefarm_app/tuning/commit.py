@@ -219,16 +219,8 @@ def _plan_next(
 ) -> None:
     """Plan another round; or, if the job's budget, as it is now, is spent, what follows the search.
 
-    While other tracks are at work, a track that has nothing to do just ends: the last one plans what follows.
-
-    Args:
-        context: The step.
-        repos: The transaction that ends it.
-        job: As it is now.
-        device: Where the step was.
-        choice: The step's plan.
-        exhausted: Nothing is left to try.
-        crowded: The other tracks are trying all that is left of a task.
+    While other tracks are at work, a track that has nothing to do just ends: the last one plans what follows. So does
+    one whose task is `crowded`: the others try all that is left of it. `exhausted`: no task has anything left to try.
     """
     budget = search_budget(Budget.from_json(job.budget), choice.re_measuring_sec)
     gain_per_min = None if choice.round is not None else choice.gain_per_min

@@ -28,13 +28,7 @@ _LOOK_SEC = 0.2
 class PrefetchedRound:
     """Chooses the next round, asks its tuner and builds, in a thread of its own.
 
-    Args:
-        context: The present step.
-        job: Its job.
-        device: Where the present round is measured.
-        option: Who builds.
-        claims: The track's claims.
-        after: The present round: nothing is chosen before that has all its candidates.
+    Nothing is chosen before the present round, `after`, has all its candidates.
     """
 
     def __init__(

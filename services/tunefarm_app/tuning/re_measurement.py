@@ -88,15 +88,7 @@ def first_that_fits(due: Sequence[ReMeasurement], job: Job) -> ReMeasurement | N
 def re_measure_or_compile(
     context: StepContext, repos: Repositories, job: Job, due: Sequence[ReMeasurement], *, stop_reason: str
 ) -> None:
-    """Plan what follows the search: a confirm step if a re-measurement is due and fits the budget, else the compiler.
-
-    Args:
-        context: The step at hand.
-        repos: The transaction that ends it.
-        job: The job, as of now.
-        due: `due_re_measurements`, as of now.
-        stop_reason: Why the search ended.
-    """
+    """Plan what follows the search: a confirm step if a re-measurement is due and fits the budget, else the compiler."""
     if first_that_fits(due, job) is None:
         enter_compiling(context, repos, job, stop_reason=stop_reason)
         return

@@ -33,12 +33,6 @@ _LOSSES_BEFORE_SETTING_ASIDE = 3
 class RebuiltTuner:
     """A task's tuner. Its trials and records are read at once, its config space and its histories when it is opened.
 
-    Args:
-        services: The farm.
-        job: The job.
-        row: The task.
-        device: A device of the kind that the task is tuned for.
-
     Attributes:
         task: The task.
         stored_space: Its config space on record; None where there is none, or it is of an older release.

@@ -20,14 +20,9 @@ from tunefarm_tuning.workload.task import TuningTask
 class TaskRound:
     """A round on its way from the database to a device: prepared, then measured or discarded, once.
 
-    Concurrency: one caller; `close` from any thread.
+    `device` is one of those on which it may be measured; `claim` claims configs for it (see `Claims`).
 
-    Args:
-        context: The step that prepares it.
-        job: The job.
-        task: The task.
-        device: One of those on which it may be measured.
-        claim: Claims configs for it; see `Claims`.
+    Concurrency: one caller; `close` from any thread.
 
     Attributes:
         lost: Why this process may not prepare it any more; None while it may.

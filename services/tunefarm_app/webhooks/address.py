@@ -105,12 +105,7 @@ def system_resolver(host: str, port: int) -> tuple[str, ...]:
 def checked_addresses(
     receiver: Receiver, *, allow_private: bool, resolve: Resolver = system_resolver
 ) -> tuple[str, ...]:
-    """Resolve the host once; return its addresses, all of which are allowed.
-
-    Args:
-        receiver: The webhook's receiver.
-        allow_private: Whether addresses of the farm's own machine and network are allowed.
-        resolve: Asks for the addresses.
+    """Resolve the host once; return its addresses, all of which are allowed: private ones with `allow_private` alone.
 
     Raises:
         InvalidInputError: ``webhook-address`` if there is no address, one of them is not allowed, or the port belongs

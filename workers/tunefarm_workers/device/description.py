@@ -61,10 +61,6 @@ class DeviceDescription:
 def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescription:
     """Look at this machine. Asks LLVM for the CPU's name, in a child: takes seconds.
 
-    Args:
-        settings: The device's.
-        gpu: The GPU that the device is.
-
     Raises:
         UnknownTargetError: If the target means nothing.
         InvalidInputError: ``invalid-device`` if a device model is needed and not given.

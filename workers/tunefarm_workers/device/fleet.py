@@ -35,12 +35,7 @@ _NO_OPTIONS = frozenset({"token", "api_key", "name_given", "work_dir_given", "pr
 
 
 class Fleet:
-    """The agents of one machine's devices.
-
-    Args:
-        settings: The machine's.
-        devices: The devices, each with the settings of its own.
-    """
+    """The agents of one machine's devices, each with settings of its own."""
 
     def __init__(self, settings: AgentSettings, devices: Sequence[LentDevice]) -> None:
         self._state_path = settings.work_dir / STATE_FILE

@@ -225,14 +225,7 @@ class Overview(Repository):
     def newest_events(
         self, job_id: str, *, before: int | None = None, rounds: bool = True, limit: int = 50
     ) -> tuple[Event, ...]:
-        """Return the job's newest events, newest first.
-
-        Args:
-            job_id: The job.
-            before: Only those below this number.
-            rounds: Whether rounds of the search are among them.
-            limit: Most to return.
-        """
+        """Return the job's newest events below the number `before`, newest first; without those of rounds unless `rounds`."""
         query = select(_EVENTS).where(EventRow.job_id == job_id)
         if before is not None:
             query = query.where(EventRow.seq < before)

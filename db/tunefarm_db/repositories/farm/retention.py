@@ -19,13 +19,7 @@ class Retention(Repository):
     """Ages are by the database's clock."""
 
     def unused_models(self, age_sec: float, *, after: str = "", limit: int) -> tuple[Model, ...]:
-        """Return models that are ready or failed, and had no job at work within `age_sec`, oldest first.
-
-        Args:
-            age_sec: For how long no job has used them.
-            after: Only models with a later id.
-            limit: At most so many.
-        """
+        """Return models that are ready or failed, and had no job at work within `age_sec`, by id from behind `after`."""
         since = db_now() - age_sec
         used = exists().where(
             JobRow.model_id == ModelRow.id, or_(JobRow.finished_at.is_(None), JobRow.finished_at >= since)
@@ -58,13 +52,9 @@ class Retention(Repository):
     def failures_with_messages(
         self, age_sec: float, *, trials_after: str = "", records_after: str = "", limit: int
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the ids of the next failed trials and records that still have a message, in order.
+        """Return the ids of the next failed trials and records with a message.
 
-        Args:
-            age_sec: Least age of a trial's end of job, and of a record.
-            trials_after: Only later trials.
-            records_after: Only later records.
-            limit: At most so many of each.
+        Trials are of jobs that ended `age_sec` ago, and records are of that age.
         """
         since = db_now() - age_sec
         trials = (

@@ -64,11 +64,7 @@ class Jobs(JobTasks):
         return self._add(Job, _JOBS, values)
 
     def get(self, job_id: str, *, lock: bool = False) -> Job:
-        """Return a job.
-
-        Args:
-            job_id: Its id.
-            lock: Hold its row until the end of the unit of work (SQLite holds the whole database anyway).
+        """Return a job; with `lock`, hold its row until the end of the unit of work (SQLite holds the whole database anyway).
 
         Raises:
             NotFoundError: ``job-not-found``.

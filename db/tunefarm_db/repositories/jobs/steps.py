@@ -231,12 +231,8 @@ class Steps(JobSteps):
     ) -> tuple[Step, ...]:
         """Cancel every step of the job (or the subject) that is not finished, leased ones too.
 
-        Whoever holds one learns it at the next `renew`, and cannot write any more.
-
-        Args:
-            job_id: Whose steps.
-            subject_id: Whose steps.
-            skip_locked: Pass over locked steps: the job's row is locked already.
+        Whoever holds one learns it at the next `renew`, and cannot write any more. Locked steps are waited for, or passed over
+        with `skip_locked`, where the job's row is locked already.
         """
         if (job_id is None) == (subject_id is None):
             raise InvariantError("cancel_open takes job_id or subject_id")

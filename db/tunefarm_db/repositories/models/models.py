@@ -53,11 +53,7 @@ class Models(Repository):
         )
 
     def get(self, model_id: str, *, deleted: bool = False) -> Model:
-        """Return a model.
-
-        Args:
-            model_id: Its id.
-            deleted: Whether a deleted model is wanted as well.
+        """Return a model; a deleted one only if `deleted`.
 
         Raises:
             NotFoundError: ``model-not-found``, or ``model-deleted`` unless `deleted`.
@@ -189,14 +185,7 @@ class Models(Repository):
         toolchain: str | None = None,
         revision: int | None = None,
     ) -> tuple[ModelTask, ...]:
-        """Return the model's tasks by pipeline, toolchain, position; empty where nothing was extracted yet.
-
-        Args:
-            model_id: The model.
-            pipeline: Only what this one found.
-            toolchain: Only workloads of this one.
-            revision: Only what graph passes of this revision found.
-        """
+        """Return the model's tasks by pipeline, toolchain, position, of any or of these alone; empty before the first extraction."""
         query = (
             select(_TASKS, WorkloadRow.name, WorkloadRow.flops, WorkloadRow.args)
             .join(

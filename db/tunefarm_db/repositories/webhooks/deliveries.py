@@ -99,10 +99,7 @@ class Deliveries(Repository):
     ) -> tuple[str, ...]:
         """Return the ids of deliveries to send now: one of each webhook, the longest due first.
 
-        Args:
-            limit: At most so many.
-            busy: Webhooks that are left out.
-            only: Webhooks that are looked at; None for all.
+        Webhooks that are `busy` are left out, and where `only` is given, all but those.
         """
         # An event that was added while its webhook was deleted leaves a delivery behind: nobody sends it.
         wanted = [WebhookRow.disabled_at.is_(None), WebhookRow.id.not_in(list(busy))]

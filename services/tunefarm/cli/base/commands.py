@@ -54,11 +54,6 @@ def command(app: typer.Typer, name: str, *, json: bool = True) -> Callable[[F], 
 
     Its first parameter is the `Output`. A parameter whose type is an `OptionGroup` gets that group, made of the group's
     options. The others are typer's.
-
-    Args:
-        app: Where it goes.
-        name: What users type.
-        json: Whether it has ``--json``.
     """
 
     def register(function: F) -> F:

@@ -111,14 +111,7 @@ def make_table(
     title: str | None = None,
     one_line: bool = False,
 ) -> Table:
-    """Return a table as `Output.table` prints it.
-
-    Args:
-        columns: Their names.
-        rows: Their cells.
-        title: Above it.
-        one_line: It is as wide as the terminal, and the last column is cut so that each row is a line.
-    """
+    """Return a table as `Output.table` prints it; with `one_line` as wide as the terminal, each row cut to a line."""
     from rich import box
     from rich.table import Table
 

@@ -38,12 +38,7 @@ def run_worker(
 
 
 def become(module: str, arguments: list[str], *, extra: str) -> None:
-    """Replace this process by ``python -m MODULE ARGUMENTS``.
-
-    Args:
-        module: What to run.
-        arguments: Its command line.
-        extra: The extra of the distribution that it needs.
+    """Replace this process by ``python -m MODULE ARGUMENTS``, which needs an extra of the distribution.
 
     Raises:
         InvalidInputError: If that is not installed.

@@ -49,13 +49,7 @@ def base_url(url: str) -> str:
 
 
 def link_options(url: str, api_key: str | None, timeout_sec: float) -> dict[str, Any]:
-    """Return what a link is made with.
-
-    Args:
-        url: From `base_url`.
-        api_key: Bearer token; None sends none.
-        timeout_sec: Longest silence of the server, per read.
-    """
+    """Return what a link is made with. `timeout_sec` is the longest silence of the server, per read."""
     headers = {"User-Agent": "tunefarm-client", "Accept": "application/json"}
     if api_key:
         if not _PRINTABLE.fullmatch(api_key):

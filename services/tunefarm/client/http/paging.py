@@ -38,11 +38,7 @@ class Page(Generic[T]):
 
     @classmethod
     def read(cls, data: object, item: Callable[[object], T]) -> Page[T]:
-        """Return the page that the server's JSON holds.
-
-        Args:
-            data: The answer.
-            item: Reads one item.
+        """Return the page that the server's JSON holds; `item` reads one of its items.
 
         Raises:
             ProtocolError: ``bad-answer`` if the JSON is no page.

@@ -48,14 +48,7 @@ def task_lines(
     report: Mapping[str, Any] | None = None,
     rooflines: Mapping[int, Roofline] = MappingProxyType({}),
 ) -> list[TaskLine]:
-    """Return a line per task: what takes longest first, then those without a kernel that works.
-
-    Args:
-        tasks: The job's.
-        model_tasks: What the model says of them.
-        report: The artifact's, where there is one.
-        rooflines: By position: how near each one's best is to what its device can do.
-    """
+    """Return a line per task: what takes longest first, then those without a kernel that works. `rooflines` are by position."""
     coverage = (report or {}).get("coverage") or {}
     tuned = {hit["workload_key"] for hit in coverage.get("hits") or ()}
     missed = {miss["workload_key"]: _why(miss) for miss in coverage.get("misses") or ()}

@@ -20,12 +20,7 @@ _ECHO_SEC = 3.0
 
 
 class BusyGpu:
-    """Judges readings, one after the other.
-
-    Args:
-        clock: Monotonic seconds.
-        is_ours: Whether a process belongs to this agent, or is gone.
-    """
+    """Judges readings, one after the other; `is_ours` tells processes of this agent, or those that are gone."""
 
     def __init__(self, clock: Callable[[], float], is_ours: Callable[[int], bool] | None = None) -> None:
         self._clock = clock

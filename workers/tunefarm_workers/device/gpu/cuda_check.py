@@ -19,11 +19,8 @@ _TIMEOUT_SEC = 60.0
 def check_cuda(uuid: str | None, environment: Mapping[str, str] = os.environ) -> None:
     """Make sure that TVM sees a GPU: it takes a missing library for no GPU, and every kernel would fail.
 
-    A GPU whose driver does not answer is not refused: it may come to itself, and is not measured on until it has been calibrated.
-
-    Args:
-        uuid: Which GPU; None for the first.
-        environment: The agent's. A GPU of recorded answers is not looked for.
+    Of several GPUs, `uuid` names the one. A GPU of recorded answers is not looked for. A GPU whose driver does not
+    answer is not refused: it may come to itself, and is not measured on until it has been calibrated.
 
     Raises:
         InvalidInputError: ``no-cuda``; the message names what is missing.

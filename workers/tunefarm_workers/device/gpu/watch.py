@@ -14,13 +14,7 @@ _PATIENCE_SEC = 60.0
 
 
 class GpuWatch:
-    """Judges each reading of the GPU once.
-
-    Args:
-        vitals: The device's; read elsewhere.
-        clock: Monotonic seconds.
-        busy: The judge of its readings.
-    """
+    """Judges each reading of the GPU once."""
 
     def __init__(self, vitals: Vitals, *, clock: Callable[[], float], busy: BusyGpu | None = None) -> None:
         self._vitals = vitals

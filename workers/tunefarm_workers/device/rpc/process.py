@@ -57,13 +57,7 @@ def server_command(
 def server_environment(
     environment: Mapping[str, str], *, num_threads: int, gpu_uuid: str | None = None
 ) -> dict[str, str]:
-    """Return the server's environment: whoever reaches the server can read it, so no credentials.
-
-    Args:
-        environment: The agent's.
-        num_threads: Threads that kernels run on.
-        gpu_uuid: The one GPU that there is for it.
-    """
+    """Return the server's environment: whoever reaches the server can read it, so no credentials."""
     kept = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
     if gpu_uuid is not None:
         kept["CUDA_VISIBLE_DEVICES"] = gpu_uuid
