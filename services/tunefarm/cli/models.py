@@ -68,22 +68,15 @@ def upload_model(
     """Upload an ONNX or TFLite file. The server imports it and says what is wrong with it, if something is."""
     from tunefarm.cli.progress_view import view
     from tunefarm.live.board import Board, Phase
+    from tunefarm.live.waiting import LiveView
 
     shapes = parse_shapes(shape)
     board = Board()
     with server.connect() as client, view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress:
-
-        def uploading(sent: int, total: int) -> None:
-            board.on_upload(sent, total)
-            progress.update()
-
-        def importing(model: Model) -> None:
-            board.on_model(model)
-            progress.update()
-
-        model = client.models.upload(file, name=name, shapes=shapes, on_progress=uploading)
+        live = LiveView(board, progress.update)
+        model = client.models.upload(file, name=name, shapes=shapes, on_progress=live.on_upload)
         if wait:
-            model = client.models.wait(model.id, on_progress=importing)
+            model = client.models.wait(model.id, on_progress=live.on_model)
     _show(out, model)
 
 

@@ -18,11 +18,12 @@ from tunefarm.cli.base.output import Output
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
 from tunefarm.live.board import Board
+from tunefarm.live.waiting import LiveView
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from tunefarm.client import Client, ClientError, Download, Job, JobHandle, Model
+    from tunefarm.client import Client, Download, Job, JobHandle
 
 DEFAULT_MINUTES = 10.0
 _CANCEL_TIMEOUT_SEC = 60.0
@@ -77,10 +78,14 @@ def tune_model(
         client.jobs.check(**terms.terms())  # a typo shall not cost an upload
         board = Board()
         with view(out, board) as progress:
-            uploaded = _upload(client, model, upload.name, shapes, board, progress)
+            live = LiveView(board, progress.update)
+            uploaded = client.models.upload(
+                model, name=upload.name, shapes=shapes, on_progress=live.on_upload
+            )
+            uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             handle = client.job(client.jobs.create(uploaded.id, **terms.terms()).id)
             if not detach:
-                _follow(out, handle, board, progress)
+                _follow(out, handle, live, progress)
         if detach:
             _show_started(out, handle.job)
             return
@@ -130,41 +135,13 @@ def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
         yield client
 
 
-def _upload(
-    client: Client,
-    path: Path,
-    name: str | None,
-    shapes: dict[str, tuple[int, ...]],
-    board: Board,
-    progress: View,
-) -> Model:
-    def uploading(sent: int, total: int) -> None:
-        board.on_upload(sent, total)
-        progress.update()
-
-    def importing(model: Model) -> None:
-        board.on_model(model)
-        progress.update()
-
-    uploaded = client.models.upload(path, name=name, shapes=shapes, on_progress=uploading)
-    return client.models.wait(uploaded.id, on_progress=importing)
-
-
-def _follow(out: Output, handle: JobHandle, board: Board, progress: View) -> None:
+def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> None:
     """Wait for the job; an interrupt cancels it."""
     from tunefarm.client.handle import raise_for_state
 
-    def on_job(job: Job) -> None:
-        board.on_job(job)
-        progress.update()
-
-    def on_away(_: ClientError) -> None:
-        board.on_away()
-        progress.update()
-
     while True:
         try:
-            handle.wait(on_job, check=False, on_away=on_away)
+            handle.wait(live.on_job, check=False, on_away=live.on_away)
             break
         except KeyboardInterrupt:
             progress.pause()

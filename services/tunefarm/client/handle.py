@@ -99,7 +99,7 @@ class AsyncJobHandle:
                 poll_sec=poll_sec,
                 too_long=f"job {self.id} has not ended",
                 away_sec=away_sec,
-                on_away=each_of(lambda _: view.on_away(), on_away),
+                on_away=each_of(view.on_away, on_away),
             )
         if check:
             raise_for_state(job)

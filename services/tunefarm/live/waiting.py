@@ -26,7 +26,7 @@ OF_A_JOB = tuple(phase for phase in PHASES if phase not in OF_A_MODEL)
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """Is told of what is seen, and draws it."""
+    """Takes in what the client reports, and draws it."""
 
     board: Board
     draw: Callable[[], None]
@@ -46,7 +46,7 @@ class LiveView:
         self.board.on_job(job)
         self.draw()
 
-    def on_away(self) -> None:
+    def on_away(self, _error: object = None) -> None:
         """Show that the server did not answer."""
         self.board.on_away()
         self.draw()

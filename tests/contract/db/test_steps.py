@@ -50,8 +50,7 @@ def test_claim_takes_it_from_all_others(uow: UnitOfWork, seed: Any) -> None:
         assert repos.steps.claim(step.id, "b", LEASE_SEC) is None
 
 
-@pytest.mark.parametrize("by_id", [True, False])
-def test_of_many_claimers_one_wins(uow: UnitOfWork, seed: Any, by_id: bool) -> None:
+def test_of_many_claimers_one_wins(uow: UnitOfWork, seed: Any) -> None:
     model = seed.model()
     jobs = [seed.job(model, seed=n) for n in range(5)]
     steps = [seed.step(job) for job in jobs]
@@ -62,11 +61,7 @@ def test_of_many_claimers_one_wins(uow: UnitOfWork, seed: Any, by_id: bool) -> N
         start.wait(60)
         for step in steps:
             with uow.write() as repos:
-                claimed = (
-                    repos.steps.claim(step.id, f"w{owner}", LEASE_SEC)
-                    if by_id
-                    else repos.steps.claim_next([StepKind.TUNE], f"w{owner}", LEASE_SEC)
-                )
+                claimed = repos.steps.claim(step.id, f"w{owner}", LEASE_SEC)
             won += [claimed.id] if claimed else []
         return won
 
@@ -75,22 +70,9 @@ def test_of_many_claimers_one_wins(uow: UnitOfWork, seed: Any, by_id: bool) -> N
     assert sorted(won) == sorted(step.id for step in steps)
     with uow.read() as repos:
         assert {repos.steps.get(step.id).fence for step in steps} == {1}
-        assert repos.steps.count_by_state() == {StepState.LEASED: 5}
-
-
-def test_claim_next_takes_the_longest_due_of_its_kinds(uow: UnitOfWork, seed: Any) -> None:
-    job = seed.job()
-    seed.step(job, kind=StepKind.TUNE, delay_sec=3600)
-    compile_step = seed.step(job, kind=StepKind.COMPILE)
-    extract_step = seed.step(job, kind=StepKind.EXTRACT)
-    with uow.write() as repos:
-        assert repos.steps.claim_next([StepKind.TUNE], "a", LEASE_SEC) is None
-        both = [StepKind.EXTRACT, StepKind.COMPILE]
-        first = repos.steps.claim_next(both, "a", LEASE_SEC)
-        second = repos.steps.claim_next(both, "a", LEASE_SEC)
-    assert first is not None
-    assert second is not None
-    assert [first.id, second.id] == [compile_step.id, extract_step.id]
+        assert [(steps.state, steps.count) for steps in repos.statistics.open_steps()] == [
+            (StepState.LEASED, 5)
+        ]
 
 
 def test_a_late_write_is_refused_and_nothing_of_it_stays(uow: UnitOfWork, seed: Any, expire: Any) -> None:

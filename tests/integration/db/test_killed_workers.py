@@ -22,14 +22,15 @@ WORKER = """
 import random, sys, time
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values import NewTrial, StepKind
+from tunefarm_db.values import NewTrial
 from tunefarm_tuning.core.errors import LeaseLostError
 
 uow = UnitOfWork(make_engine(sys.argv[1]))
 print("up", flush=True)
 while True:
     with uow.write() as repos:
-        step = repos.steps.claim_next([StepKind.TUNE], "w", 1.0, max_attempts=1000)
+        due = repos.steps.due(8)
+        step = repos.steps.claim(random.choice(due).id, "w", 1.0, max_attempts=1000) if due else None
     if step is None:
         time.sleep(0.05)
         continue
@@ -82,7 +83,7 @@ def test_nothing_is_lost_and_nothing_is_recorded_twice(database_url: str) -> Non
         while True:
             with uow.write() as repos:
                 repos.steps.reap_expired(1000)
-                left = repos.steps.count_by_state()
+                left = repos.statistics.open_steps()
             if not left:
                 break
             assert time.monotonic() < deadline, left

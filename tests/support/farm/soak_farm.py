@@ -156,7 +156,10 @@ class SoakFarm:
         """Say what is open, for a test that waited in vain."""
         with self.services.uow.read() as repos:
             steps = [vars_of(step) for step in repos.steps.due(50, resend_after_sec=0)]
-            return json.dumps({"open": repos.steps.count_by_state(), "due": steps[:5]})
+            open_steps = {
+                f"{steps.kind} {steps.state}": steps.count for steps in repos.statistics.open_steps()
+            }
+            return json.dumps({"open": open_steps, "due": steps[:5]})
 
     def ready_model(self, scenario: Scenario | bytes) -> Model:
         """Upload a scenario (or a network, where the engine is no replay) and wait until it is imported."""

@@ -10,7 +10,6 @@ from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import ArtifactRow, table_of
 from tunefarm_db.values import Artifact, Json
-from tunefarm_tuning.core.errors import NotFoundError
 
 _ARTIFACTS = table_of(ArtifactRow)
 
@@ -34,13 +33,6 @@ class Artifacts(Repository):
             ConflictError: If the job has one.
         """
         return self._add(Artifact, _ARTIFACTS, {"id": new_id("art"), **columns})
-
-    def get(self, artifact_id: str) -> Artifact:
-        """Return an artifact. Raises `NotFoundError` if there is no such one."""
-        missing = NotFoundError(
-            "there is no such artifact", code="artifact-not-found", artifact_id=artifact_id
-        )
-        return self._one(Artifact, select(_ARTIFACTS).where(ArtifactRow.id == artifact_id), missing)
 
     def for_job(self, job_id: str) -> Artifact | None:
         """Return the job's artifact, None before there is one."""

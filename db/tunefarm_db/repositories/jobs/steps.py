@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from tunefarm_db.ids import new_id
@@ -85,20 +85,6 @@ class Steps(JobSteps):
         """
         statement = update(_STEPS).where(StepRow.id == step_id, _claimable(max_attempts))
         return self._first(Step, _taken(statement, owner, lease_sec))
-
-    def claim_next(
-        self, kinds: Sequence[StepKind], owner: str, lease_sec: float, *, max_attempts: int = 3
-    ) -> Step | None:
-        """Take the step of these kinds that has been due the longest; None where there is none."""
-        chosen = (
-            select(StepRow.id)
-            .where(StepRow.kind.in_(list(kinds)), _claimable(max_attempts))
-            .order_by(StepRow.not_before, StepRow.id)
-            .limit(1)
-            .with_for_update(skip_locked=True)  # SQLite leaves it out: BEGIN IMMEDIATE has locked already
-            .scalar_subquery()
-        )
-        return self._first(Step, _taken(update(_STEPS).where(StepRow.id == chosen), owner, lease_sec))
 
     def renew(self, step_id: str, fence: int, lease_sec: float) -> bool:
         """Hold the step for another `lease_sec` from now; False means that it is no longer ours."""
@@ -239,15 +225,6 @@ class Steps(JobSteps):
         whose = StepRow.job_id == job_id if job_id is not None else StepRow.subject_id == subject_id
         step_ids = self._lock(whose, StepRow.state.in_(OPEN), skip_locked=skip_locked)
         return self._change(step_ids, state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
-
-    def count_by_state(self) -> dict[StepState, int]:
-        """Return how many steps are in each state that is not final."""
-        query = (
-            select(StepRow.state, func.count())
-            .where(StepRow.state.in_([StepState.READY, StepState.LEASED]))
-            .group_by(StepRow.state)
-        )
-        return {row[0]: row[1] for row in self._run(query)}
 
 
 def _claimable(max_attempts: int) -> ColumnElement[bool]:

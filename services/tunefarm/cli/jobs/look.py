@@ -17,7 +17,7 @@ from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
-    from tunefarm.client import ClientError, Job, JobTask
+    from tunefarm.client import Job, JobTask
 
 app = group("jobs", "Look at tuning jobs, follow them, cancel them, get their results.")
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job, job_…", autocompletion=complete_job)]
@@ -125,22 +125,15 @@ def watch_job(out: Output, server: Server, job_id: JobId) -> None:
     from tunefarm.cli.progress_view import view
     from tunefarm.client.handle import raise_for_state
     from tunefarm.live.board import Board
+    from tunefarm.live.waiting import LiveView
 
     board = Board()
     with server.connect() as client:
         handle = client.job(job_id)
         board.on_model(client.models.get(handle.job.model_id))
         with view(out, board) as progress:
-
-            def on_job(job: Job) -> None:
-                board.on_job(job)
-                progress.update()
-
-            def on_away(_: ClientError) -> None:
-                board.on_away()
-                progress.update()
-
-            job = handle.wait(on_job, check=False, on_away=on_away)
+            live = LiveView(board, progress.update)
+            job = handle.wait(live.on_job, check=False, on_away=live.on_away)
     show_state(out, job)
     raise_for_state(job)
 

@@ -19,7 +19,6 @@ from tunefarm_api.errors.problems import status_of
 from tunefarm_tuning.core import errors
 
 NOT_ANSWERED = {
-    "artifact-not-found": "no route asks for an artifact by its id",
     "bad-backup": "of the commands backup and restore",
     "blob-not-found": "routes say artifact-not-kept",
     "cannot-be-scheduled": "of steps: an outcome of a task",
