@@ -45,8 +45,8 @@ def running_endpoint(home: Path) -> Endpoint | None:
     except OSError:  # there is no such folder, or it is another user's
         return None
     try:
-        facts = json.loads((home / ENDPOINT_NAME).read_text(encoding="utf-8"))
+        announced = json.loads((home / ENDPOINT_NAME).read_text(encoding="utf-8"))
         key = (home / KEY_NAME).read_text(encoding="utf-8").strip()
-        return Endpoint(url=facts["url"], pid=facts["pid"], api_key=key)
+        return Endpoint(url=announced["url"], pid=announced["pid"], api_key=key)
     except (OSError, ValueError, KeyError):
         return None

@@ -94,15 +94,15 @@ async def _authenticate(scope: Scope, headers: Headers) -> None:
 
 def _limited(scope: Scope, receive: Receive, headers: Headers) -> Receive:
     length = headers.get("content-length", "")
-    seen = 0
+    received_bytes = 0
 
     async def receive_limited() -> Message:
-        nonlocal seen
+        nonlocal received_bytes
         if length.isdecimal() and int(length) > MAX_BODY_BYTES:
             raise too_large()
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > MAX_BODY_BYTES:
+        received_bytes += len(message.get("body", b""))
+        if received_bytes > MAX_BODY_BYTES:
             raise too_large()
         return message
 

@@ -48,8 +48,8 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        own_id = Headers(scope=scope).get("x-request-id", "")
-        request_id = own_id if _REQUEST_ID.fullmatch(own_id) else secrets.token_hex(8)
+        sent_id = Headers(scope=scope).get("x-request-id", "")
+        request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else secrets.token_hex(8)
         scope["tunefarm.request_id"] = request_id
         status = 0
         body_ended = False
@@ -113,11 +113,11 @@ def _ids_in(path: str) -> dict[str, str]:
 
 async def _linger(receive: Receive) -> None:
     """Read and drop what is left of the request's body, until it ends, the client goes or the limits are reached."""
-    seen = 0
+    read_bytes = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_SEC):
-            while seen < LINGER_BYTES:
+            while read_bytes < LINGER_BYTES:
                 message = await receive()
-                seen += len(message.get("body", b""))
+                read_bytes += len(message.get("body", b""))
                 if message["type"] != "http.request" or not message.get("more_body", False):
                     return

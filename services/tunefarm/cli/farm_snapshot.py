@@ -202,17 +202,17 @@ class Rate:
     """How many trials a job makes a minute."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
     def note(self, trials: int, now_sec: float) -> None:
         """Note how many trials there were at a time."""
-        self._seen.append((now_sec, trials))
-        while len(self._seen) > 2 and self._seen[1][0] <= now_sec - _WINDOW_SEC:
-            self._seen.popleft()
+        self._samples.append((now_sec, trials))
+        while len(self._samples) > 2 and self._samples[1][0] <= now_sec - _WINDOW_SEC:
+            self._samples.popleft()
 
     def per_min(self, job: Job) -> float | None:
         """Return the rate over what was seen; over the job's search while that is less than half a window."""
-        (since_sec, before), (now_sec, after) = self._seen[0], self._seen[-1]
+        (since_sec, before), (now_sec, after) = self._samples[0], self._samples[-1]
         if now_sec - since_sec >= _WINDOW_SEC / 2:
             return 60.0 * (after - before) / (now_sec - since_sec)
         return 60.0 * job.trials / job.tuned_sec if job.tuned_sec else None

@@ -146,8 +146,8 @@ def pick_best_records(
     from tunefarm_tuning.records.record import load_records
     from tunefarm_tuning.records.selection import pick_best
 
-    kept = pick_best(load_records(file))
-    _write_lines(out, [record.to_json() for record in kept], output)
+    fastest = pick_best(load_records(file))
+    _write_lines(out, [record.to_json() for record in fastest], output)
 
 
 def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:

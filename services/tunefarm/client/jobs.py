@@ -248,8 +248,8 @@ class AsyncJobs:
             raise InvalidRequestError(f"{name!r} is not the name of a file", code="bad-name")
         target = folder / (name or f"{job_id}.tunefarm")
         headers = await self._transport.download(f"jobs/{segment(job_id)}/artifact", target, on_progress)
-        if name is None and (sent_name := file_name(headers.get("Content-Disposition", ""))):
-            target = target.replace(folder / sent_name)
+        if name is None and (server_name := file_name(headers.get("Content-Disposition", ""))):
+            target = target.replace(folder / server_name)
         return target
 
 

@@ -62,7 +62,7 @@ class PartedUpload:
         self._id = ""
         self._offset = 0
         self._total = 0
-        self._found = False
+        self._is_resumed = False
 
     async def send(self, path: Path) -> Any | None:
         """Send the file; return the model's JSON, or None where this server, or this key, has no uploads in parts.
@@ -118,7 +118,7 @@ class PartedUpload:
             await link.sleep(retry.wait_sec(failures, None, random.random))
 
     async def _look_again(self, lost: ClientError, metadata: Mapping[str, str]) -> None:
-        if lost.code == "upload-not-found" or (lost.code == "upload-locked" and self._found):
+        if lost.code == "upload-not-found" or (lost.code == "upload-locked" and self._is_resumed):
             # Dropped by somebody; or another process is sending the same file, and would be in our way.
             await self._begin(metadata)
             return
@@ -151,7 +151,7 @@ class PartedUpload:
                 sorted(self._shapes),
             )
             if upload.state == "open" and is_same and upload.offset_bytes is not None:
-                self._id, self._offset, self._found = upload.id, upload.offset_bytes, True
+                self._id, self._offset, self._is_resumed = upload.id, upload.offset_bytes, True
                 return True
         return False
 
@@ -160,7 +160,7 @@ class PartedUpload:
         headers = {"Upload-Length": str(self._total), "Upload-Metadata": ",".join(pairs)}
         # Sent twice, it leaves an empty upload behind, which expires.
         begun = await self._transport.post("uploads", headers=headers, repeatable=True)
-        self._id, self._offset, self._found = _Upload.read(begun).id, 0, False
+        self._id, self._offset, self._is_resumed = _Upload.read(begun).id, 0, False
 
     async def _model_id(self) -> str:
         upload = _Upload.read(await self._transport.get(f"uploads/{segment(self._id)}"))

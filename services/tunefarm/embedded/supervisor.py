@@ -69,7 +69,7 @@ class Supervisor:
         self._environment = environment
         self._emit = emit
         self._wait = wait
-        self._told_ready = False
+        self._ready_sent = False
         self._orphans: dict[int, float] = {}  # when each was first seen
         self._orphans_at = 0.0
 
@@ -147,8 +147,8 @@ class Supervisor:
         watched.start_at = time.monotonic() + wait_sec
 
     def _tell_when_ready(self) -> None:
-        if not self._told_ready and all(watched.ever_up for watched in self._watched):
-            self._told_ready = True
+        if not self._ready_sent and all(watched.ever_up for watched in self._watched):
+            self._ready_sent = True
             self._emit(FarmEvent(kind="ready", data={"url": self._facts.url}))
 
     def _public_facts(self, part: Part) -> dict[str, str | None]:

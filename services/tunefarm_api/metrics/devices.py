@@ -19,8 +19,8 @@ def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str,
     state = GaugeMetricFamily(
         "tunefarm_device_state", "1 for the state that the device is in.", labels=(*_LABELS, "state")
     )
-    seen = _gauge("tunefarm_device_seen_seconds", "How long ago the device was heard of.")
-    left = _gauge(
+    silence = _gauge("tunefarm_device_seen_seconds", "How long ago the device was heard of.")
+    lease_left = _gauge(
         "tunefarm_device_lease_left_seconds",
         "Until the device is free again, unless its holder renews the lease.",
     )
@@ -35,11 +35,11 @@ def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str,
         shown = DeviceState.LEASED if leased else device.state
         for possible in _STATES:
             state.add_metric((*own, possible.value), float(possible is shown))
-        seen.add_metric(own, device.seen_sec)
+        silence.add_metric(own, device.seen_sec)
         if device.lease_left_sec is not None:
-            left.add_metric(own, device.lease_left_sec)
+            lease_left.add_metric(own, device.lease_left_sec)
         measured.add_metric(own, measured_sec.get(device.id, 0.0))
-    yield from (state, seen, left, measured)
+    yield from (state, silence, lease_left, measured)
     yield from _vitals([device for device in devices if device.state is not DeviceState.OFFLINE])
 
 

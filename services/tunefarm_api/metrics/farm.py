@@ -92,7 +92,7 @@ def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
         "How long ago the oldest step that is held was handed to its worker.",
         labels=("step",),
     )
-    left = GaugeMetricFamily(
+    lease_left = GaugeMetricFamily(
         "tunefarm_step_lease_left_seconds",
         "Until the first of the held steps is taken from its worker; a living worker renews it.",
         labels=("step",),
@@ -107,8 +107,8 @@ def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
         if held is not None:
             age.add_metric((kind.value,), held.sent_sec)
             if held.lease_left_sec is not None:
-                left.add_metric((kind.value,), held.lease_left_sec)
-    yield from (count, due, oldest, age, left)
+                lease_left.add_metric((kind.value,), held.lease_left_sec)
+    yield from (count, due, oldest, age, lease_left)
 
 
 def _trials(counters: dict[Counter, dict[str, float]]) -> Iterator[Metric]:

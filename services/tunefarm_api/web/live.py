@@ -102,19 +102,19 @@ class Live:
 class _Listener:
     def __init__(self) -> None:
         self._pending: dict[str, int] = {}
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def tell(self, topics: Mapping[str, int]) -> None:
         self._pending.update(topics)
-        self._told.set()
+        self._changed.set()
 
     async def wait(self, timeout_sec: float) -> dict[str, int]:
         try:
             async with asyncio.timeout(timeout_sec):
-                await self._told.wait()
+                await self._changed.wait()
         except TimeoutError:
             return {}
-        self._told.clear()
+        self._changed.clear()
         topics, self._pending = self._pending, {}
         return topics
 

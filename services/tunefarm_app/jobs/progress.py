@@ -83,5 +83,5 @@ def time_left(job: Job, rates: Sequence[float] | None = None) -> TimeLeft | None
 
 def eta_sec(job: Job) -> float | None:
     """Return for how many more seconds the job is expected to search, at its mean pace; None as in `time_left`."""
-    left = time_left(job)
-    return None if left is None else left.expected_sec
+    estimate = time_left(job)
+    return None if estimate is None else estimate.expected_sec

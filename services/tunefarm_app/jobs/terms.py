@@ -92,12 +92,12 @@ def check_budget(budget: Budget) -> None:
         InvalidInputError: ``invalid-budget``.
     """
     for name, largest in _LARGEST.items():
-        limit = getattr(budget, name)
-        if limit is not None and not math.isfinite(limit):
+        value = getattr(budget, name)
+        if value is not None and not math.isfinite(value):
             raise InvalidInputError(
                 f"budget: {name} must be a finite number", code="invalid-budget", limit=name
             )
-        if limit is not None and limit > largest:
+        if value is not None and value > largest:
             raise InvalidInputError(
                 f"budget: {name} must be at most {largest:.0f}", code="invalid-budget", limit=name
             )
@@ -144,11 +144,11 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
     return max(pool, key=lambda d: (d.state in UP_STATES, d.last_seen_at))
 
 
-def _target_of(wanted: str | Mapping[str, Any] | None, device: Device) -> Target:
+def _target_of(requested: str | Mapping[str, Any] | None, device: Device) -> Target:
     own = Target.from_json(device.target)
-    if wanted is None or (isinstance(wanted, str) and wanted.strip() == "host"):
+    if requested is None or (isinstance(requested, str) and requested.strip() == "host"):
         return own
-    target = parse_target(wanted)
+    target = parse_target(requested)
     if target.kind != own.kind:
         raise _incompatible(
             f"the target {clean(target.key)} is of kind {target.kind}, but the devices of {device.device_key} "
@@ -187,16 +187,16 @@ def _some(names: tuple[str, ...], limit: int = 10) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
-def parse_priority(text: int | str) -> int:
+def parse_priority(requested: int | str) -> int:
     """Return the number of a priority, which may be given by its name.
 
     Raises:
         InvalidInputError: ``invalid-priority``.
     """
-    priority = PRIORITIES.get(text) if isinstance(text, str) else text
+    priority = PRIORITIES.get(requested) if isinstance(requested, str) else requested
     if priority is None or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidInputError(
-            f"the priority is {clean(str(text), 40)!r}, but must be {', '.join(PRIORITIES)}, or a whole number from "
+            f"the priority is {clean(str(requested), 40)!r}, but must be {', '.join(PRIORITIES)}, or a whole number from "
             f"{-MAX_PRIORITY} to {MAX_PRIORITY}",
             code="invalid-priority",
         )

@@ -101,8 +101,8 @@ def back_up(database_url: str, store: BlobStore, path: Path) -> Backup:
             os.fsync(file.fileno())
         part.rename(path)
     finally:
-        for left in (staged, part):
-            left.unlink(missing_ok=True)
+        for leftover in (staged, part):
+            leftover.unlink(missing_ok=True)
     log.info("backed up", rows=rows, blobs=len(blobs), missing=len(backup.missing))
     return backup
 

@@ -63,14 +63,14 @@ class StagedBlob(Closing):
 
     def write(self, chunk: bytes) -> None:
         """Append `chunk`; `size_bytes` says how much of it was taken if the disk refuses."""
-        left = memoryview(chunk)
-        while left:
+        remaining = memoryview(chunk)
+        while remaining:
             with disk_errors():
-                taken = os.write(self._file, left)
+                taken = os.write(self._file, remaining)
             if self._hash is not None:
-                self._hash.update(left[:taken])
+                self._hash.update(remaining[:taken])
             self.size_bytes += taken
-            left = left[taken:]
+            remaining = remaining[taken:]
 
     def flush(self) -> None:
         """Flush the written bytes to the disk."""

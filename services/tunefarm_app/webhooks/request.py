@@ -134,10 +134,10 @@ class _Connection(HTTPConnection):
             self.default_port = 443  # leaves the port out of the header Host
 
     def left_sec(self) -> float:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        remaining_sec = self._deadline - time.monotonic()
+        if remaining_sec <= 0:
             raise TimeoutError
-        return left
+        return remaining_sec
 
     def connect(self) -> None:
         failed: OSError = OSError("no address")

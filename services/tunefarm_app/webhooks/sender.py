@@ -107,7 +107,7 @@ class WebhookSender:
         self._slow: set[str] = set()  # webhooks that were slow the last time
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._left = threading.Event()
+        self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -126,7 +126,7 @@ class WebhookSender:
         while time.monotonic() < until and self._under_way():
             self._wake.wait(0.05)
             self._wake.clear()
-        self._left.set()
+        self._closed.set()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -192,7 +192,7 @@ class WebhookSender:
                 timeout_sec=self._timeout_sec,
                 resolve=self._resolve,
             )
-            if self._left.is_set():
+            if self._closed.is_set():
                 return  # the database is closed; the lease runs out
             with self._services.uow.write() as repos:
                 disabled = settle(repos, claimed, attempt, self._patience)

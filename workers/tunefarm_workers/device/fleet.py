@@ -39,7 +39,7 @@ class Fleet:
 
     def __init__(self, settings: AgentSettings, devices: Sequence[LentDevice]) -> None:
         self._state_path = settings.work_dir / STATE_FILE
-        self._told: dict[str, Any] = {}
+        self._last_event: dict[str, Any] = {}
         self._members = [_Member(device) for device in devices]
 
     def run(self, wait: Callable[[float], bool]) -> int:
@@ -77,9 +77,9 @@ class Fleet:
             "online": all(state.get("online") is True for state in states.values()),
             "devices": {name: str(state.get("state", "down")) for name, state in states.items()},
         }
-        if event == self._told:
+        if event == self._last_event:
             return
-        self._told = event
+        self._last_event = event
         part = self._state_path.with_name(f".{STATE_FILE}.part")
         part.write_text(json.dumps(event), encoding="utf-8")
         part.replace(self._state_path)
@@ -163,8 +163,10 @@ def command_of(settings: AgentSettings) -> list[str]:
     }
     if settings.tracker is not None:
         options["tracker"] = "{}:{}".format(*settings.tracker)
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]
-    return [sys.executable, "-m", "tunefarm_workers.device", *given]
+    arguments = [
+        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None
+    ]
+    return [sys.executable, "-m", "tunefarm_workers.device", *arguments]
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ class Registration:
         self._backoff = Backoff(first_sec=0.5, most_sec=max(10.0, heartbeat_sec))
         self._registered = False
         self._act_at = 0.0
-        self._told: tuple[object, ...] | None = None
+        self._reported: tuple[object, ...] | None = None
         self.grant: Grant | None = None
         self.confirmed = False
         self.online = False
@@ -72,14 +72,14 @@ class Registration:
         """
         now = self._clock()
         news = (status["ready"], status["reason"])
-        if now < self._act_at and not (self._registered and self.confirmed and news != self._told):
+        if now < self._act_at and not (self._registered and self.confirmed and news != self._reported):
             return
         try:
             if not self._registered:
                 self._register(status)
             if self.grant is not None:
                 self._api.heartbeat(self.grant.device_id, status)
-            self._told, self.confirmed = news, True
+            self._reported, self.confirmed = news, True
             self.online = bool(status["ready"])
             self._backoff.reset()
             self._act_at = self._clock() + self._heartbeat_sec

@@ -162,13 +162,13 @@ def _api_key(
     return None
 
 
-def _secret(path: Path, noun: str) -> str:
+def _secret(path: Path, kind: str) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise InvalidInputError(f"cannot read the {noun}'s file: {error}", code="no-api-key") from error
+        raise InvalidInputError(f"cannot read the {kind}'s file: {error}", code="no-api-key") from error
     if not text or not text.isascii() or not text.isprintable():
-        raise InvalidInputError(f"there is no {noun} in {path}", code="no-api-key")
+        raise InvalidInputError(f"there is no {kind} in {path}", code="no-api-key")
     return text
 
 

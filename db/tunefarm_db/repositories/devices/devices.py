@@ -41,23 +41,23 @@ def transition(event: DeviceEvent, reason: str | None = None) -> dict[str, Any]:
     """Return the values of an UPDATE for `event`: the state by `TRANSITIONS`, and the reason if one is given."""
     ways = TRANSITIONS[event]
     # A person's quarantine is not ended, and not explained, by how the device does.
-    kept = [DeviceRow.held.is_(True)] if event in (DeviceEvent.CLEAN, DeviceEvent.FAIL) else []
+    exceptions = [DeviceRow.held.is_(True)] if event in (DeviceEvent.CLEAN, DeviceEvent.FAIL) else []
     leaves = [old for old, new in ways.items() if old is not new]
     values: dict[str, Any] = {
         "state": case(
-            *((held, DeviceRow.state) for held in kept),
+            *((held, DeviceRow.state) for held in exceptions),
             *((DeviceRow.state == old, new.value) for old, new in ways.items()),
             else_=DeviceRow.state,
         ),
         "state_since": case(
-            *((held, DeviceRow.state_since) for held in kept),
+            *((held, DeviceRow.state_since) for held in exceptions),
             (DeviceRow.state.in_(leaves), db_now()),
             else_=DeviceRow.state_since,
         ),
     }
     if reason is not None:
         values["reason"] = case(
-            *((held, DeviceRow.reason) for held in kept),
+            *((held, DeviceRow.reason) for held in exceptions),
             (DeviceRow.state.in_(list(ways)), reason),
             else_=DeviceRow.reason,
         )

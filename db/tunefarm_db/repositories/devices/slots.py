@@ -115,8 +115,8 @@ class DeviceSlots(Repository):
             **dict.fromkeys(_MEANS),
             "temperature_celsius": None,
         }
-        full_rows = [{**empty, **row} for row in rows]
-        if not full_rows:
+        slots = [{**empty, **row} for row in rows]
+        if not slots:
             return
         insert = self._insert(_SLOTS)
         new = insert.excluded
@@ -128,7 +128,7 @@ class DeviceSlots(Repository):
                 "temperature_celsius": _merged_most(_Row.temperature_celsius, new["temperature_celsius"]),
             },
         )
-        self._run(statement, full_rows)
+        self._run(statement, slots)
 
 
 def parts(began_at: float, until: float, width_sec: int) -> list[tuple[int, float]]:

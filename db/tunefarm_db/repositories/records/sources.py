@@ -20,9 +20,9 @@ class Sources(Repository):
 
     def begin(self, key: str, *, record_id: str, target: Json) -> None:
         """Store that the source is being generated, in place of an earlier result."""
-        fields = {"record_id": record_id, "target": target, **_state(SourceState.MAKING)}
-        statement = self._insert(_SOURCES).values(key=key, **fields)
-        self._run(statement.on_conflict_do_update(index_elements=["key"], set_=fields))
+        request = {"record_id": record_id, "target": target, **_state(SourceState.MAKING)}
+        statement = self._insert(_SOURCES).values(key=key, **request)
+        self._run(statement.on_conflict_do_update(index_elements=["key"], set_=request))
 
     def set_ready(self, key: str, *, sha256: str, size_bytes: int) -> None:
         """Note the blob, which must be noted in `Blobs` already."""

@@ -74,11 +74,11 @@ def describe(error: Exception) -> dict[str, Any]:
 def _explain(output: Output, error: Exception) -> None:
     if output.debug:
         traceback.print_exc()
-    description = describe(error)
+    problem = describe(error)
     if output.json:
         with suppress(BrokenPipeError):
-            output.data({"error": description})
-    output.note(f"error: {description['message']}", style="red")
+            output.data({"error": problem})
+    output.note(f"error: {problem['message']}", style="red")
 
 
 @contextmanager

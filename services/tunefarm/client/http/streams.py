@@ -65,7 +65,7 @@ def file_name(content_disposition: str) -> str | None:
     """Return the file name that a header offers, made safe: no folders, no odd characters, not hidden."""
     message = Message()
     message["Content-Disposition"] = content_disposition or "attachment"
-    sent_name = message.get_filename()
-    if not sent_name:
+    name = message.get_filename()
+    if not name:
         return None
-    return _UNSAFE.sub("_", re.split(r"[/\\]", sent_name)[-1])[:200].lstrip(".-") or None
+    return _UNSAFE.sub("_", re.split(r"[/\\]", name)[-1])[:200].lstrip(".-") or None

@@ -49,7 +49,7 @@ async def wait_until(
     while True:
         away: UnavailableError | None = None
         try:
-            seen = await look()
+            state = await look()
         except UnavailableError as error:
             if time.monotonic() - heard >= away_sec:
                 raise
@@ -59,9 +59,9 @@ async def wait_until(
         else:
             heard = time.monotonic()
             if on_progress is not None:
-                on_progress(seen)
-            if is_done(seen):
-                return seen
+                on_progress(state)
+            if is_done(state):
+                return state
         if timeout_sec is not None and time.monotonic() - began >= timeout_sec:
             raise WaitTimeoutError(f"{too_long} after {timeout_sec:g} s", code="wait-timeout") from away
         await link.sleep(poll_sec)

@@ -172,15 +172,15 @@ def _telling(
     if len(times) <= MOST_POINTS:
         return list(times)
     failed = [index for index, calibration in enumerate(times) if calibration[1] != CalibrationOutcome.CLEAN]
-    kept = set(failed[-MOST_POINTS // 2 :])
-    stretches = MOST_POINTS - len(kept) - 1
+    chosen = set(failed[-MOST_POINTS // 2 :])
+    stretches = MOST_POINTS - len(chosen) - 1
     farthest: dict[int, int] = {}
     for index, calibration in enumerate(times):
         stretch = index * stretches // len(times)
         if stretch not in farthest or _off(calibration) > _off(times[farthest[stretch]]):
             farthest[stretch] = index
-    kept |= {*farthest.values(), len(times) - 1}
-    return [times[index] for index in sorted(kept)]
+    chosen |= {*farthest.values(), len(times) - 1}
+    return [times[index] for index in sorted(chosen)]
 
 
 def _off(calibration: tuple[float, str, float | None, float | None]) -> float:

@@ -30,11 +30,9 @@ def check_cuda(uuid: str | None, environment: Mapping[str, str] = os.environ) ->
     visible = {} if uuid is None else {"CUDA_VISIBLE_DEVICES": uuid}
     limits = ChildLimits(memory_bytes=None)
     try:
-        seen = call_in_child(
-            _MODULE, "look_for_gpu", {}, limits=limits, timeout_sec=_TIMEOUT_SEC, env=visible
-        )
+        gpu = call_in_child(_MODULE, "look_for_gpu", {}, limits=limits, timeout_sec=_TIMEOUT_SEC, env=visible)
     except ChildFailed as error:
         log.warning("whether TVM sees the GPU is not known: %s", error.message)
         return
-    if not seen["exists"]:
-        raise InvalidInputError(f"TVM sees no GPU here: {seen['why']}", code="no-cuda")
+    if not gpu["exists"]:
+        raise InvalidInputError(f"TVM sees no GPU here: {gpu['why']}", code="no-cuda")

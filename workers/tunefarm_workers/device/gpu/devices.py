@@ -100,11 +100,11 @@ def _target(settings: AgentSettings, gpu: Gpu) -> str:
             code="invalid-device",
             field="target",
         )
-    wanted = str(target.get("arch"))
-    if gpu.arch and _number(wanted) != _number(gpu.arch):
+    arch = str(target.get("arch"))
+    if gpu.arch and _number(arch) != _number(gpu.arch):
         # Libraries hold machine code, and nothing that a driver could translate.
         raise InvalidInputError(
-            f"code for {wanted} does not run on the {gpu.name}, which is {gpu.arch}: "
+            f"code for {arch} does not run on the {gpu.name}, which is {gpu.arch}: "
             f"give --target cuda, or cuda/{gpu.arch}",
             code="invalid-device",
             field="target",

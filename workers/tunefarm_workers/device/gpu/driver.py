@@ -51,8 +51,8 @@ class Gpu:
 
     def to_json(self) -> dict[str, Any]:
         """Return what people are told of it."""
-        told_of = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in told_of.items() if value not in (None, "")}
+        facts = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
 def find(nvml: Nvml | None = None) -> list[Gpu]:
@@ -61,13 +61,13 @@ def find(nvml: Nvml | None = None) -> list[Gpu]:
     Raises:
         InvalidInputError: ``no-nvml`` if what asks the driver is not installed.
     """
-    driver = nvml or open_nvml()
+    library = nvml or open_nvml()
     gpus: list[Gpu] = []
     missing: list[NvmlError] = []
 
     def look() -> None:
         try:
-            gpus.extend(_find(driver))
+            gpus.extend(_find(library))
         except NvmlError as error:
             log.debug("no GPUs: %s", error.message)
             if error.name == NOT_INSTALLED:

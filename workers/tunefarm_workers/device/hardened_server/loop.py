@@ -202,5 +202,5 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _empty(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for left in folder.glob("session-*"):
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in folder.glob("session-*"):
+        shutil.rmtree(leftover, ignore_errors=True)

@@ -58,11 +58,11 @@ def server_environment(
     environment: Mapping[str, str], *, num_threads: int, gpu_uuid: str | None = None
 ) -> dict[str, str]:
     """Return the server's environment: whoever reaches the server can read it, so no credentials."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
+    inherited = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
     if gpu_uuid is not None:
-        kept["CUDA_VISIBLE_DEVICES"] = gpu_uuid
+        inherited["CUDA_VISIBLE_DEVICES"] = gpu_uuid
     threads = {"TVM_NUM_THREADS": str(num_threads), "OMP_NUM_THREADS": str(num_threads)}
-    return {**TVM_ENVIRONMENT, **kept, **threads}
+    return {**TVM_ENVIRONMENT, **inherited, **threads}
 
 
 class RpcProcess:
