@@ -29,51 +29,52 @@ class Settings(BaseSettings):
         store_dir: Folder of uploaded models and finished artifacts; every API and worker process sees the same one.
         tracker: ``host:port`` of the TVM RPC tracker, for devices that name none themselves.
         max_upload_bytes: Largest model that is accepted. Protobuf itself ends at 2 GiB.
-        keep_uploads_hours: An upload that broke off can be gone on with for so many hours after its last byte; then its
-            bytes are dropped.
+        keep_uploads_hours: An interrupted upload can be resumed for this many hours after its last byte; then its bytes
+            are deleted.
         import_memory_bytes: Address space of each child process that parses a stranger's model.
         import_timeout_sec: Wall-clock of importing one model.
         build_workers: Compiler processes of one worker child; one per core where it is not set.
         round_size: Candidates of one tuning step.
-        lease_sec: How long a step or a device is held without a sign of life. A killed worker's step starts
-            again after this time.
+        lease_sec: How long a step or a device is held without a sign of life. A killed worker's step starts again after
+            this time.
         max_attempts: How often a step goes wrong by itself before its job fails.
-        max_losses: How often a step is tried in all, its worker killed or its device gone each time, before its job fails.
+        max_losses: How often a step is tried whose worker is killed, or whose device goes away, each time; then its job
+            fails.
         step_time_limit_sec: Wall-clock of one import, extract or tune step.
         compile_time_limit_sec: Wall-clock of one compile step.
-        step_turn_sec: A worker goes on with a job's next round by itself, its compilers being warm; after this long
-            only as long as no other step waits for a worker.
-        step_chain_sec: After this long the next round is sent in any case.
+        step_turn_sec: For this long, a worker runs a job's rounds one after another while its compilers are warm. After
+            that it goes on only while no other step waits for a worker.
+        step_chain_sec: After this long, a worker sends the next round to the queue in any case.
         drain_sec: A worker that is told to stop hands its step back after this long.
         device_stale_sec: A device that has not been heard of for this long is offline.
         device_retry_sec: How soon a step that found no free device looks again.
-        calibrate_every_sec: How often a device runs the calibration kernel, beside when it joins and after trouble.
-            0 takes every device as it comes.
+        calibrate_every_sec: How often a device runs the calibration kernel. It also runs it when it joins and after
+            trouble. 0: never, and every device is taken as it comes.
         calibrate_retry_sec: When a device that failed its calibration tries again.
-        calibration_drift: A device whose calibration takes this many times as long as it should, or as little, is
-            quarantined.
-        calibration_all_cores_drift: The same for the calibration kernel on all cores at once. Not where it is not set: on a
-            machine that does other work as well (building, say) that time says little.
-        peak_every_sec: How often what a device can do at its best (operations and bytes per second) is measured again, beside
-            at its first three calibrations; it takes some seconds. 0 never measures it: then no shares of a peak are told.
+        calibration_drift: A device is quarantined if its calibration takes this many times as long as it should, or
+            this many times less.
+        calibration_all_cores_drift: The same for the calibration kernel on all cores at once; no limit where it is not
+            set. That time says little on a machine that does other work as well, such as building.
+        peak_every_sec: How often a device's peak (operations and bytes per second) is measured again after its first
+            three calibrations; it takes some seconds. 0: never, and no shares of a peak are shown.
         engine_idle_sec: A worker's compiler and measuring processes end after this long without work.
         history_limit: Earlier records of the same workload that a tuner learns from.
-        keep_models_days: A model that no job has used for so many days is deleted; never where it is not set. A job that
-            is not finished keeps its model.
-        keep_artifacts_days: An artifact's file is removed so many days after its job; never where it is not set. Its
-            report stays.
-        keep_failures_days: Why a candidate failed (the compiler's words, say) is forgotten so many days after its job; never
-            where it is not set. That it failed, and how, stays.
-        keep_sources_days: The source of a kernel, once made, is removed so many days after; never where it is not set. It is
-            made again when somebody asks, as long as the workers' compiler is the one that made it.
-        keep_deliveries_days: What was sent to a webhook, and how that went, is forgotten so many days after it ended.
-        keep_device_history_days: Charts of devices (use, temperature, load, clock), their calibrations and the changes of
-            their states go back so many days. A device costs some ten thousand small rows.
+        keep_models_days: A model that no job has used for this many days is deleted; never where it is not set. The
+            model of an unfinished job is kept.
+        keep_artifacts_days: An artifact's file is deleted this many days after its job; never where it is not set. Its
+            report is kept.
+        keep_failures_days: Messages of failed candidates (from the compiler, for example) are deleted this many days
+            after their job; never where it is not set. Their outcomes are kept.
+        keep_sources_days: A kernel's source is deleted this many days after it was made; never where it is not set. It
+            is made again on request, as long as the workers have the compiler that made it.
+        keep_deliveries_days: Deliveries to webhooks, and their results, are deleted this many days after they ended.
+        keep_device_history_days: Charts of devices (use, temperature, load, clock), their calibrations and changes of
+            state go back this many days. A device costs some ten thousand small rows.
         webhook_allow_private: Whether webhooks may lead to loopback and private addresses. Whoever may register one can
-            have the API process send requests there: to what listens on its machine, and in its network. Addresses of
-            cloud metadata services are refused in any case.
-        engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function, or from recorded trials:
-            no TVM, no device sessions, artifacts that cannot be run. For tests and simulations of the service itself.
+            then make the API process send requests to its own machine and network. Addresses of cloud metadata services
+            are always refused.
+        engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function or from recorded trials,
+            without TVM and device sessions; its artifacts cannot be run. For tests and simulations of the service.
         log_level: Level of the JSON log on standard error.
     """
 
