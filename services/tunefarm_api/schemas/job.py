@@ -120,6 +120,14 @@ class Progress(Output):
     budget: Budget = Field(description="What may be spent.")
 
 
+_BUDGET: dict[str, Any] = {
+    "trials": None,
+    "wall_sec": 600.0,
+    "patience_trials": 200,
+    "min_gain_per_min": None,
+}
+
+
 class Job(Output):
     """A tuning job."""
 
@@ -134,12 +142,7 @@ class Job(Output):
                     "device_key": "epyc",
                     "tuner": "xgb",
                     "seed": 0,
-                    "budget": {
-                        "trials": None,
-                        "wall_sec": 600.0,
-                        "patience_trials": 200,
-                        "min_gain_per_min": None,
-                    },
+                    "budget": _BUDGET,
                     "options": {"round_size": 8, "precision": "as-model"},
                     "state": "tuning",
                     "error": None,
@@ -162,12 +165,7 @@ class Job(Output):
                         "failures": 9,
                         "best_latency_sec": 0.0081,
                         "tuned_sec": 71.5,
-                        "budget": {
-                            "trials": None,
-                            "wall_sec": 600.0,
-                            "patience_trials": 200,
-                            "min_gain_per_min": None,
-                        },
+                        "budget": _BUDGET,
                     },
                     "event_seq": 19,
                     "artifact_id": None,

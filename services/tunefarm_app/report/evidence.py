@@ -136,17 +136,8 @@ class Evidence:
         model = self.manifest.get("device_model")
         if noted is not None or not isinstance(model, str):
             return noted
-        return ReportedDevice(
-            name=None,
-            device_model=model,
-            cpu=None,
-            gpus=[],
-            cores=None,
-            memory_bytes=None,
-            system=None,
-            versions={},
-            calibration_sec=None,
-        )
+        unknown = dict.fromkeys(ReportedDevice.model_fields)
+        return ReportedDevice.model_validate({**unknown, "device_model": model, "gpus": [], "versions": {}})
 
     def peak(self) -> Peak | None:
         """Return what the device can do at its best, as the farm knew it when it compiled."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import (
     ColumnElement,
@@ -50,6 +50,14 @@ class RecordFilter:
     job_id: str | None = None
 
 
+class Platform(TypedDict):
+    """Where a workload was measured: records of one workload on one platform can be compared."""
+
+    target_key: str
+    device_model: str
+    toolchain: str
+
+
 class Records(Repository):
     def add_many(self, records: Sequence[NewRecord]) -> tuple[str, ...]:
         """Store records; return their ids, in order.
@@ -88,9 +96,7 @@ class Records(Repository):
                     some = gone[start : start + _KEYS_PER_QUERY]
                     self._run(update(_RECORDS).where(RecordRow.id.in_(some)).values(superseded=True))
 
-    def best(
-        self, workload_keys: Collection[str], *, target_key: str, device_model: str, toolchain: str
-    ) -> dict[str, Record]:
+    def best(self, workload_keys: Collection[str], **platform: Unpack[Platform]) -> dict[str, Record]:
         """Return each workload's fastest record, by workload key; workloads without one are left out.
 
         A config that was confirmed counts by its newest confirming record. A record of an outdated config
@@ -98,35 +104,32 @@ class Records(Repository):
         and one more query for each workload whose fastest record is of an outdated space.
         """
         keys = self._texts(set(workload_keys), "wanted")
-        fastest = _id_of_fastest(keys.c.value, target_key, device_model, toolchain)
+        fastest = _id_of_fastest(keys.c.value, platform)
         query = select(_RECORDS).where(RecordRow.id.in_(select(fastest).select_from(keys)))
         best = {record.workload_key: record for record in self._all(Record, query)}
         current = select(SpaceRow.workload_key, SpaceRow.space_key).where(
             SpaceRow.workload_key.in_(select(self._texts(best, "best").c.value)),
-            SpaceRow.target_key == target_key,
-            SpaceRow.toolchain == toolchain,
+            SpaceRow.target_key == platform["target_key"],
+            SpaceRow.toolchain == platform["toolchain"],
         )
         for key, space_key in self._run(current).all() if best else ():
             if best[key].space_key != space_key:
-                where = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
                 del best[key]
-                for record in self.top(key, **where, space_key=space_key, limit=1):
+                for record in self.top(key, space_key=space_key, limit=1, **platform):
                     best[key] = record
         return best
 
-    def best_costs(
-        self, workload_keys: Collection[str], *, target_key: str, device_model: str, toolchain: str
-    ) -> dict[str, float]:
+    def best_costs(self, workload_keys: Collection[str], **platform: Unpack[Platform]) -> dict[str, float]:
         """Return the costs of the records that `best` returns, by workload key."""
         keys = self._texts(set(workload_keys), "wanted")
-        fastest = _id_of_fastest(keys.c.value, target_key, device_model, toolchain)
+        fastest = _id_of_fastest(keys.c.value, platform)
         query = (
             select(RecordRow.workload_key, RecordRow.cost_sec, RecordRow.space_key, SpaceRow.space_key)
             .outerjoin(
                 SpaceRow,
                 (SpaceRow.workload_key == RecordRow.workload_key)
-                & (SpaceRow.target_key == target_key)
-                & (SpaceRow.toolchain == toolchain),
+                & (SpaceRow.target_key == platform["target_key"])
+                & (SpaceRow.toolchain == platform["toolchain"]),
             )
             .where(RecordRow.id.in_(select(fastest).select_from(keys)))
         )
@@ -135,8 +138,7 @@ class Records(Repository):
             if current in (None, space_key):
                 costs[key] = cost_sec
                 continue
-            where = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
-            for record in self.top(key, **where, space_key=current, limit=1):
+            for record in self.top(key, space_key=current, limit=1, **platform):
                 assert record.cost_sec is not None
                 costs[key] = record.cost_sec
         return costs
@@ -184,10 +186,8 @@ class Records(Repository):
         self,
         workload_keys: Collection[str],
         *,
-        target_key: str,
-        device_model: str,
-        toolchain: str,
         limit: int,
+        **platform: Unpack[Platform],
     ) -> dict[str, tuple[Record, ...]]:
         """Return each workload's fastest standing records, fastest first; workloads without one are left out."""
         records_by_key: dict[str, list[Record]] = {}
@@ -195,11 +195,7 @@ class Records(Repository):
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             seeks = [
                 # The subquery around each seek is for SQLite, which takes no LIMIT inside a UNION otherwise.
-                select(
-                    _standing(_RECORDS, key, target_key, device_model, toolchain)
-                    .limit(limit)
-                    .subquery(f"w{number}")
-                )
+                select(_standing(_RECORDS, key, platform).limit(limit).subquery(f"w{number}"))
                 for number, key in enumerate(keys[start : start + _KEYS_PER_QUERY])
             ]
             statement = seeks[0] if len(seeks) == 1 else union_all(*seeks)
@@ -214,14 +210,12 @@ class Records(Repository):
         self,
         workload_key: str,
         *,
-        target_key: str,
-        device_model: str,
-        toolchain: str,
         space_key: str | None = None,
         limit: int = 8,
+        **platform: Unpack[Platform],
     ) -> tuple[Record, ...]:
         """Return one workload's fastest standing records, fastest first."""
-        query = _standing(_RECORDS, workload_key, target_key, device_model, toolchain)
+        query = _standing(_RECORDS, workload_key, platform)
         query = query.where(*equal(_RECORDS.c, space_key=space_key))
         return self._all(Record, query.limit(checked_limit(limit)))
 
@@ -229,22 +223,19 @@ class Records(Repository):
         self,
         workload_keys: Collection[str],
         *,
-        target_key: str,
-        device_model: str,
-        toolchain: str,
         limit: int,
+        **platform: Unpack[Platform],
     ) -> dict[str, tuple[Record, ...]]:
         """Return the records that may win, by workload: the fastest standing ones and every standing confirming one."""
-        platform = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
         contenders = {
             key: {record.id: record for record in records}
-            for key, records in self.top_of(workload_keys, **platform, limit=limit).items()
+            for key, records in self.top_of(workload_keys, limit=limit, **platform).items()
         }
         keys = sorted(set(workload_keys))
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             query = select(_RECORDS).where(
                 RecordRow.workload_key.in_(keys[start : start + _KEYS_PER_QUERY]),
-                *(_RECORDS.c[name] == value for name, value in platform.items()),
+                *equal(_RECORDS.c, **platform),
                 RecordRow.confirmed,
                 ~RecordRow.superseded,
             )
@@ -256,19 +247,16 @@ class Records(Repository):
         self,
         workload_key: str,
         *,
-        target_key: str,
-        device_model: str,
-        toolchain: str,
         space_key: str | None = None,
         except_job: str | None = None,
         limit: int = 1000,
+        **platform: Unpack[Platform],
     ) -> tuple[str, ...]:
         """Return the ids of a workload's newest standing records, failures included, newest first.
 
         These are what a tuner learns from. Records of the job `except_job` are left out, and do not count towards `limit`.
         """
-        key = {"workload_key": workload_key, "target_key": target_key, "device_model": device_model}
-        wanted = equal(_RECORDS.c, **key, toolchain=toolchain, space_key=space_key)
+        wanted = equal(_RECORDS.c, workload_key=workload_key, space_key=space_key, **platform)
         query = select(RecordRow.id).where(*wanted, ~RecordRow.superseded)
         if except_job is not None:
             query = query.where(or_(RecordRow.job_id.is_(None), RecordRow.job_id != except_job))
@@ -323,27 +311,17 @@ def _first_after(wanted: RecordFilter, after: Sequence[ColumnElement[str]] | Non
     return func.coalesce(*seeks)
 
 
-def _standing(
-    table: FromClause,
-    workload_key: str | ColumnElement[str],
-    target_key: str,
-    device_model: str,
-    toolchain: str,
-) -> Select[Any]:
+def _standing(table: FromClause, workload_key: str | ColumnElement[str], platform: Platform) -> Select[Any]:
     """Return a query for the standing records with this key, fastest first. `table`: that of records, or its alias."""
-    key = {"workload_key": workload_key, "target_key": target_key, "device_model": device_model}
     # These two are spelled as in the partial index, which is not used otherwise.
     standing = (table.c.cost_sec.is_not(None), ~table.c.superseded)
-    return (
-        select(table).where(*equal(table.c, **key, toolchain=toolchain), *standing).order_by(table.c.cost_sec)
-    )
+    key = equal(table.c, workload_key=workload_key, **platform)
+    return select(table).where(*key, *standing).order_by(table.c.cost_sec)
 
 
-def _id_of_fastest(
-    workload_key: ColumnElement[str], target_key: str, device_model: str, toolchain: str
-) -> ScalarSelect[str]:
+def _id_of_fastest(workload_key: ColumnElement[str], platform: Platform) -> ScalarSelect[str]:
     """Return the id of the fastest standing record, for the workload of another table."""
-    query = _standing(_FAST, workload_key, target_key, device_model, toolchain)
+    query = _standing(_FAST, workload_key, platform)
     return query.with_only_columns(_FAST.c.id).limit(1).scalar_subquery()
 
 

@@ -64,10 +64,19 @@ def task_lines(
     for task, call_sec in zip(tasks, calls_sec, strict=True):
         key = task.workload_key
         model_task = known.get((key, task.toolchain))
-        roofline = rooflines.get(task.position)
-        share = task.weight * call_sec / total_sec if call_sec and total_sec else None
-        speedup = task_speedup(task, covers[key], timings.get(key, _NO_TIMINGS))
-        lines.append(_line(task, model_task, roofline, share, speedup, covers[key], missed.get(key, "")))
+        lines.append(
+            TaskLine(
+                task=task,
+                shapes=shapes_text(model_task.args) if model_task else "",
+                flops=model_task.flops if model_task else 0.0,
+                roofline=rooflines.get(task.position),
+                share=task.weight * call_sec / total_sec if call_sec and total_sec else None,
+                speedup=task_speedup(task, covers[key], timings.get(key, _NO_TIMINGS)),
+                spark=staircase(task.history),
+                covered=covers[key],
+                why_not=missed.get(key, ""),
+            )
+        )
     return sorted(lines, key=lambda line: (-(line.share or 0.0), line.task.position))
 
 
@@ -114,25 +123,3 @@ def _call_sec(task: JobTask, covered: bool | None, timings: Mapping[str, Timings
     untuned, tuned = timings.get(task.workload_key, _NO_TIMINGS)
     now = None if covered is None else tuned if covered else untuned
     return task.best_cost_sec if now is None else now.median_sec
-
-
-def _line(
-    task: JobTask,
-    model_task: ModelTask | None,
-    roofline: Roofline | None,
-    share: float | None,
-    speedup: Speedup | None,
-    covered: bool | None,
-    why_not: str,
-) -> TaskLine:
-    return TaskLine(
-        task=task,
-        shapes=shapes_text(model_task.args) if model_task else "",
-        flops=model_task.flops if model_task else 0.0,
-        roofline=roofline,
-        share=share,
-        speedup=speedup,
-        spark=staircase(task.history),
-        covered=covered,
-        why_not=why_not,
-    )
