@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tunefarm.client.http.blocking import Blocking, blocking
 from tunefarm.client.http.paging import Page, get_all, get_page
-from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.http.transport import Resource, segment
 from tunefarm.client.results.devices import (
     Device,
     DeviceCalibration,
@@ -21,11 +21,8 @@ from tunefarm.client.results.devices import (
 T = TypeVar("T")
 
 
-class AsyncDevices:
+class AsyncDevices(Resource):
     """The machines that measure."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     async def get(self, device_id: str) -> Device:
         """Return a device.

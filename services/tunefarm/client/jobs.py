@@ -13,7 +13,7 @@ from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.links import Link
 from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name
-from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.http.transport import Resource, segment
 from tunefarm.client.job_terms import JobChanges, JobTerms, change_json, job_json, takes_terms
 from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Trial
 from tunefarm.client.results.shown import ReportPage
@@ -21,11 +21,8 @@ from tunefarm.client.results.shown import ReportPage
 _SOURCE_POLL_SEC = 0.5
 
 
-class AsyncJobs:
+class AsyncJobs(Resource):
     """The server's tuning jobs."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     @property
     def link(self) -> Link:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tunefarm.client.http.blocking import Blocking, blocking
 from tunefarm.client.http.paging import get_all
-from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.http.transport import Resource, segment
 from tunefarm.client.results.reading import Answer, Result
 
 
@@ -38,11 +38,8 @@ class SignInLink(Result):
     expires_at: float = 0.0
 
 
-class AsyncKeys:
+class AsyncKeys(Resource):
     """Who may use the server, and for what. Needs a key with the scope ``admin``."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     async def create(self, name: str, *, scopes: Sequence[str]) -> NewApiKey:
         """Make a key. Its text is in the answer this once: the server keeps a hash.

@@ -9,7 +9,7 @@ from tunefarm.client.errors import ModelFailedError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress
-from tunefarm.client.http.transport import Query, Transport, segment
+from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
 from tunefarm.client.results.models import Model, ModelTask
 from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
@@ -17,11 +17,8 @@ from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
 Shapes = Mapping[str, Sequence[int]]
 
 
-class AsyncModels:
+class AsyncModels(Resource):
     """The server's models."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     async def upload(
         self,

@@ -6,15 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
-from tunefarm.client.http.transport import Transport
+from tunefarm.client.http.transport import Resource
 from tunefarm.client.results.jobs import Record
 
 
-class AsyncRecords:
+class AsyncRecords(Resource):
     """What has ever been measured."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     async def list(
         self,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tunefarm.client.errors import WaitTimeoutError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import get_all, walk
-from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.http.transport import Resource, segment
 from tunefarm.client.results.reading import Answer
 
 _POLL_SEC = 0.2
@@ -67,11 +67,8 @@ class WebhookDelivery(Answer):
     finished_at: float | None = None
 
 
-class AsyncWebhooks:
+class AsyncWebhooks(Resource):
     """Who is told of what happens to jobs. Needs a key with the scope ``write``."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     async def create(self, url: str, *, kinds: Sequence[str] = (), job_id: str | None = None) -> NewWebhook:
         """Register a URL. The secret that deliveries are signed with is in the answer this once.

@@ -38,6 +38,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 DATABASE = "database.jsonl.gz"
 STORE = "store/"
+_CHUNK_BYTES = 1 << 20
+_MANIFEST_BYTES = 64 << 20
 _USELESS = (ModelState.FAILED.value, ModelState.DELETED.value)
 
 
@@ -166,11 +168,6 @@ def read_manifest(data: bytes) -> Backup:
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInputError("this is no backup of tunefarm's", code="bad-backup") from error
-
-
-log = structlog.stdlib.get_logger(__name__)
-_CHUNK_BYTES = 1 << 20
-_MANIFEST_BYTES = 64 << 20
 
 
 def check_backup(path: Path) -> Backup:

@@ -36,6 +36,7 @@ _MAKE_ROOM = (
     "is free, something that is not the farm's has to go first: a deletion is noted in the database. Nothing is lost "
     "meanwhile: work goes on when there is room."
 )
+_MOST_NAMED = 3
 _NOT_LOOKED_AT = "not looked at: the database does not answer"
 
 
@@ -164,9 +165,6 @@ def _judge_space(check: str, folder: Path) -> CheckResult:
     if usage.free < min(FREE_LITTLE_BYTES, FREE_LITTLE_SHARE * usage.total):
         return warning(check, message, _MAKE_ROOM)
     return ok(check, message)
-
-
-_MOST_NAMED = 3
 
 
 def check_webhooks(services: Services) -> CheckResult:

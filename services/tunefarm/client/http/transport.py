@@ -253,6 +253,13 @@ class Transport:
         return error
 
 
+class Resource:
+    """Base of the classes that hold the requests about one kind of thing."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+
 def segment(text: str) -> str:
     """Return an id as a part of a path: whatever it holds, it does not lead elsewhere."""
     return quote(text, safe="", errors="replace").replace(".", "%2E")
