@@ -100,8 +100,9 @@ class Valkey(Part):
         return [facts.valkey_server, str(path)]
 
     def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
-        self._was_up = self._was_up or valkey.answers(facts.valkey_port or 0, facts.valkey_password)
-        return self._was_up and valkey.answers(facts.valkey_port or 0, facts.valkey_password)
+        answers = valkey.answers(facts.valkey_port or 0, facts.valkey_password)
+        self._was_up = self._was_up or answers
+        return answers
 
 
 class Tracker(Part):

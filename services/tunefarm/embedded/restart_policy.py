@@ -16,11 +16,11 @@ class RestartPolicy:
 
     def __init__(self) -> None:
         self._quick_deaths = 0
-        self._ever_up = False
+        self.ever_up = False
 
     def was_up(self) -> None:
         """The part did its work at least once."""
-        self._ever_up = True
+        self.ever_up = True
 
     def died(self, lived_sec: float, *, code: int | None = None) -> float | None:
         """Return how long to wait before the next start; None to give up.
@@ -28,11 +28,11 @@ class RestartPolicy:
         A part that lived for a while is started again as often as it takes. One that never came up is given up
         sooner, and at once when it says itself that it was told something wrong: waiting will not put that right.
         """
-        if code == EXIT_REFUSED and not self._ever_up:
+        if code == EXIT_REFUSED and not self.ever_up:
             return None
-        if lived_sec >= QUICK_DEATH_SEC and self._ever_up:
+        if lived_sec >= QUICK_DEATH_SEC and self.ever_up:
             self._quick_deaths = 0
         self._quick_deaths += 1
-        if self._quick_deaths >= (MAX_QUICK_DEATHS if self._ever_up else MAX_DEATHS_BEFORE_UP):
+        if self._quick_deaths >= (MAX_QUICK_DEATHS if self.ever_up else MAX_DEATHS_BEFORE_UP):
             return None
         return min(_FIRST_WAIT_SEC * 2.0 ** (self._quick_deaths - 1), _MOST_WAIT_SEC)

@@ -42,7 +42,6 @@ class _Watched:
     state: _State = _State.WAITING
     child: TetheredChild | None = None
     start_at: float = 0.0
-    ever_up: bool = False
 
 
 class Supervisor:
@@ -105,7 +104,7 @@ class Supervisor:
             self._note_death(watched, child, f"ended with code {code}", code)
         elif watched.state is _State.STARTING:
             if watched.part.is_up(self._facts, child.output()):
-                watched.state, watched.ever_up = _State.UP, True
+                watched.state = _State.UP
                 watched.policy.was_up()
                 self._emit(
                     FarmEvent(kind="up", part=watched.part.name, data=self._public_facts(watched.part))
@@ -114,7 +113,7 @@ class Supervisor:
                 self._note_death(watched, child, f"was not up within {START_PATIENCE_SEC:g} s", None)
 
     def _has_what_it_needs(self, part: Part) -> bool:
-        up = {watched.part.name for watched in self._watched if watched.ever_up}
+        up = {watched.part.name for watched in self._watched if watched.policy.ever_up}
         return up.issuperset(part.needs)
 
     def _start(self, watched: _Watched) -> None:
@@ -147,7 +146,7 @@ class Supervisor:
         watched.start_at = time.monotonic() + wait_sec
 
     def _tell_when_ready(self) -> None:
-        if not self._ready_sent and all(watched.ever_up for watched in self._watched):
+        if not self._ready_sent and all(watched.policy.ever_up for watched in self._watched):
             self._ready_sent = True
             self._emit(FarmEvent(kind="ready", data={"url": self._facts.url}))
 

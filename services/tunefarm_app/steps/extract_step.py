@@ -11,7 +11,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, ModelTask
+from tunefarm_db.values import ModelTask
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.task import TuningTask
@@ -31,22 +31,22 @@ def run_extract(context: StepContext) -> None:
             job = repos.jobs.move(job.id, JobState.EXTRACTING, progress={"phase": "extracting"})
             repos.events.add(job.id, "phase", {"phase": "extracting"})
         row = repos.models.get(job.model_id)
-        target = Target.from_json(job.target)
-        known = _known_tasks(context, repos, job, target)
+        target, precision = Target.from_json(job.target), precision_of(job)
+        pipeline = pipeline_of(target, precision)
+        known = _known_tasks(context, repos, row.id, pipeline)
     extracted: Sequence[TuningTask] = ()
     if not known:
         extracted = context.engine.extract_tasks(
             engine_model(context.services.blobs, row),
             target,
-            precision=precision_of(job),
+            precision=precision,
             cancellation=context.cancellation,
         )
     with context.commit() as repos:
         job = context.job(repos)
         if not known:
-            pipeline = pipeline_of(target, precision_of(job))
             store_tasks(repos, row.id, pipeline, context.engine.toolchain, extracted)
-            known = _known_tasks(context, repos, job, target)
+            known = _known_tasks(context, repos, row.id, pipeline)
         repos.jobs.add_tasks(job.id, known)
         if known:
             enter_tuning(context, repos, job, tasks=len(known))
@@ -56,9 +56,8 @@ def run_extract(context: StepContext) -> None:
 
 
 def _known_tasks(
-    context: StepContext, repos: Repositories, job: Job, target: Target
+    context: StepContext, repos: Repositories, model_id: str, pipeline: str
 ) -> tuple[ModelTask, ...]:
-    pipeline = pipeline_of(target, precision_of(job))
     return repos.models.tasks(
-        job.model_id, pipeline=pipeline, toolchain=context.engine.toolchain, revision=revisions.GRAPH_PASSES
+        model_id, pipeline=pipeline, toolchain=context.engine.toolchain, revision=revisions.GRAPH_PASSES
     )
