@@ -1,8 +1,9 @@
 """`ReplayEngine`: a farm without a compiler or devices (``TUNEFARM_ENGINE=replay``), for tests and drills.
 
-Everything around the engine is real: uploads, queues, leases, rounds, records. What is made up is what a measurement
-says: a landscape's answer at once, or after a while; or a recorded measurement's, after what it took (`Recording`).
-A "model" is a scenario: a byte that ONNX files begin with, then JSON (`Scenario.to_bytes` writes one).
+Everything around the engine is real: uploads, queues, leases, rounds, records. Only the results of measurements are
+not: they come from a synthetic landscape, at once or after `Scenario.trial_sec`; or from recorded measurements, after
+the time that these took (`Recording`). A "model" is a scenario: a byte that ONNX files begin with, then JSON
+(`Scenario.to_bytes` writes one).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ TOOLCHAIN = "replay-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What there is to tune, and how it goes.
+    """The tasks of a simulated model, and how measuring them goes.
 
     Attributes:
         tasks: Kernels of the model.
@@ -65,11 +66,11 @@ class Scenario:
         failing: Share of candidates that fail.
         extent: Iterations of the loops to be tiled; 1 gives a space of four configs.
         unschedulable: Positions of tasks without a config space.
-        nests: The kernels are matrix products, and their spaces say so: then the records of one can be learned from for
-            another, as of real kernels.
-        recorded: Tasks that were tuned for real, in place of `tasks`: builds and measurements take what they took, and
-            a config that was never tried is answered for by one that was.
-        scale: What those seconds are multiplied by.
+        nests: The kernels are matrix products, and their spaces say so: a tuner can then transfer records between
+            them, as between real kernels.
+        recorded: Tasks that were tuned for real, in place of `tasks`. Builds and measurements take as long as they did
+            then; a config that was never tried gets the result of one that was.
+        scale: Factor on those times.
     """
 
     tasks: int = 2
@@ -114,9 +115,9 @@ class ReplayEngine:
     """Implements `Engine` over scenarios.
 
     Args:
-        answer: What measurements say, in place of the scenario's landscape.
-        calibrate: What calibrations say; a millisecond where it is None.
-        peak: What devices can do at their best; nothing that is known where it is None.
+        answer: Returns a measurement's result, in place of the scenario's landscape.
+        calibrate: Returns a calibration's result; a millisecond where it is None.
+        peak: Returns what a device can do at its best; unknown where it is None.
     """
 
     def __init__(
@@ -237,7 +238,7 @@ class ReplayEngine:
         return KernelSource(toolchain=TOOLCHAIN, texts=tuple(texts))
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """There is nothing to close."""
 
 
 def _no_peak(device: Device) -> Peak:
@@ -246,7 +247,7 @@ def _no_peak(device: Device) -> Peak:
 
 
 class _Ended:
-    """Lets seconds pass, and no more of them once the step was cancelled."""
+    """Waits, until the step is cancelled at the latest."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -335,7 +336,7 @@ def _matmul_space(extent: int) -> ConfigSpace:
 
 
 def landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
-    """Say what measuring a config of a scenario's task says, without noise."""
+    """Return the result of measuring a config of a scenario's task, without noise."""
     return _landscape(task)(task, config)
 
 

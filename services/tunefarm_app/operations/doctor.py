@@ -1,6 +1,6 @@
 """The farm's self-check (`tunefarm doctor`, `/v1/health/checks`): database, broker, store, steps and webhooks.
 
-Each check uses what it judges, and says in words what it saw and what to do about it. `device_checks` has those of
+Each check uses the part that it judges, and says what it found and what to do about it. `device_checks` has those of
 devices. A new check is a function and one line in `_CHECKS`.
 """
 

@@ -86,7 +86,7 @@ class Reconciler:
 
 
 def reap(services: Services) -> tuple[Step, ...]:
-    """Take back steps whose workers are gone; what was tried too often fails, and its job with it."""
+    """Take back steps whose workers are gone; a step that was tried too often fails, and its job with it."""
     with services.uow.write() as repos:
         reaped = repos.steps.reap_expired(services.settings.max_losses)
         # In one order of jobs: two reconcilers that lock the same ones must not wait for each other.
@@ -110,7 +110,7 @@ def reap(services: Services) -> tuple[Step, ...]:
 
 
 def cancel_requested(services: Services) -> int:
-    """End the jobs that were asked to stop and did not; return how many."""
+    """End the jobs that were asked to stop but still run; return how many."""
     with services.uow.read() as repos:
         jobs = repos.jobs.open(cancel_requested=True)
     for job in jobs:

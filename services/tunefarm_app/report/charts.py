@@ -42,7 +42,7 @@ class Strip:
         ticks: Place and text.
         zero: Where the axis begins.
         bottom: Of the rows; the ticks' texts are below.
-        logarithmic: Whether it goes by factors; bars are drawn from zero where it does not.
+        logarithmic: Whether the axis is logarithmic; only on a linear one are bars drawn from zero.
     """
 
     rows: tuple[StripRow, ...]
@@ -143,7 +143,7 @@ def _round_step(about: float) -> float:
 
 
 def time_stacks(report: JobReport) -> tuple[Stack, ...]:
-    """Return two bars, before and after: the kernels that take most of either, all others, the rest."""
+    """Return two bars, before and after: each has the kernels that take most time, all other kernels, and the rest."""
     if report.breakdown is None or report.latency is None:
         return ()
     timed = [

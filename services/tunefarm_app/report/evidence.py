@@ -34,7 +34,7 @@ class Evidence:
     """An artifact's manifest and report, read part by part.
 
     Attributes:
-        unreadable: The parts that are there, and not as they should be; each is left out.
+        unreadable: Names of the parts that are malformed; each is left out.
     """
 
     manifest: Data
@@ -42,7 +42,7 @@ class Evidence:
     unreadable: list[str] = field(default_factory=list)
 
     def read(self, name: str, make: Callable[[Any], T], otherwise: T) -> T:
-        """Return what `make` makes of a part; `otherwise` where it is not there, or no such part."""
+        """Return ``make(part)``; `otherwise` where the part is missing or malformed."""
         value = self.report.get(name)
         if value is None:
             return otherwise
@@ -127,7 +127,7 @@ class Evidence:
         return self.read(FARM, dict, {})
 
     def device(self) -> ReportedDevice | None:
-        """Return the device, as the farm noted it when it compiled; else what the manifest says of it."""
+        """Return the device as the farm noted it when it compiled, else as the manifest has it."""
         noted = self.read(
             FARM,
             lambda data: ReportedDevice.model_validate(data["device"]) if "device" in data else None,

@@ -1,7 +1,7 @@
 """A job's report as one HTML file without scripts or other files.
 
-Every text in it may be a stranger's: a model's name, an operator's, a message. The template escapes all of them, and what
-cannot be seen (control characters, direction overrides) is spelt out.
+Any text in it may come from a stranger: a model's name, an operator's, a message. The template escapes all of them, and
+invisible characters (control characters, direction overrides) are spelt out.
 """
 
 from __future__ import annotations

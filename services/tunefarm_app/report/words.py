@@ -9,7 +9,7 @@ REASONS: Mapping[str, str] = {
     "other-target": "what is on record holds for another target",
     "other-device-model": "what is on record holds for another kind of device",
     "other-toolchain": "what is on record was made by another compiler version",
-    "space-changed": "its record is a point of a search space that is another one now",
+    "space-changed": "its record is of an earlier version of its search space",
     "does-not-apply": "its record's schedule does not apply, or does not build",
     "crashed": "its tuned form crashed or ran over its time",
     "unchecked": "its untuned form could not be run, so there was nothing to compare with",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _ANSWER_WITHOUT_BROKER_SEC = 0.3
-"""How long somebody who waits for an answer waits for the broker."""
+"""How long a request waits for the broker."""
 
 
 def _process_name() -> str:
@@ -73,8 +73,8 @@ def compose(settings: Settings) -> Services:
 def for_requests(services: Services) -> Services:
     """Return the same services for answering requests; the caller closes their dispatcher as well.
 
-    A broker that does not answer is given up soon: whoever asked for a job should not wait for it. What was not sent
-    the reconciler sends, which has the patience that a slow broker needs.
+    A broker that does not answer is given up soon, so that no request waits for it. The reconciler, which has more
+    patience, sends what was not sent.
     """
     dispatcher = CeleryDispatcher(services.settings, socket_timeout_sec=_ANSWER_WITHOUT_BROKER_SEC)
     return replace(services, dispatcher=dispatcher)

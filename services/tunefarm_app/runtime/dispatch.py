@@ -1,8 +1,8 @@
 """Send step ids to the workers through the broker. A message can be lost: the database holds the truth.
 
-A message holds a step's id and nothing else, and is sent after the commit that made the step due. A lost message is
-sent again by the reconciler, a second one finds the step taken: so a broker that is down costs time and no work, and
-sending never raises.
+A message holds a step's id and nothing else, and is sent after the commit that made the step due. The reconciler sends
+a lost message again; a message that comes twice finds the step taken. So a broker that is down costs time but no work,
+and sending never raises.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _QUEUE_OF: dict[StepKind, str] = {
 class Dispatcher(Protocol):
     """Tells the workers that a step is due.
 
-    Failure: never raises; False means that the message was not sent, and the reconciler will see to it.
+    Failure: never raises; False means that the message was not sent, and that the reconciler will send it.
     Concurrency: any thread.
     """
 
     def send(self, step_id: str, kind: StepKind) -> bool: ...
 
     def send_calibration(self, device_id: str, fence: int) -> bool:
-        """Ask for a calibration of a device, as long as nobody has had it since the lease of this fence."""
+        """Ask for a calibration of a device; it is dropped if the device was leased again since this fence."""
         ...
 
     def queue_length(self, kind: StepKind) -> int | None:

@@ -36,10 +36,10 @@ class Agent:
     """Lends the device until told to stop.
 
     Args:
-        settings: What the agent was told.
-        api_key: What it speaks to the API with.
+        settings: The agent's settings.
+        api_key: The key that it uses the API with.
         device: What the device is.
-        gpu: The GPU that it is: its RPC server sees no other.
+        gpu: The GPU that is lent, and the only one that the RPC server sees; None for a CPU.
         emit: Takes events, JSON objects for a supervisor: ``event`` is ``"state"``, ``online`` says whether the API knows
             that workers can measure here.
         server_module: What to run as RPC server.
@@ -60,7 +60,7 @@ class Agent:
         self._gpu = gpu
         self._emit = emit
         self._server_module = server_module
-        # A new key in every life: what an earlier one left at a tracker cannot be taken for this one.
+        # A new key in every life: a tracker's entry of an earlier life cannot be taken for this one.
         self._rpc_key = f"dev-{secrets.token_hex(8)}"
         self._api = ApiClient(settings.url, api_key)
         self._registration = Registration(
@@ -151,7 +151,7 @@ class Agent:
         }
         reason = "the RPC server is starting" if keeper is None else keeper.reason
         if self._gpu_watch is not None:
-            # One that is not ready for two reasons is told the one that a person can do something about.
+            # Of two reasons, this is the one that a person can do something about.
             reason = self._gpu_watch.reason(math.inf if keeper is None else keeper.unused_sec()) or reason
         return {
             "ready": self._state is ServerState.SERVING and not reason,
@@ -161,7 +161,7 @@ class Agent:
         }
 
     def _tell(self) -> None:
-        """Tell supervisor and health checks of a change."""
+        """Tell the supervisor and health checks if anything has changed."""
         grant, keeper = self._registration.grant, self._keeper
         known = (grant, self._state, self._registration.online)
         if grant is None or known == self._emitted:

@@ -1,8 +1,8 @@
 """The calls that an agent makes to the farm's API.
 
-``POST /v1/devices`` takes `DeviceDescription.to_json`, the ``rpc_key`` under which the RPC server waits at the tracker, whether it is
-``ready``, and ``tracker_host`` and ``tracker_port`` where the agent was told to use a tracker of its own. It answers with the device: its
-``id``, and the tracker. The same name again is the same device.
+``POST /v1/devices`` takes `DeviceDescription.to_json`, the ``rpc_key`` under which the RPC server waits at the tracker,
+whether it is ``ready``, and ``tracker_host`` and ``tracker_port`` where the agent's settings name a tracker. It answers
+with the device: its ``id``, and the tracker. The same name again is the same device.
 
 ``POST /v1/devices/enrol`` is made with the enrolment token in place of an API key, takes ``name`` and ``device_key``, and
 answers with the device's own ``api_key``. A machine of several GPUs names the further ones in ``also``, and is answered
@@ -84,7 +84,7 @@ class ApiClient:
         return keys
 
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
-        """Give a sign of life."""
+        """Send a heartbeat."""
         self._post(f"/v1/devices/{quote(device_id, safe='')}/heartbeat", body)
 
     def close(self) -> None:

@@ -1,7 +1,4 @@
-"""Run several devices of one machine, each agent in a process of its own.
-
-What takes one of them down leaves the others at work.
-"""
+"""Run several devices of one machine, each agent in a process of its own: if one dies, the others go on."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from tunefarm_workers.device.settings import AgentSettings
 log = logging.getLogger("tunefarm.device")
 
 EXIT_REFUSED = 2
-"""Of an agent that was told wrong, or whom the farm does not take: to start it again would change nothing."""
+"""Exit code of an agent with wrong settings, or that the farm refuses: starting it again would change nothing."""
 
 _TICK_SEC = 0.25
 _GRACE_SEC = 12.0
@@ -50,7 +47,7 @@ class Fleet:
             while True:
                 for member in self._members:
                     member.tick()
-                # What a dead agent left: its RPC server, and what that was running.
+                # A dead agent leaves its RPC server behind, and what that was running.
                 end_orphans({member.pid for member in self._members if member.pid is not None})
                 self._tell()
                 if all(member.refused for member in self._members):
@@ -70,7 +67,7 @@ class Fleet:
         self._state_path.unlink(missing_ok=True)
 
     def _tell(self) -> None:
-        """Tell health checks of a change: online is a machine whose devices all are. Each one's own file says more."""
+        """Tell health checks if anything has changed. The machine is online if all its devices are."""
         states = {member.name: member.state() for member in self._members}
         event = {
             "event": "state",

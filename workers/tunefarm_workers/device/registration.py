@@ -22,14 +22,14 @@ class Api(Protocol):
 
 
 class Registration:
-    """The device's standing with the API; `tick` does what time asks for.
+    """The device's registration with the API, which `tick` keeps up.
 
     The grant outlives an outage of the API: the RPC server goes on, and workers measure through it.
 
     Args:
         device: What to register; whether it is ready is added.
         tracker: A tracker of our own choice, or None for the API's.
-        heartbeat_sec: Between signs of life; a change of what there is to tell goes out at once.
+        heartbeat_sec: Time between heartbeats; a change of ``ready`` or ``reason`` is sent at once.
         clock: Monotonic seconds.
 
     Attributes:
@@ -61,14 +61,14 @@ class Registration:
         self.online = False
 
     def tick(self, status: Mapping[str, Any]) -> None:
-        """Register or give a sign of life, if it is time.
+        """Register or send a heartbeat, if it is time.
 
         Args:
             status: The body of a heartbeat: ``ready``, ``reason``, ``rpc_key`` and ``info``.
 
         Raises:
-            InvalidInputError: If the API will never accept this device. Only before the first registration:
-                a device at work rather waits for the mistake to be put right.
+            InvalidInputError: If the API will never accept this device. Only before the first registration: a device
+                that was at work waits until the mistake is put right.
         """
         now = self._clock()
         news = (status["ready"], status["reason"])

@@ -42,8 +42,8 @@ class Vitals:
         self._read: dict[str, Any] = {}
         self._gpu_asked_at: float | None = None
         self._gpu_thread: threading.Thread | None = None
-        # In one assignment: the thread makes it, and others read it.
-        self._gpu_told: tuple[int, GpuReading, bool] | None = None
+        # Assigned as a whole, since a thread writes it and others read it.
+        self._gpu_reading: tuple[int, GpuReading, bool] | None = None
 
     def read(self) -> dict[str, Any]:
         """Return ``load`` and, where known, ``temperature_celsius``, ``clock_mhz``, ``clock_max_mhz`` and ``gpus``."""
@@ -57,7 +57,7 @@ class Vitals:
 
     def gpu(self) -> tuple[int, GpuReading, bool] | None:
         """Return the number of the GPU's last reading, the reading, and whether its pids are ours; None before the first."""
-        return self._gpu_told
+        return self._gpu_reading
 
     def silent_sec(self) -> float:
         """Return for how long the GPU's driver has owed an answer."""
@@ -76,7 +76,7 @@ class Vitals:
         if self._gpu_asked_at is not None and now - self._gpu_asked_at < self._every_sec:
             return
         self._gpu_asked_at = now
-        number = 1 if self._gpu_told is None else self._gpu_told[0] + 1
+        number = 1 if self._gpu_reading is None else self._gpu_reading[0] + 1
 
         def ask() -> None:
             try:
@@ -86,7 +86,7 @@ class Vitals:
                 log.exception("the GPU's driver could not be asked")
                 reading = GpuReading(lost=f"the GPU's driver cannot be asked: {clean(reason_of(error), 200)}")
                 ours = False
-            self._gpu_told = (number, reading, ours)
+            self._gpu_reading = (number, reading, ours)
 
         self._gpu_thread = threading.Thread(target=ask, name="gpu-vitals", daemon=True)
         self._gpu_thread.start()
@@ -106,6 +106,6 @@ class Vitals:
                 vitals["clock_mhz"] = round(clock.current)
                 if clock.max:
                     vitals["clock_max_mhz"] = round(clock.max)
-        if self._gpu_told is not None:
-            vitals["gpus"] = [self._gpu_told[1].to_json()]
+        if self._gpu_reading is not None:
+            vitals["gpus"] = [self._gpu_reading[1].to_json()]
         return vitals

@@ -8,7 +8,7 @@ START_PATIENCE_SEC = 90.0
 
 
 class Liveness:
-    """Judges one life of a server by what was seen of it.
+    """Judges one life of a server by its answers and by the tracker's list.
 
     Args:
         started: When it was started; all times are of one monotonic clock.
@@ -36,7 +36,7 @@ class Liveness:
         """Whether the last look found it at its front door and at the tracker."""
 
     def began_to_listen(self, now: float) -> None:
-        """It says that it listens: from here it must prove it."""
+        """Note that it says that it listens: from now on it must answer."""
         if not self._listening:
             self._listening = True
             self._last_hello = self._last_listed = now

@@ -39,14 +39,9 @@ def server_command(
     memory_bytes: int | None,
 ) -> list[str]:
     """Return the command line of the server."""
-    command = [sys.executable, "-m", module]
-    command += [
-        f"--host={host}",
-        f"--port={port}",
-        f"--key={rpc_key}",
-        f"--tracker={tracker[0]}:{tracker[1]}",
-    ]
-    command += [f"--work-dir={work_dir}", f"--max-session-sec={max_session_sec}"]
+    command = [sys.executable, "-m", module, f"--host={host}", f"--port={port}", f"--key={rpc_key}"]
+    command += [f"--tracker={tracker[0]}:{tracker[1]}", f"--work-dir={work_dir}"]
+    command.append(f"--max-session-sec={max_session_sec}")
     if advertise is not None:
         command.append(f"--advertise={advertise}")
     if memory_bytes is not None:
@@ -91,7 +86,7 @@ class RpcProcess:
         return self._process.poll()
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what it told since the last call."""
+        """Return its events since the last call."""
         events = []
         with contextlib.suppress(IndexError):
             while True:
