@@ -20,11 +20,8 @@ from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
     device_history,
     devices,
-    enrolment,
     health,
     job_details,
-    job_report,
-    job_sources,
     jobs,
     keys,
     models,
@@ -32,16 +29,7 @@ from tunefarm_api.routes import (
     uploads,
     webhooks,
 )
-from tunefarm_api.web import (
-    assets,
-    keys_page,
-    live,
-    models_page,
-    records_page,
-    sign_in,
-    webhooks_page,
-)
-from tunefarm_api.web import uploads as page_uploads
+from tunefarm_api.web import assets, keys_page, live, models_page, records_page, sign_in, webhooks_page
 from tunefarm_api.web.devices import device_actions, device_page, devices_page
 from tunefarm_api.web.front import PageFront
 from tunefarm_api.web.jobs import job_actions, job_page, jobs_page, log_file, source_page, task_page
@@ -111,9 +99,6 @@ def create_app(
         uploads,
         jobs,
         job_details,
-        job_report,
-        job_sources,
-        enrolment,
         devices,
         device_history,
         records,
@@ -132,7 +117,6 @@ def create_app(
         job_actions,
         log_file,
         models_page,
-        page_uploads,
         devices_page,
         device_page,
         device_actions,

@@ -1,4 +1,4 @@
-"""``/v1/devices``: the machines that measure."""
+"""``/v1/devices``: the machines that measure, and how a machine is enrolled as one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ from fastapi import APIRouter, Query, Request
 from tunefarm_api.auth import ForbiddenError, key_of
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
+from tunefarm_api.schemas.device import (
+    Device,
+    DeviceCredential,
+    DeviceOrder,
+    DeviceRegister,
+    Enrol,
+    EnrolmentToken,
+    EnrolmentTokenCreate,
+    Heartbeat,
+    MachineCredentials,
+)
 from tunefarm_api.schemas.peak import DevicePeak
 from tunefarm_app.devices.commands import command_device, remove_device
+from tunefarm_app.devices.enrolment import ENROL_SCOPE, create_enrolment_token, enrol_devices
 from tunefarm_app.devices.holders import NOBODY, Holder, holders_of
 from tunefarm_app.devices.peak import peaks_of
 from tunefarm_app.devices.register import DeviceRegistration, heartbeat, register_device
@@ -22,6 +33,43 @@ from tunefarm_db.values import DeviceState
 from tunefarm_tuning.measure.peak import Peak
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
+
+
+@router.post("/tokens", status_code=201, **operation("admin", "Make an enrolment token"))
+def create_token(body: EnrolmentTokenCreate, request: Request, services: ServicesDep) -> EnrolmentToken:
+    """It lets one machine become a device, once. Revoke it like an API key."""
+    key, text = create_enrolment_token(
+        services,
+        device_key=body.device_key,
+        device_name=body.name,
+        valid_sec=body.valid_sec,
+        by_key_id=key_of(request).id,
+    )
+    return EnrolmentToken(
+        id=key.id,
+        token=text,
+        expires_at=key.expires_at or 0.0,
+        name=key.device_name,
+        device_key=key.device_key,
+    )
+
+
+@router.post("/enrol", status_code=201, **operation(ENROL_SCOPE, "Enrol a device", 409))
+def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCredentials:
+    """Uses up the enrolment token that the request shows in place of an API key, and answers with the device's own.
+
+    One token is good for one machine: one whose GPUs are devices each names them all at once.
+    """
+    enrolled = enrol_devices(
+        services, key_of(request), names=[body.name, *body.also], device_key=body.device_key
+    )
+    first, *others = (
+        DeviceCredential(
+            api_key=text, name=key.device_name or body.name, device_key=key.device_key or body.device_key
+        )
+        for key, text in enrolled
+    )
+    return MachineCredentials(**first.model_dump(), also=others)
 
 
 @router.post("", **operation("device", "Register a device", 409))

@@ -1,12 +1,14 @@
-"""``/v1/jobs/{id}/…``: the tasks, trials, events, records and artifact of a job."""
+"""``/v1/jobs/{id}/…``: the tasks, trials, records, events, artifact, report and kernel sources of a job."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi import Path as PathParameter
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, StreamingResponse
 
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.methods import method_of
@@ -17,7 +19,11 @@ from tunefarm_api.schemas.record import Record
 from tunefarm_api.transfer.download import Download
 from tunefarm_api.transfer.json_lines import MEDIA_TYPE as JSON_LINES
 from tunefarm_api.transfer.json_lines import job_records
+from tunefarm_api.transfer.source_text import source_response
 from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.page import content_security_policy, page_name, report_page
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.records.records import RecordFilter
@@ -28,6 +34,7 @@ from tunefarm_tuning.search.task_groups import counting
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
 _WORKED_OUT = {"outcomes", "flops", "roofline", "counts"}
+SourceKind = Literal["schedule", "llvm", "asm", "cuda"]
 ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
 
@@ -161,6 +168,79 @@ def download_artifact(
     return Download(
         _file_of(services, artifact), media_type=ARTIFACT_MEDIA_TYPE, filename=artifact.name, headers=headers
     )
+
+
+@router.get("/report", **operation("read", "Get the report", 404, 409))
+def get_report(job_id: str, services: ServicesDep) -> JobReport:
+    """What was measured, how, and what was not: of every job that has ended, also of one that failed or was cancelled.
+
+    While a job is open the answer is the problem `not-finished`.
+    """
+    return job_report(services, job_id)
+
+
+@router.get(
+    "/report.html",
+    response_class=HTMLResponse,
+    **operation(
+        "read",
+        "Get the report as a page",
+        404,
+        409,
+        answers={200: {"description": "The page: one file, complete in itself."}},
+    ),
+)
+def get_report_page(job_id: str, services: ServicesDep) -> Response:
+    """The same figures as one HTML file that loads nothing, runs no script, and prints. Its `ETag` is its SHA-256."""
+    report = job_report(services, job_id)
+    content = report_page(report).encode()
+    return HTMLResponse(
+        content,
+        headers={
+            "Content-Security-Policy": f"{content_security_policy()}; frame-ancestors 'none'; sandbox",
+            "Content-Disposition": f'inline; filename="{page_name(report)}"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-cache",
+            "ETag": f'"{hashlib.sha256(content).hexdigest()}"',
+        },
+    )
+
+
+@router.get(
+    "/tasks/{position}/source",
+    response_class=PlainTextResponse,
+    **operation(
+        "read",
+        "Get a kernel's source",
+        404,
+        409,
+        answers={
+            200: {"description": "Its lines, in UTF-8. No control characters are in them."},
+            304: {"description": "It is what `If-None-Match` says."},
+        },
+    ),
+)
+def get_kernel_source(
+    job_id: str,
+    position: Annotated[int, PathParameter(ge=0, lt=1 << 31, description="The task.")],
+    services: ServicesDep,
+    kind: Annotated[
+        SourceKind,
+        Query(
+            description="`schedule`: the scheduled TensorIR, as TVMScript. Of a CPU `llvm`: LLVM's IR, `asm`: the assembly. "
+            "Of a GPU `cuda`: CUDA C."
+        ),
+    ] = "schedule",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Of the config that won: the one in the artifact, or else the best on record so far.
+
+    A worker makes it when it is first asked for, which takes some seconds: until then the answer is the problem
+    `source-being-made`; ask again. It needs no device, and the job may be in any state. `no-kernel`: no candidate has worked
+    yet. `source-not-made`: it cannot be made, and the problem's `reason` and `detail` say why: `other-toolchain`, say, where
+    the workers' compiler is not the one that the record was measured with.
+    """
+    return source_response(services, job_id, position, kind, if_none_match=if_none_match, attached=False)
 
 
 def _file_of(services: Services, artifact: Artifact) -> Path:

@@ -1,4 +1,4 @@
-"""The list of models, and the page of one."""
+"""The list of models, the page of one, and the list's own path for uploads: ``/v1/uploads`` for signed-in browsers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from tunefarm_api.auth import needs
+from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.schemas.base import cursor_of
+from tunefarm_api.transfer import tus
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.jobs.job_form import pools_of, request_of
 from tunefarm_api.web.jobs.job_line import JobLine, job_lines
@@ -20,6 +21,7 @@ from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.submit import submit_job
 from tunefarm_app.models.removal import delete_model
+from tunefarm_app.models.uploads import end_upload, find_upload
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model
@@ -85,6 +87,34 @@ def remove(model_id: str, services: ServicesDep) -> Response:
     """Delete a model."""
     delete_model(services, model_id)
     return RedirectResponse("/models", 303)
+
+
+@router.post(UPLOADS, dependencies=[needs("write")])
+async def begin_an_upload(request: Request, services: ServicesDep) -> Response:
+    """Begin an upload in parts."""
+    upload = await tus.begin(request, services)
+    headers = {**tus.answer_headers(upload), "Location": f"{UPLOADS}/{upload.id}"}
+    return Response(status_code=201, headers=headers)
+
+
+@router.get(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("read")])
+def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONResponse:
+    """Say how far an upload is."""
+    return tus.upload_response(find_upload(services, upload_id, api_key_id=key_of(request).id))
+
+
+@router.patch(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("write")])
+async def send_part(upload_id: str, request: Request, services: ServicesDep) -> Response:
+    """Take in a part of an upload."""
+    upload = await tus.write_part(request, services, upload_id)
+    return Response(status_code=204, headers=tus.answer_headers(upload))
+
+
+@router.delete(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("write")])
+async def remove_upload(upload_id: str, request: Request, services: ServicesDep) -> Response:
+    """Drop an upload."""
+    await run_in_threadpool(end_upload, services, upload_id, api_key_id=key_of(request).id)
+    return Response(status_code=204)
 
 
 def _jobs_of(repos: Repositories, model: Model) -> Sequence[JobLine]:

@@ -10,8 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.routes.job_details import download_artifact
-from tunefarm_api.routes.job_report import get_report, get_report_page
+from tunefarm_api.routes.job_details import download_artifact, get_report, get_report_page
 from tunefarm_api.web.forms import Form, FormDep, number_of
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.routes.job_sources import SourceKind
+from tunefarm_api.routes.job_details import SourceKind
 from tunefarm_api.transfer.source_text import source_response, why_not
 from tunefarm_api.web.rendering import page
 from tunefarm_app.records.kernel_sources import Progress, source_of
