@@ -67,7 +67,7 @@ def jobs_page(
         pools = repos.overview.pools()
         devices = () if jobs else repos.devices.list(limit=_MOST_DEVICES).items
         has_models = not jobs and bool(repos.models.list(limit=1).items)
-    asked = {"state": state, "model": model.strip(), "pool": pool, "order": order.value}
+    filters = {"state": state, "model": model.strip(), "pool": pool, "order": order.value}
     return page(
         "jobs.html",
         request,
