@@ -108,9 +108,9 @@ def whole_number(count: int | None) -> str:
     return NONE if count is None else f"{count:,}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, singular: str, many: str | None = None) -> str:
     """Return ``"1 trial"`` or ``"1,234 trials"``; `many` is the plural that is not the singular with an s."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def figures(value: float) -> str:
