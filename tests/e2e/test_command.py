@@ -19,7 +19,7 @@ from waiting import wait_until
 PATIENCE_SEC = 600.0
 
 
-class Place:
+class Shell:
     """A folder to run the command in; whatever is started from it carries a marker in its environment."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,14 +59,14 @@ class Place:
         return path
 
     def processes(self) -> list[str]:
-        found = []
+        commands = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if self.marker.encode() in (process / "environ").read_bytes():
-                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                    commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
             except OSError:
                 continue
-        return found
+        return commands
 
     def expect_nothing_left(self) -> None:
         wait_until(lambda: not self.processes(), lambda: f"the end of {self.processes()}")
@@ -74,93 +74,93 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    place.expect_nothing_left()
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.expect_nothing_left()
 
 
-def test_the_whole_job_in_one_line(place: Place) -> None:
+def test_the_whole_job_in_one_line(shell: Shell) -> None:
     """No server is configured: a farm comes, does the job, and goes."""
-    model = place.write_model("net.onnx", "--kind", "mlp", "--dynamic-batch")
-    told = json.loads(
-        place.run(
+    model = shell.write_model("net.onnx", "--kind", "mlp", "--dynamic-batch")
+    result = json.loads(
+        shell.run(
             "tune", model, "--trials", "16", "--shape", "x=1,64", "-o", "out", "--name", "mlp", "--json"
         ).stdout
     )
-    assert told["job"]["state"] == "succeeded"
-    assert told["job"]["stop_reason"] == "trials"
-    assert told["report"]["checks"]["ok"]
+    assert result["job"]["state"] == "succeeded"
+    assert result["job"]["stop_reason"] == "trials"
+    assert result["report"]["checks"]["ok"]
     # Which kernels are faster than untuned ones is the machine's to say; that each was found, ran and was right is ours.
-    coverage = told["report"]["coverage"]
+    coverage = result["report"]["coverage"]
     assert coverage["tasks"] == coverage["covered"] + len(coverage["misses"]) > 0
     assert {miss["reason"] for miss in coverage["misses"]} <= {"slower-than-untuned"}
-    latency = told["report"]["latency"]
+    latency = result["report"]["latency"]
     assert {latency[name]["threads"] for name in ("tuned", "untuned", "onnxruntime")} != {0}
-    assert sum(told["outcomes"].values()) == 16
-    assert sorted(p.name for p in (place.folder / "out").iterdir()) == [
+    assert sum(result["outcomes"].values()) == 16
+    assert sorted(p.name for p in (shell.folder / "out").iterdir()) == [
         "mlp.report.html", "mlp.report.json", "mlp.tunefarm",
     ]  # fmt: skip
-    place.expect_nothing_left()
+    shell.expect_nothing_left()
 
-    np.save(place.folder / "x.npy", np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64))
-    artifact = place.folder / told["artifact"]
+    np.save(shell.folder / "x.npy", np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64))
+    artifact = shell.folder / result["artifact"]
     ran = json.loads(
-        place.run("run", artifact, "--input", "x=x.npy", "--output-dir", "outputs", "--time", "--json").stdout
+        shell.run("run", artifact, "--input", "x=x.npy", "--output-dir", "outputs", "--time", "--json").stdout
     )
     assert ran["outputs"][0]["shape"] == [1, 10]
     assert ran["latency"]["median_sec"] > 0
-    y = np.load(place.folder / "outputs" / "y.npy")
+    y = np.load(shell.folder / "outputs" / "y.npy")
     code = (
         "import sys, json, numpy, tunefarm; f = tunefarm.load(sys.argv[1]);"
         "print(json.dumps(f(x=numpy.load('x.npy'))['y'].tolist()))"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code, artifact],
-        cwd=place.folder,
+        cwd=shell.folder,
         check=True,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SEC,
     )
     np.testing.assert_allclose(np.array(json.loads(loaded.stdout)), y, rtol=1e-5)
-    assert "has shape" in place.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
+    assert "has shape" in shell.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
 
 
 @pytest.mark.exhaustive
-def test_serve_and_use_it(place: Place) -> None:
+def test_serve_and_use_it(shell: Shell) -> None:
     """The other commands find the farm of the same folder; bad models get their own errors; Ctrl-C ends it."""
-    model = place.write_model()
-    assert "no farm runs" in place.run("models", "list", code=4).stderr
-    served = place.start("serve", "--port", "0", "--json")
+    model = shell.write_model()
+    assert "no farm runs" in shell.run("models", "list", code=4).stderr
+    served = shell.start("serve", "--port", "0", "--json")
     try:
         assert served.stdout is not None
         facts = json.loads(served.stdout.readline())
         key_file = Path(facts["key_file"])
         assert key_file.stat().st_mode & 0o777 == 0o600
-        assert "runs in" in place.run("serve", "--port", "0", code=3).stderr
+        assert "runs in" in shell.run("serve", "--port", "0", code=3).stderr
 
-        uploaded = json.loads(place.run("models", "upload", model, "--json").stdout)
+        uploaded = json.loads(shell.run("models", "upload", model, "--json").stdout)
         assert uploaded["state"] == "ready"
-        assert "conv2d" in place.run("models", "tasks", uploaded["id"]).stdout
-        truncated = place.folder / "truncated.onnx"
+        assert "conv2d" in shell.run("models", "tasks", uploaded["id"]).stdout
+        truncated = shell.folder / "truncated.onnx"
         truncated.write_bytes(model.read_bytes()[:-500])
-        refused = place.run("models", "upload", truncated, "--json", code=2)
+        refused = shell.run("models", "upload", truncated, "--json", code=2)
         assert json.loads(refused.stdout)["error"]["code"] in (
             "truncated-model",
             "not-protobuf",
             "invalid-onnx",
         )
-        dynamic = place.write_model("dynamic.onnx", "--dynamic-batch")
-        refused = place.run("tune", dynamic, "--trials", "4", "--json", code=2)
+        dynamic = shell.write_model("dynamic.onnx", "--dynamic-batch")
+        refused = shell.run("tune", dynamic, "--trials", "4", "--json", code=2)
         error = json.loads(refused.stdout)["error"]
         assert error["code"] == "unknown-dimension"
         assert "--shape" in error["message"] or "shape" in error["message"]
 
-        job = place.start("tune", model, "--minutes", "30")
+        job = shell.start("tune", model, "--minutes", "30")
         # It searches as soon as it has a trial; then it is stopped.
         wait_until(
-            lambda: any(j["trials"] > 0 for j in json.loads(place.run("jobs", "list", "--json").stdout)),
+            lambda: any(j["trials"] > 0 for j in json.loads(shell.run("jobs", "list", "--json").stdout)),
             "a first trial",
             within_sec=PATIENCE_SEC,
             every_sec=2.0,  # each is a process
@@ -168,40 +168,40 @@ def test_serve_and_use_it(place: Place) -> None:
         job.send_signal(signal.SIGINT)
         _, err = job.communicate(timeout=PATIENCE_SEC)
         assert job.returncode == 130, err
-        assert {j["state"] for j in json.loads(place.run("jobs", "list", "--json").stdout)} == {"cancelled"}
-        assert len(place.run("records", "list", "--json").stdout.splitlines()) > 0
+        assert {j["state"] for j in json.loads(shell.run("jobs", "list", "--json").stdout)} == {"cancelled"}
+        assert len(shell.run("records", "list", "--json").stdout.splitlines()) > 0
     finally:
         served.send_signal(signal.SIGINT)
         _, err = served.communicate(timeout=PATIENCE_SEC)
     assert served.returncode == 0, err
-    place.expect_nothing_left()
-    place.run("db", "check")
+    shell.expect_nothing_left()
+    shell.run("db", "check")
 
 
 @pytest.mark.exhaustive
-def test_an_interrupted_tune_takes_its_farm_along(place: Place) -> None:
-    model = place.write_model()
-    job = place.start("tune", model, "--minutes", "30")
+def test_an_interrupted_tune_takes_its_farm_along(shell: Shell) -> None:
+    model = shell.write_model()
+    job = shell.start("tune", model, "--minutes", "30")
     assert job.stderr is not None
-    said: list[str] = []
+    lines: list[str] = []
     for line in job.stderr:
-        said.append(line)
+        lines.append(line)
         if line.startswith("tune") and " 0 trials" not in line:
             break
-    assert said[-1].startswith("tune"), "".join(said)
+    assert lines[-1].startswith("tune"), "".join(lines)
     job.send_signal(signal.SIGTERM)
     _, err = job.communicate(timeout=PATIENCE_SEC)
-    assert job.returncode == 143, "".join([*said, err])
+    assert job.returncode == 143, "".join([*lines, err])
     assert "Traceback" not in err
-    place.expect_nothing_left()
+    shell.expect_nothing_left()
 
 
 @pytest.mark.exhaustive
-def test_the_demo(place: Place) -> None:
+def test_the_demo(shell: Shell) -> None:
     demo = subprocess.run(
         [sys.executable, EXAMPLES / "demo.py", "--network", "tiny", "--seconds", "10", "--output", "result"],
-        cwd=place.folder,
-        env=place.env,
+        cwd=shell.folder,
+        env=shell.env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -220,5 +220,5 @@ def test_the_demo(place: Place) -> None:
         "trials",
     ):
         assert words in demo.stdout
-    assert (place.folder / "result" / "tiny.tunefarm").is_file()
-    assert not (place.folder / "home").exists()
+    assert (shell.folder / "result" / "tiny.tunefarm").is_file()
+    assert not (shell.folder / "home").exists()

@@ -58,9 +58,9 @@ class Host:
         text = text.replace("$$", "$")
         text = re.sub(r"postgresql\+psycopg://\S+@postgres:5432/tunefarm", self.database_url, text)
         text = text.replace("0.0.0.0", "127.0.0.1").replace("dir /data\n", self._valkey_options())
-        for place, port in self.ports.items():
-            text = text.replace(place, f"127.0.0.1:{port}")
-            text = re.sub(rf"\b{place.split(':')[1]}\b", str(port), text)
+        for address, port in self.ports.items():
+            text = text.replace(address, f"127.0.0.1:{port}")
+            text = re.sub(rf"\b{address.split(':')[1]}\b", str(port), text)
         mounted = [volume.split(":")[1] for volume in SERVICES[service].get("volumes", [])]
         for path in re.findall(r"/var/lib/tunefarm/\w+", text):
             # A folder that several services share must be a volume; the device's is its own.
@@ -73,11 +73,11 @@ class Host:
 
     def environment(self, service: str) -> dict[str, str]:
         """Return what the container would have, and nothing of this test's own."""
-        given = SERVICES[service].get("environment", {})
+        variables = SERVICES[service].get("environment", {})
         return {
             "PATH": self.path,
             "HOME": str(self.folder),
-            **{name: self.map(service, value) for name, value in given.items()},
+            **{name: self.map(service, value) for name, value in variables.items()},
         }
 
     def start(self, service: str) -> None:

@@ -59,14 +59,14 @@ def page_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize("width", [390, 1200])
 def test_it_is_shown_as_it_is_meant(browser: Any, page_file: Path, scheme: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    told: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: told.append(message.text))
-    page.on("dialog", lambda dialog: told.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
+    messages: list[str] = []
+    urls: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("dialog", lambda dialog: messages.append(dialog.message))
+    page.on("request", lambda request: urls.append(request.url))
     page.goto(page_file.as_uri())
-    assert told == []
-    assert asked == [page_file.as_uri()]
+    assert messages == []
+    assert urls == [page_file.as_uri()]
     # Its style sheet has the digest that its policy names: else nothing here would be round.
     assert page.eval_on_selector(".tile", "tile => getComputedStyle(tile).borderTopLeftRadius") == "8px"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -82,7 +82,7 @@ def test_its_tables_fit_on_a_desk(browser: Any) -> None:
         ".scroll", "all => all.map((one) => [one.scrollWidth, one.clientWidth])"
     )
     assert widths
-    assert [one for one in widths if one[0] > one[1]] == []
+    assert [table for table in widths if table[0] > table[1]] == []
     page.close()
 
 
@@ -96,8 +96,10 @@ def test_all_can_read_it(browser: Any, page_file: Path, scheme: str) -> None:
     )
     page = context.new_page()
     page.goto(page_file.as_uri())
-    found = axe.Axe().run(page).response["violations"]
-    assert [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in found] == []
+    violations = axe.Axe().run(page).response["violations"]
+    assert [
+        (violation["id"], violation["impact"], violation["nodes"][0]["html"]) for violation in violations
+    ] == []
     context.close()
 
 

@@ -113,5 +113,9 @@ def test_a_device_is_usable_again_after_each(tmp_path: Path, size: str, report: 
 
 
 def listening_port(process: psutil.Process) -> int:
-    (port,) = {one.laddr.port for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
+    (port,) = {
+        connection.laddr.port
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
     return int(port)

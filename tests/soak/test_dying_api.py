@@ -67,7 +67,7 @@ def test_every_accepted_request_has_exactly_one_job(
                 farm.wait_for_api()
             finally:
                 enough.set()
-            accepted = {key: job_id for one in asking for key, job_id in one.result().items()}
+            accepted = {key: job_id for future in asking for key, job_id in future.result().items()}
         with farm.client() as client:
             for key, job_id in accepted.items():  # whoever asks again is told the same
                 answer = ask(client, model.id, key, int(key.partition("-")[2]))

@@ -60,11 +60,11 @@ def test_late_writes_are_rejected(tmp_path, farm_url, size, rng, report) -> None
         while farm.open_jobs() or freezes < freezes_asked:
             if not farm.open_jobs():
                 jobs.append(farm.submit(model, trials=rounds, seed=len(jobs)))
-            found = farm.at_work(rng) if freezes < freezes_asked else None
-            if found is None:
+            leased = farm.at_work(rng) if freezes < freezes_asked else None
+            if leased is None:
                 time.sleep(0.1)
                 continue
-            worker, step, pid = found
+            worker, step, pid = leased
             pids = [worker.process.pid, *worker.descendants()]
             freeze(pids, farm)
             now = farm.step(step.id)

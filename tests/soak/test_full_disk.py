@@ -98,9 +98,9 @@ def test_work_goes_on_when_there_is_room_again(tmp_path, size, rng, report) -> N
                 farm.wait(lambda: visitor.upload().is_success, "an upload that is taken")
                 farm.wait(lambda done=done: farm.done_steps() > done, "work to go on")
                 with farm.client() as client:
-                    for one in client.get("/v1/models").json()["items"]:
-                        if one["id"] != model.id and one["state"] != "importing":
-                            client.delete(f"/v1/models/{one['id']}")
+                    for listed in client.get("/v1/models").json()["items"]:
+                        if listed["id"] != model.id and listed["state"] != "importing":
+                            client.delete(f"/v1/models/{listed['id']}")
             farm.finish()
             assert farm.count("jobs") == len(jobs) + visitor.jobs
             figures = audit(

@@ -110,8 +110,8 @@ class System:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with self.engine.connect() as connection:
-            found = connection.execution_options(tunefarm_read_only=True).execute(text(query)).tuples().all()
-        return [tuple(row) for row in found]
+            result = connection.execution_options(tunefarm_read_only=True).execute(text(query)).tuples().all()
+        return [tuple(row) for row in result]
 
     def trials(self) -> int:
         return int(self.rows("SELECT count(*) FROM trials")[0][0])
@@ -123,11 +123,11 @@ class System:
 
 @contextmanager
 def system(home: Path, engine: str, round_size: int, lease_sec: float) -> Iterator[System]:
-    made = System(home, engine, round_size, lease_sec)
+    system = System(home, engine, round_size, lease_sec)
     try:
-        yield made
+        yield system
     finally:
-        made.close()
+        system.close()
 
 
 def run_job(
@@ -158,13 +158,13 @@ def run_job(
         assert not log.committed_twice
         assert not log.out_of_turn
         assert farm.rows("PRAGMA integrity_check") == [("ok",)]
-        found = farm.rows("SELECT position, config_key, cost_sec FROM trials ORDER BY round, ordinal")
+        trial_rows = farm.rows("SELECT position, config_key, cost_sec FROM trials ORDER BY round, ordinal")
         begun = farm.rows("""
             SELECT count(*) FROM audit_log JOIN steps ON audit_log.owner = 'step:' || steps.id
             WHERE audit_log.what = 'devices' AND steps.kind = 'tune' GROUP BY steps.id""")
         return Run(
-            trials=[(position, key) for position, key, _ in found],
-            costs={key: cost for _, key, cost in found if cost is not None},
+            trials=[(position, key) for position, key, _ in trial_rows],
+            costs={key: cost for _, key, cost in trial_rows if cost is not None},
             redone=sum(times - 1 for (times,) in begun),
             log=log,
             steps=farm.rows("SELECT count(*) FROM steps")[0][0],

@@ -56,7 +56,7 @@ def test_the_file_stays_whole(
     engine.dispose()
     there = 0
     for _ in range(KILLS[size]):
-        said = _write_until_killed(
+        committed = _write_until_killed(
             url, job.id, commits=rng.randrange(1, MOST_COMMITS), rest_sec=rng.random() / 50
         )
         with closing(sqlite3.connect(path)) as connection:
@@ -64,7 +64,7 @@ def test_the_file_stays_whole(
             number, last = connection.execute("SELECT count(*), max(seq) FROM events").fetchone()
             (tallied,) = connection.execute("SELECT sum(value) FROM counters").fetchone()
         assert number == last == tallied
-        assert number >= said > there
+        assert number >= committed > there
         there = number
     assert there > 0
     report(
@@ -85,6 +85,6 @@ def _write_until_killed(url: str, job_id: str, *, commits: int, rest_sec: float)
             assert line, "the writer ended"
         time.sleep(rest_sec)
         writer.kill()
-        said = [int(line), *map(int, output.read().splitlines())]
+        numbers = [int(line), *map(int, output.read().splitlines())]
     wait_until(lambda: writer.poll() is not None, "the writer's end")
-    return said[-1]
+    return numbers[-1]

@@ -63,9 +63,11 @@ class Seat:
 
     def nothing_serious(self, page: Page) -> None:
         """Let axe look for what keeps people out."""
-        found = Axe().run(page).response["violations"]
-        serious = [one for one in found if one["impact"] in ("serious", "critical")]
-        assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+        violations = Axe().run(page).response["violations"]
+        serious = [violation for violation in violations if violation["impact"] in ("serious", "critical")]
+        assert serious == [], [
+            (violation["id"], [node["html"] for node in violation["nodes"]]) for violation in serious
+        ]
 
     def sign_in(self) -> Page:
         page = self.open("/sign-in")
@@ -80,7 +82,7 @@ class Seat:
 
     def forgive_restart(self) -> None:
         """Forget what the browser says of a server that was away."""
-        self.complaints[:] = [one for one in self.complaints if "net::ERR_" not in one]
+        self.complaints[:] = [complaint for complaint in self.complaints if "net::ERR_" not in complaint]
 
 
 @pytest.fixture(scope="module")

@@ -42,12 +42,12 @@ class Killable:
 
     def uploads(self) -> list[dict[str, Any]]:
         with self._api.client() as looking:
-            found: list[dict[str, Any]] = looking.get("/v1/uploads").json()["items"]
-            return found
+            uploads: list[dict[str, Any]] = looking.get("/v1/uploads").json()["items"]
+            return uploads
 
     def half_there(self) -> bool:
         """Whether a part of the one upload is kept, and not all of it."""
-        return [one["state"] for one in self.uploads() if one["offset_bytes"]] == ["open"]
+        return [upload["state"] for upload in self.uploads() if upload["offset_bytes"]] == ["open"]
 
     def check_finished(self) -> None:
         (upload,) = self.uploads()
@@ -66,7 +66,9 @@ def server(tmp_path: Path) -> Iterator[Killable]:
 def forgive(seat: Any, *texts: str) -> None:
     """Forget what the browser says of a server that was away, and of these statuses."""
     seat.forgive_restart()
-    seat.complaints[:] = [one for one in seat.complaints if not any(text in one for text in texts)]
+    seat.complaints[:] = [
+        complaint for complaint in seat.complaints if not any(text in complaint for text in texts)
+    ]
 
 
 def slow_down(page: Page, bytes_per_sec: int) -> None:
@@ -136,8 +138,8 @@ def test_a_person_resumes_and_stops(seat: Any, tmp_path: Path) -> None:
     file.write_bytes(Scenario(tasks=2).to_bytes())
     chooser = page.get_by_label("Choose a model")
     chooser.set_input_files(file)
-    said = page.get_by_role("status").filter(has_text="What arrived is kept")
-    expect(said).to_contain_text("this farm's store has no room left")
+    status = page.get_by_role("status").filter(has_text="What arrived is kept")
+    expect(status).to_contain_text("this farm's store has no room left")
     seat.nothing_serious(page)
     page.get_by_role("button", name="Stop net.onnx").press("Enter")
     expect(page.get_by_role("button", name="Stop net.onnx")).to_have_count(0)

@@ -58,8 +58,8 @@ def keep_source(server: ReplayServer, job: Job, position: int, text: str) -> Non
 
 def test_a_kernels_source_is_read_copied_and_downloaded(seat, server: ReplayServer) -> None:
     job = finished_job(server)
-    whole = _LINE * 40_000
-    keep_source(server, job, 1, whole)
+    source = _LINE * 40_000
+    keep_source(server, job, 1, source)
     seat.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = seat.sign_in()
 
@@ -84,11 +84,11 @@ def test_a_kernels_source_is_read_copied_and_downloaded(seat, server: ReplayServ
 
     assembly.get_by_role("button", name="Copy").click()
     expect(assembly.get_by_role("button", name="Copied")).to_be_visible()
-    assert page.evaluate("navigator.clipboard.readText().then((text) => text.length)") == len(whole)
+    assert page.evaluate("navigator.clipboard.readText().then((text) => text.length)") == len(source)
     with page.expect_download() as download:
         assembly.get_by_role("link", name="Download").click()
     assert download.value.suggested_filename == f"{job.id}-kernel-1.s"
-    assert Path(download.value.path()).read_text(encoding="utf-8") == whole
+    assert Path(download.value.path()).read_text(encoding="utf-8") == source
 
     with (
         page.expect_response(lambda answer: answer.url.endswith("/tasks/1") and answer.ok),

@@ -50,10 +50,10 @@ def press_until(page: Page, key: str, name: str) -> None:
     """Press a key until what has the focus is called so."""
     for _ in range(60):
         page.keyboard.press(key)
-        said = page.evaluate(
+        label = page.evaluate(
             "() => document.activeElement.getAttribute('aria-label') || document.activeElement.innerText || ''"
         )
-        if re.search(name, said):
+        if re.search(name, label):
             return
     raise AssertionError(f"{key} never led to {name}")
 
@@ -98,7 +98,7 @@ def test_a_renewal_takes_neither_focus_nor_selection(seat, server: ReplayServer)
     before = newest.inner_text()
     page.evaluate("getSelection().selectAllChildren(document.querySelector('.log li'))")
     held = page.evaluate("getSelection().toString()")
-    with page.expect_response(lambda one: one.url.endswith(job.id)):
+    with page.expect_response(lambda response: response.url.endswith(job.id)):
         number = tell(server, job)
     page.wait_for_timeout(500)
     assert page.evaluate("getSelection().toString()") == held

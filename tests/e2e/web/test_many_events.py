@@ -74,9 +74,11 @@ def weigh(page: Page) -> dict[str, float]:
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
     session.send("HeapProfiler.collectGarbage")
-    found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    metrics = {
+        metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]
+    }
     session.detach()
-    return {name: float(found[name]) for name in ("JSHeapUsedSize", "Nodes", "JSEventListeners")}
+    return {name: float(metrics[name]) for name in ("JSHeapUsedSize", "Nodes", "JSEventListeners")}
 
 
 @pytest.mark.exhaustive
@@ -94,14 +96,14 @@ def test_a_page_keeps_up_and_keeps_its_size(seat, server: ReplayServer) -> None:
     pause_job(services, job.id)
     page = seat.sign_in()
     page.goto(f"{server.url}/jobs/{job.id}")
-    asked: list[str] = []
-    page.on("request", lambda one: asked.append(one.url) if "curve.json" in one.url else None)
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url) if "curve.json" in request.url else None)
     took_sec = look_on(page, server, job.id, WARM_SECONDS)
     before = weigh(page)
     took_sec += look_on(page, server, job.id, SECONDS)
     after = weigh(page)
     # About one look a second, whatever happens in it.
-    assert 2 <= len(asked) <= took_sec + 20
+    assert 2 <= len(urls) <= took_sec + 20
     grown = {name: after[name] - before[name] for name in before}
     assert grown["JSHeapUsedSize"] < MOST_GROWTH_BYTES, (before, after)
     assert grown["Nodes"] < MOST_NEW_NODES, (before, after)

@@ -54,47 +54,47 @@ def finished(client: httpx.Client, path: str, api: Api) -> None:
     assert upload["state"] == "finished"
     sha256 = client.get(f"/v1/models/{upload['model_id']}").json()["sha256"]
     assert sha256 == hashlib.sha256(CONTENT).hexdigest()
-    files = [one for one in (api.folder / "store").rglob("*") if one.is_file()]
-    assert [one.name for one in files] == [sha256]
+    files = [file for file in (api.folder / "store").rglob("*") if file.is_file()]
+    assert [file.name for file in files] == [sha256]
     assert hashlib.sha256(files[0].read_bytes()).hexdigest() == sha256
 
 
 def test_the_server_is_killed_twice_on_the_way(tmp_path: Path) -> None:
-    path, told = "", 0
+    path, kept = "", 0
     for end in (9 << 20, 18 << 20):
         with running_api(tmp_path) as api, api.client() as client:
             path = path or begin(client, CONTENT)
             start = offset_of(client, path)
-            assert start >= told
+            assert start >= kept
             with sending(api.url, api.key, path, CONTENT, start, end):
-                told = wait_until(
+                kept = wait_until(
                     lambda client=client, path=path, start=start: max(0, offset_of(client, path) - start),
                     "a part to be kept",
                 )
-                told += start
+                kept += start
                 api.process.kill()
                 api.process.wait(WAIT_SEC)
     with running_api(tmp_path) as api, api.client() as client:
         start = offset_of(client, path)
-        assert told <= start < len(CONTENT)
+        assert kept <= start < len(CONTENT)
         assert send(client, path, CONTENT, start).status_code == 204
         finished(client, path, api)
 
 
 def test_two_servers_on_one_store(tmp_path: Path) -> None:
     with (
-        running_api(tmp_path, name="one") as one,
+        running_api(tmp_path, name="one") as first,
         running_api(tmp_path, name="two") as two,
         two.client() as client,
     ):
-        assert one.key == two.key
+        assert first.key == two.key
         path = begin(client, CONTENT)
-        with sending(one.url, one.key, path, CONTENT, 0, 10 << 20):
+        with sending(first.url, first.key, path, CONTENT, 0, 10 << 20):
             wait_until(lambda: offset_of(client, path) > 0, "a part to be kept")
             refused = send(client, path, CONTENT, offset_of(client, path))
             assert (refused.status_code, refused.json()["code"]) == (423, "upload-locked")
-            one.process.kill()
-            one.process.wait(WAIT_SEC)
+            first.process.kill()
+            first.process.wait(WAIT_SEC)
         # Nobody has to wait for the end of anything that the killed one held.
         assert send(client, path, CONTENT, offset_of(client, path)).status_code == 204
         finished(client, path, two)
@@ -106,9 +106,9 @@ def test_a_client_that_goes_away_leaves_what_came(tmp_path: Path) -> None:
         with sending(api.url, api.key, path, CONTENT, 0, 3 << 20):
             pass
         # All but the little that the server had not looked at when it learned of it.
-        told = wait_until(lambda: offset_of(client, path), "what came to be kept")
-        assert 2 << 20 < told <= 3 << 20
-        assert send(client, path, CONTENT, told).status_code == 204
+        kept = wait_until(lambda: offset_of(client, path), "what came to be kept")
+        assert 2 << 20 < kept <= 3 << 20
+        assert send(client, path, CONTENT, kept).status_code == 204
         finished(client, path, api)
         assert api.stop() == 0
 

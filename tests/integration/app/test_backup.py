@@ -34,9 +34,9 @@ def farm_on(url: str, store_dir: Path, **settings: Any) -> Farm:
 
 @pytest.fixture
 def farm(database_url: str, tmp_path: Path) -> Iterator[Farm]:
-    made = farm_on(database_url, tmp_path / "store")
-    yield made
-    made.services.close()
+    farm = farm_on(database_url, tmp_path / "store")
+    yield farm
+    farm.services.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -85,10 +85,10 @@ def halfway(farm: Farm) -> Any:
 def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> None:
     job = halfway(farm)
     before = farm.trials(job.id)
-    made = back_up(url_of(farm), farm.services.blobs, tmp_path / "backup")
+    backup = back_up(url_of(farm), farm.services.blobs, tmp_path / "backup")
     assert (tmp_path / "backup").stat().st_mode & 0o077 == 0
-    assert len(made.blobs) == 2  # the model and an artifact
-    assert check_backup(tmp_path / "backup") == made
+    assert len(backup.blobs) == 2  # the model and an artifact
+    assert check_backup(tmp_path / "backup") == backup
 
     restore(tmp_path / "backup", database_url=other_url, store=BlobStore(tmp_path / "other-store"))
     assert tables_of(other_url) == tables_of(url_of(farm))
@@ -177,10 +177,10 @@ def test_what_is_there_is_kept_unless_told(farm: Farm, other_url: str, tmp_path:
 def test_a_blob_that_the_store_lost(farm: Farm, other_url: str, tmp_path: Path) -> None:
     model = farm.upload(Scenario(tasks=1))
     farm.services.blobs.delete(model.sha256)
-    made = back_up(url_of(farm), farm.services.blobs, tmp_path / "backup")
-    assert made.missing == (model.sha256,)
+    backup = back_up(url_of(farm), farm.services.blobs, tmp_path / "backup")
+    assert backup.missing == (model.sha256,)
     store = BlobStore(tmp_path / "other-store")
-    assert restore(tmp_path / "backup", database_url=other_url, store=store).missing == made.missing
+    assert restore(tmp_path / "backup", database_url=other_url, store=store).missing == backup.missing
     with pytest.raises(NotFoundError):
         store.path(model.sha256)
 
@@ -238,9 +238,9 @@ DAMAGES: dict[str, Callable[[str, bytes], bytes | None]] = {
 def small_backup(tmp_path: Path) -> Backup:
     farm = farm_on(f"sqlite:///{tmp_path / 'small.db'}", tmp_path / "store")
     farm.upload(Scenario(tasks=1))
-    made = back_up(url_of(farm), farm.services.blobs, tmp_path / "backup")
+    backup = back_up(url_of(farm), farm.services.blobs, tmp_path / "backup")
     farm.services.close()
-    return made
+    return backup
 
 
 @pytest.mark.matrix(every=2)
@@ -267,8 +267,8 @@ def test_a_damaged_backup_changes_nothing(
 
 @pytest.mark.parametrize("size", [0, 1, 700, 5000, -1])
 def test_a_cut_off_backup_is_told_as_such(small_backup: Backup, tmp_path: Path, size: int) -> None:
-    whole = (tmp_path / "backup").read_bytes()
-    end = whole.rstrip(b"\0")
+    complete = (tmp_path / "backup").read_bytes()
+    end = complete.rstrip(b"\0")
     (tmp_path / "backup").write_bytes(end[:size])
     with pytest.raises(InvalidInputError) as refused:
         check_backup(tmp_path / "backup")

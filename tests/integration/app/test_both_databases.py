@@ -88,9 +88,9 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def farm(settings: Settings) -> Iterator[Any]:
-    made = make_farm(settings, Perilous(seed=1))
-    yield made
-    made.services.close()
+    farm = make_farm(settings, Perilous(seed=1))
+    yield farm
+    farm.services.close()
 
 
 def let_leases_end(services: Services) -> None:
@@ -133,8 +133,8 @@ def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
     stop = threading.Event()
     workers = [threading.Thread(target=work, args=(farm, stop, f"w{n}"), daemon=True) for n in range(3)]
     reconcilers = [Reconciler(farm.services, every_sec=0.1) for _ in range(2)]
-    for one in (*workers, *reconcilers):
-        one.start()
+    for helper in (*workers, *reconcilers):
+        helper.start()
     try:
         wait_until(
             lambda: all(farm.job(job.id).state.is_finished for job in jobs),
@@ -143,10 +143,10 @@ def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
         cancel_job(farm.services, unwanted.id)
     finally:
         stop.set()
-        for one in workers:
-            one.join(60)
-        for one in reconcilers:
-            one.stop()
+        for worker in workers:
+            worker.join(60)
+        for reconciler in reconcilers:
+            reconciler.stop()
 
     engine = farm.services.require_engine()
     assert engine.deaths > 0
@@ -164,10 +164,10 @@ def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
             assert sum(task.trials for task in tasks) == 40
             events = repos.events.after(job.id)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        told = [event.data for event in events if event.kind == "confirmed"]
-        assert sum(sum(data["outcomes"].values()) for data in told) == sum(r.confirmed for r in records)
-        assert len(told) == sum(task.confirmations for task in tasks)
-        confirmations += len(told)
+        confirmed = [event.data for event in events if event.kind == "confirmed"]
+        assert sum(sum(data["outcomes"].values()) for data in confirmed) == sum(r.confirmed for r in records)
+        assert len(confirmed) == sum(task.confirmations for task in tasks)
+        confirmations += len(confirmed)
     assert confirmations > 0
     assert farm.job(unwanted.id).state is JobState.CANCELLED
     with farm.services.uow.read() as repos:
@@ -185,8 +185,8 @@ def test_pausing_against_committing(farm: Any) -> None:
     stop = threading.Event()
     workers = [threading.Thread(target=work, args=(farm, stop, f"w{n}"), daemon=True) for n in range(2)]
     reconciler = Reconciler(farm.services, every_sec=0.05)
-    for one in (*workers, reconciler):
-        one.start()
+    for helper in (*workers, reconciler):
+        helper.start()
     rng = random.Random(0)
     try:
         for number in range(PAUSES):
@@ -202,8 +202,8 @@ def test_pausing_against_committing(farm: Any) -> None:
         wait_until(lambda: farm.job(job.id).state.is_finished, lambda: f"the end of {farm.job(job.id)}")
     finally:
         stop.set()
-        for one in workers:
-            one.join(60)
+        for worker in workers:
+            worker.join(60)
         reconciler.stop()
     done = farm.job(job.id)
     assert (done.state, done.trials) == (JobState.SUCCEEDED, still.trials + 10)

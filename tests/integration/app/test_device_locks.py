@@ -18,9 +18,9 @@ DAY_SEC = 86_400.0
 
 @pytest.fixture
 def farm(new_postgres_url: Callable[[], str], tmp_path: Path) -> Iterator[Farm]:
-    made = make_farm(farm_settings(tmp_path, database_url=new_postgres_url()))
-    yield made
-    made.services.close()
+    farm = make_farm(farm_settings(tmp_path, database_url=new_postgres_url()))
+    yield farm
+    farm.services.close()
 
 
 def somebody_waits(farm: Farm) -> bool:

@@ -31,17 +31,17 @@ MOST_TRIALS = 400
 
 @pytest.fixture
 def server() -> Iterator[PrivatePostgres]:
-    made = PrivatePostgres("fsync=off", "deadlock_timeout=100ms")
+    server = PrivatePostgres("fsync=off", "deadlock_timeout=100ms")
     try:
-        made.start()
-        yield made
+        server.start()
+        yield server
     finally:
-        made.close()
+        server.close()
 
 
 @pytest.fixture
 def farm(server: PrivatePostgres, tmp_path: Path) -> Iterator[Farm]:
-    made = make_farm(
+    farm = make_farm(
         farm_settings(
             tmp_path,
             database_url=server.url,
@@ -51,8 +51,8 @@ def farm(server: PrivatePostgres, tmp_path: Path) -> Iterator[Farm]:
             step_turn_sec=0.1,
         )
     )
-    yield made
-    made.services.close()
+    yield farm
+    farm.services.close()
 
 
 class Crew:
@@ -91,9 +91,9 @@ class Crew:
 
 @pytest.fixture
 def crew(farm: Farm) -> Iterator[Crew]:
-    made = Crew(farm)
-    yield made
-    made.close()
+    crew = Crew(farm)
+    yield crew
+    crew.close()
 
 
 @pytest.mark.exhaustive

@@ -26,15 +26,15 @@ from tunefarm_tuning.core.errors import CancelledError, TunefarmError
 
 @pytest.fixture
 def farm(new_postgres_url: Callable[[], str], tmp_path: Path) -> Iterator[Farm]:
-    made = make_farm(
+    farm = make_farm(
         farm_settings(
             tmp_path,
             database_url=new_postgres_url(),
         )
     )
-    made.add_device()
-    yield made
-    made.services.close()
+    farm.add_device()
+    yield farm
+    farm.services.close()
 
 
 def tuning(farm: Farm, tracks: int, seed: int = 0) -> tuple[Job, list[Step]]:
@@ -58,7 +58,9 @@ def plan(repos: Any, job: Job, number: int) -> Step:
 
 def claimed(farm: Farm, steps: list[Step]) -> list[Step]:
     with farm.services.uow.write() as repos:
-        return [step for one in steps if (step := repos.steps.claim(one.id, "me", 60.0)) is not None]
+        return [
+            step for open_step in steps if (step := repos.steps.claim(open_step.id, "me", 60.0)) is not None
+        ]
 
 
 class Together:

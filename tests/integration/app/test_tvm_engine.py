@@ -38,9 +38,9 @@ def farm(tmp_path: Path) -> Iterator[Any]:
         build_workers=1,
     )
     before = _children()  # of other tests in this run
-    made = make_farm(settings, TvmEngine(settings))
-    yield made
-    made.services.close()
+    farm = make_farm(settings, TvmEngine(settings))
+    yield farm
+    farm.services.close()
     # What was killed is there for a moment longer.
     wait_until(
         lambda: _children() <= before, lambda: f"the end of {_children() - before}, which the engine left"
@@ -49,16 +49,16 @@ def farm(tmp_path: Path) -> Iterator[Any]:
 
 def _children() -> set[str]:
     """Return process id and command line of our living children that run the engine's modules."""
-    found = set()
+    processes = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[1]) == os.getpid() and fields[0] != "Z":
                 command = (stat.parent / "cmdline").read_text().replace("\0", " ")
-                found.add(f"{stat.parent.name} {command}")
+                processes.add(f"{stat.parent.name} {command}")
         except OSError:
             continue
-    return {line for line in found if "tunefarm_tuning.process" in line and "local_rpc" not in line}
+    return {line for line in processes if "tunefarm_tuning.process" in line and "local_rpc" not in line}
 
 
 @pytest.fixture
@@ -100,12 +100,14 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
             artifact = repos.artifacts.for_job(job.id)
             outcomes = {t.outcome for t in repos.trials.page(job.id, limit=500).items}
             records = repos.records.for_job(job.id)
-            told = [e.data for e in repos.events.after(job.id) if e.kind == "confirmed"]
+            confirmed = [e.data for e in repos.events.after(job.id) if e.kind == "confirmed"]
         assert "ok" in outcomes
         assert sum(not record.confirmed for record in records) == 12
         # Whether there is doubt depends on the machine's noise; what was confirmed is on record, and went well.
-        assert all(data["failed"] is None for data in told), told
-        assert sum(data["outcomes"]["ok"] for data in told) == sum(record.confirmed for record in records)
+        assert all(data["failed"] is None for data in confirmed), confirmed
+        assert sum(data["outcomes"]["ok"] for data in confirmed) == sum(
+            record.confirmed for record in records
+        )
         assert artifact is not None
         assert artifact.report["checks"]
         check_report(farm, job.id)
@@ -154,7 +156,7 @@ def check_report(farm: Any, job_id: str) -> None:
     assert report.checks is not None
     assert report.checks.ok
     assert report.checks.max_abs_error == max(
-        one.max_abs_error for each in report.checks.input_sets for one in each.outputs
+        output.max_abs_error for input_set in report.checks.input_sets for output in input_set.outputs
     )
     assert report.coverage is not None
     assert report.coverage.tasks == len(report.kernels) >= 2
@@ -224,5 +226,5 @@ def test_rounds_overlap_where_the_device_is_another_machine(
         job = farm.job(job.id)
     assert job.state is JobState.SUCCEEDED, job.error
     assert job.trials == 20
-    assert len({(one.position, one.config_key) for one in farm.trials(job.id)}) == 20
+    assert len({(trial.position, trial.config_key) for trial in farm.trials(job.id)}) == 20
     assert any(handed_on)

@@ -34,12 +34,12 @@ def test_it_runs_and_resumes_and_makes_a_table(tmp_path: Path, capsys: pytest.Ca
     arguments = ["--output", str(path), "--no-stock", "--trials", "4", "--no-prior", "--history"]
     options = parse([*arguments, "--tuners", "ga"])
     assert sides_of(options) == KERNEL_SIDES
-    given = tasks()
+    bench_tasks = tasks()
 
-    comparison = Comparison(path, given, options)
+    comparison = Comparison(path, bench_tasks, options)
     comparison.measure_peak()
-    comparison.run(given[0], 0, KERNEL_SIDES[:1])
-    comparison.run(given[1], 0, KERNEL_SIDES)
+    comparison.run(bench_tasks[0], 0, KERNEL_SIDES[:1])
+    comparison.run(bench_tasks[1], 0, KERNEL_SIDES)
     runs = lines_of(path, "run")
     assert [(run["task"], run["side"]) for run in runs] == [
         ("sample/matmul-32", "ga"),
@@ -57,9 +57,9 @@ def test_it_runs_and_resumes_and_makes_a_table(tmp_path: Path, capsys: pytest.Ca
     assert set(timings["sample/matmul-64"]) == {i["kernel"] for run in runs[1:] for i in run["incumbents"]}
 
     # Killed while it wrote the last timing: that alone is done again.
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    Comparison(path, given, options).run(given[1], 0, KERNEL_SIDES)
+    complete = path.read_bytes()
+    path.write_bytes(complete[:-20])
+    Comparison(path, bench_tasks, options).run(bench_tasks[1], 0, KERNEL_SIDES)
     assert len(lines_of(path, "run")) == len(runs)
     assert len(lines_of(path, "timing")) == 2
 

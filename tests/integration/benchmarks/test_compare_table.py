@@ -77,7 +77,7 @@ LINES = [
 
 
 def test_sides_are_compared_by_what_the_common_timing_said() -> None:
-    runs = {one.side: one for one in side_runs(LINES)}
+    runs = {run.side: run for run in side_runs(LINES)}
     assert runs["xgb"].final_sec == 0.0125
     assert runs["xgb"].seconds_to(0.02) == 4.0
     assert runs["ga"].seconds_to(0.02) is None
@@ -124,8 +124,8 @@ def test_medians_and_geometric_means_are_over_seeds() -> None:
 
 def test_a_kernel_that_could_not_be_timed_was_never_named() -> None:
     lines = [MACHINE, run("xgb", [(1.0, 8, "broken"), (4.0, 16, "good")]), timing({"good": 0.02})]
-    (one,) = side_runs(lines)
-    assert one.incumbents == ((4.0, 16, 0.02),)
+    (side_run,) = side_runs(lines)
+    assert side_run.incumbents == ((4.0, 16, 0.02),)
 
 
 def test_runs_wait_for_their_timing_and_the_last_one_counts() -> None:

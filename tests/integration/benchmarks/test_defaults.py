@@ -25,8 +25,8 @@ def load(path: str) -> Any:
 def test_every_kernel_has_a_line(tmp_path: Path) -> None:
     path = tmp_path / "tiny.onnx"
     path.write_bytes(load("examples/tiny_convnet.py").build_tiny_mlp(seed=0).SerializeToString())
-    title, whole, _, _, *rows = defaults.report(str(path), tmp_path)
+    title, network, _, _, *rows = defaults.report(str(path), tmp_path)
     assert "tiny" in title
-    assert "ONNX Runtime's time" in whole
+    assert "ONNX Runtime's time" in network
     assert len(rows) == 3
     assert all("GFLOP/s" in row or "GB/s" in row for row in rows)

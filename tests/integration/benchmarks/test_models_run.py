@@ -63,6 +63,6 @@ def test_a_model_that_fails_does_not_end_the_others(
     output = tmp_path / "models.jsonl"
     models = [str(broken), str(tmp_path / "none.onnx")]
     assert main(["--output", str(output), "--models", *models, "--threads", "1"]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert [text.split(",")[0] for text in told] == ["broken", "none"]
+    lines = capsys.readouterr().err.splitlines()
+    assert [text.split(",")[0] for text in lines] == ["broken", "none"]
     assert not output.exists()

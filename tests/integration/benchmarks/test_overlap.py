@@ -34,10 +34,10 @@ def test_each_side_spends_the_budget_and_has_its_row(kernels: list[RecordedKerne
     runs = []
     for name in dict.fromkeys(itertools.chain(*SIDES.values())):
         with side(name):
-            found = run(kernels, regime, 20, 0, slow=2.0)
-        assert found["trials"] == 20
-        assert 0 < found["busy_sec"] < found["wall_sec"]
-        runs.append({"regime": "fast", "search": "model", "side": name, "seed": 0, **found})
+            measured = run(kernels, regime, 20, 0, slow=2.0)
+        assert measured["trials"] == 20
+        assert 0 < measured["busy_sec"] < measured["wall_sec"]
+        runs.append({"regime": "fast", "search": "model", "side": name, "seed": 0, **measured})
     lines = table_of(runs).splitlines()
     assert len(lines) == 2 + len(runs)
     assert lines[2].startswith("| fast | model | off |")

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.exhaustive
 def test_no_workload_of_the_benchmarks_is_among_the_priors() -> None:
     with lzma.open(TRIALS, "rt", encoding="utf-8") as lines:
         fitted = [json.loads(line) for line in lines]
-    assert len({one["workload"] for one in fitted}) >= 64
-    assert all(ConfigSpace.from_json(one["space"]).computation is not None for one in fitted)
+    assert len({prior["workload"] for prior in fitted}) >= 64
+    assert all(ConfigSpace.from_json(prior["space"]).computation is not None for prior in fitted)
     measured = {task.workload.key for model in MODELS for task in model_tasks(model)}
     assert len(measured) > 40
-    assert not measured & {one["workload"] for one in fitted}
+    assert not measured & {prior["workload"] for prior in fitted}

@@ -102,8 +102,8 @@ def test_databases_are_filled_and_asked(tmp_path: Path, capsys: pytest.CaptureFi
     assert filled.records == 600
     assert len(filled.workload_keys) == 20
     rows = [text for text in output.read_text().splitlines() if text.startswith("| ")]
-    asked = questions(filled)
-    assert len(rows) == 2 + len(asked) + sum(len(one) for one in asked.values())
+    queries = questions(filled)
+    assert len(rows) == 2 + len(queries) + sum(len(of_part) for of_part in queries.values())
     assert "| best records of 20 tasks |" in capsys.readouterr().out
 
 

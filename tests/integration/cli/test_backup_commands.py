@@ -53,15 +53,15 @@ def models_of(url: str) -> list[str]:
 def test_there_and_back(home: FarmHome, tmp_path: Path) -> None:
     done = tunefarm("backup", tmp_path / "b.tar", "--home", home.path, "--json")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
-    assert (len(said["blobs"]), said["missing"], said["schema"]) == (1, [], schema.head())
+    backup = json.loads(done.stdout)
+    assert (len(backup["blobs"]), backup["missing"], backup["schema"]) == (1, [], schema.head())
 
     elsewhere = FarmHome(tmp_path / "elsewhere")
     restored = tunefarm("restore", tmp_path / "b.tar", "--home", elsewhere.path)
     assert restored.exit_code == 0, restored.output
     assert "1 models and artifacts" in restored.stdout
     assert models_of(elsewhere.database_url) == ["net"]
-    assert BlobStore(elsewhere.store_dir).path(said["blobs"][0]).stat().st_size == 256_000
+    assert BlobStore(elsewhere.store_dir).path(backup["blobs"][0]).stat().st_size == 256_000
     assert elsewhere.path.stat().st_mode & 0o077 == 0
 
     refused = tunefarm("restore", tmp_path / "b.tar", "--home", elsewhere.path)

@@ -26,19 +26,19 @@ def parsed(run: Any, *arguments: object) -> Any:
 def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", tasks=2, failing=0.2)
     result = run("tune", model_file, "--trials", "16", "--seed", "3", "--output", tmp_path / "out", "--json")
-    told = json.loads(result.stdout)
-    assert told["job"]["state"] == "succeeded"
-    assert told["job"]["seed"] == 3
-    assert sum(told["outcomes"].values()) == 16
-    assert Path(told["artifact"]).name == "net.tunefarm"
-    assert json.loads(Path(told["report_file"]).read_text()) == told["report"]
+    tuned = json.loads(result.stdout)
+    assert tuned["job"]["state"] == "succeeded"
+    assert tuned["job"]["seed"] == 3
+    assert sum(tuned["outcomes"].values()) == 16
+    assert Path(tuned["artifact"]).name == "net.tunefarm"
+    assert json.loads(Path(tuned["report_file"]).read_text()) == tuned["report"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "net.report.html", "net.report.json", "net.tunefarm",
     ]  # fmt: skip
-    assert "Tuning report" in Path(told["report_page"]).read_text()
+    assert "Tuning report" in Path(tuned["report_page"]).read_text()
     assert [line.split()[0] for line in result.stderr.splitlines()][-2:] == ["compile", "verify"]
 
-    job_id, model_id = told["job"]["id"], told["job"]["model_id"]
+    job_id, model_id = tuned["job"]["id"], tuned["job"]["model_id"]
     human = run("tune", model_file, "--trials", "4", "-o", tmp_path / "again").stdout
     assert "kernels tuned              2 of 2" in human
     assert "trials                     4: " in human
@@ -59,14 +59,14 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     failed = run("jobs", "trials", job_id, "--failed", "--json").stdout.splitlines()
     assert len(failed) == sum(t["outcome"] != "ok" for t in trials) > 0
     assert "run-" in run("jobs", "trials", job_id, "--failed").stdout
-    assert parsed(run, "jobs", "report", job_id) == told["report"]
+    assert parsed(run, "jobs", "report", job_id) == tuned["report"]
     page = tmp_path / "again.html"
     assert parsed(run, "jobs", "report", job_id, "--html", page) == {"report_page": str(page)}
-    assert page.read_text() == Path(told["report_page"]).read_text()
+    assert page.read_text() == Path(tuned["report_page"]).read_text()
     watched = run("jobs", "watch", job_id)
     assert "succeeded" in watched.stdout
     fetched = parsed(run, "jobs", "artifact", job_id, "-o", tmp_path / "third", "--name", "x.tunefarm")
-    assert Path(fetched["artifact"]).read_bytes() == Path(told["artifact"]).read_bytes()
+    assert Path(fetched["artifact"]).read_bytes() == Path(tuned["artifact"]).read_bytes()
 
     assert [m["id"] for m in parsed(run, "models", "list")] == [model_id]
     assert "net" in run("models", "list").stdout
@@ -94,8 +94,8 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
 
 def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx")
-    told = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")
-    assert (told["name"], told["state"], told["shapes"]) == ("mine", "ready", {"x": [2, 8]})
+    uploaded = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")
+    assert (uploaded["name"], uploaded["state"], uploaded["shapes"]) == ("mine", "ready", {"x": [2, 8]})
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"\x08nonsense")
     result = run("models", "upload", bad, "--json", code=2)

@@ -19,7 +19,7 @@ def device(farm: Any) -> None:
 def test_devices_are_listed_and_ordered(run: Any) -> None:
     assert "node-1" in run("device", "list").output
     listed = next(
-        one for one in json.loads(run("device", "list", "--json").stdout) if one["name"] == "node-1"
+        device for device in json.loads(run("device", "list", "--json").stdout) if device["name"] == "node-1"
     )
     assert run("device", "list", "--state", "offline", "--json").stdout.strip() == "[]"
     assert (
@@ -38,7 +38,7 @@ def test_devices_are_listed_and_ordered(run: Any) -> None:
 def test_devices_are_listed_by_pool_and_state(run: Any, farm: Any) -> None:
     farm.add_device("node-2", device_key="lab")
     of_lab = json.loads(run("device", "list", "--device-key", "lab", "--state", "online", "--json").stdout)
-    assert [one["name"] for one in of_lab] == ["node-2"]
+    assert [device["name"] for device in of_lab] == ["node-2"]
     assert run("device", "list", "--device-key", "no-such-pool", "--json").stdout.strip() == "[]"
     assert "'quarantined'" in run("device", "list", "--state", "broken", code=2).stderr
 
@@ -51,8 +51,10 @@ def test_peaks_are_listed(run: Any, farm: Any) -> None:
     listed = run("device", "list").output
     assert "272 GFLOP/s" in listed
     assert "25.0 GB/s" in listed
-    told = next(one for one in json.loads(run("device", "list", "--json").stdout) if one["name"] == "node-1")
-    assert told["peak"]["flops_per_sec"]["float32"] == {"one_core": 136e9, "all_cores": 272e9}
+    node = next(
+        device for device in json.loads(run("device", "list", "--json").stdout) if device["name"] == "node-1"
+    )
+    assert node["peak"]["flops_per_sec"]["float32"] == {"one_core": 136e9, "all_cores": 272e9}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,8 @@ def test_temperatures_are_listed(run: Any, farm: Any, agent: Any, shown: str | N
 
 
 def test_a_token_is_all_of_standard_output(run: Any) -> None:
-    made = run("device", "token", "--device-key", "lab", "--minutes", "1")
-    assert made.stdout.startswith("tfk_")
-    assert len(made.stdout.split()) == 1
-    assert "good for one device until" in made.stderr
+    token = run("device", "token", "--device-key", "lab", "--minutes", "1")
+    assert token.stdout.startswith("tfk_")
+    assert len(token.stdout.split()) == 1
+    assert "good for one device until" in token.stderr
     assert json.loads(run("device", "token", "--name", "x", "--json").stdout)["name"] == "x"

@@ -39,13 +39,13 @@ def test_a_device_and_what_it_did(run: Any, farm: Any, client: Client, tmp_path:
         "12.5 GB/s on one core, 25.0 GB/s on 2",
     ):
         assert part in text, part
-    told = json.loads(run("device", "show", device.id, "--span", "hour", "--json").stdout)
-    assert told["device"]["id"] == device.id
-    assert told["totals"] == {**told["totals"], "trials": 8, "outcomes": {"ok": 8}}
-    assert len(told["intervals"]) == 61
-    assert sum(one["work_sec"] for one in told["intervals"]) > 0.0
-    assert told["changes"][0]["state"] == "draining"
-    assert {one["job_id"] for one in told["records"]} == {job.id}
+    shown = json.loads(run("device", "show", device.id, "--span", "hour", "--json").stdout)
+    assert shown["device"]["id"] == device.id
+    assert shown["totals"] == {**shown["totals"], "trials": 8, "outcomes": {"ok": 8}}
+    assert len(shown["intervals"]) == 61
+    assert sum(interval["work_sec"] for interval in shown["intervals"]) > 0.0
+    assert shown["changes"][0]["state"] == "draining"
+    assert {record["job_id"] for record in shown["records"]} == {job.id}
 
 
 def test_no_such_device_and_no_such_span(run: Any, client: Client) -> None:

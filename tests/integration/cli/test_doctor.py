@@ -37,18 +37,20 @@ def checks(result: Result) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def test_it_asks_the_server(run: Any, farm: Any) -> None:
-    told = run("doctor", "--json")
-    found = checks(told)
-    assert json.loads(told.stdout)["ok"] is True
-    assert {row["verdict"] for row in found.values()} == {"ok"}
-    assert {("here", "api"), ("here", "clock"), ("server", "database"), ("server", "tracker")} <= set(found)
+    result = run("doctor", "--json")
+    by_check = checks(result)
+    assert json.loads(result.stdout)["ok"] is True
+    assert {row["verdict"] for row in by_check.values()} == {"ok"}
+    assert {("here", "api"), ("here", "clock"), ("server", "database"), ("server", "tracker")} <= set(
+        by_check
+    )
 
     with farm.services.uow.write() as repos:
         (device,) = repos.devices.in_pool("pool")
         repos.devices.apply(device.id, DeviceEvent.QUARANTINE, "it smells burnt")
-    told = run("doctor", "--json", code=1)
-    assert json.loads(told.stdout)["ok"] is False
-    row = checks(told)["server", "devices"]
+    result = run("doctor", "--json", code=1)
+    assert json.loads(result.stdout)["ok"] is False
+    row = checks(result)["server", "devices"]
     assert (row["verdict"], row["message"]) == (
         "failed",
         "1 quarantined: dev-1 is quarantined (it smells burnt)",
@@ -60,9 +62,9 @@ def test_it_asks_the_server(run: Any, farm: Any) -> None:
 
 def test_keys_that_do_not_suffice(run: Any, farm: Any) -> None:
     for key in ("tfk_0000000000000000_nonsense", farm.new_key("device")):
-        found = checks(run("doctor", "--json", code=1, TUNEFARM_API_KEY=key))
-        assert found["here", "api"]["verdict"] == "failed"
-        assert "scope read" in found["here", "api"]["advice"]
+        by_check = checks(run("doctor", "--json", code=1, TUNEFARM_API_KEY=key))
+        assert by_check["here", "api"]["verdict"] == "failed"
+        assert "scope read" in by_check["here", "api"]["advice"]
 
 
 def test_a_server_that_is_away(alone: Any) -> None:
@@ -83,10 +85,10 @@ def test_a_farm_at_rest(alone: Any, tmp_path: Path) -> None:
     (home / "store").mkdir(parents=True)
     schema.upgrade(f"sqlite:///{home}/tunefarm.db")
     result = alone("--json")
-    found = checks(result)
-    assert found["here", "farm"]["verdict"] == "warning"
-    assert found["here", "database"]["verdict"] == "ok"
-    assert ("here", "broker") not in found
+    by_check = checks(result)
+    assert by_check["here", "farm"]["verdict"] == "warning"
+    assert by_check["here", "database"]["verdict"] == "ok"
+    assert ("here", "broker") not in by_check
     assert result.exit_code == 0, result.output
     schema.downgrade(f"sqlite:///{home}/tunefarm.db", "0003")
     result = alone("--json")
@@ -103,10 +105,10 @@ def test_the_settings_of_this_machine(alone: Any, tmp_path: Path) -> None:
         "TUNEFARM_STORE_DIR": str(tmp_path / "store"),
     }
     result = alone("--json", **settings)
-    found = checks(result)
-    assert found["here", "database"]["verdict"] == "ok"
-    assert found["here", "broker"]["verdict"] == "failed"
-    assert ("here", "farm") not in found
+    by_check = checks(result)
+    assert by_check["here", "database"]["verdict"] == "ok"
+    assert by_check["here", "broker"]["verdict"] == "failed"
+    assert ("here", "farm") not in by_check
     assert "a-password" not in result.output
     del settings["TUNEFARM_BROKER_URL"]
     result = alone("--json", **settings)

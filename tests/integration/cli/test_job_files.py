@@ -27,19 +27,19 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     run("jobs", "source", job.id, "x", code=2)
 
     records = tmp_path / "records.jsonl"
-    told = json.loads(run("jobs", "records", job.id, "-o", records, "--json").stdout)
-    assert told == {"records": 12, "output": str(records)}
+    summary = json.loads(run("jobs", "records", job.id, "-o", records, "--json").stdout)
+    assert summary == {"records": 12, "output": str(records)}
     assert len(list(load_records(records))) == 12
     assert job.save_records(tmp_path / "again.jsonl").read_text() == records.read_text()
     run("jobs", "records", "job_none", "-o", records, code=3)
     assert len(list(load_records(records))) == 12, "what was there stays"
 
-    def found(*options: str) -> int:
+    def count_of(*options: str) -> int:
         return len(run("records", "best", "--json", *options).stdout.splitlines())
 
-    assert found() == found("--operator", "matmul") == found("--shape", "1x8") == 2
-    assert found("--operator", "matmul_1", "--shape", "8") == 1
-    assert found("--operator", "conv2d") == 0
+    assert count_of() == count_of("--operator", "matmul") == count_of("--shape", "1x8") == 2
+    assert count_of("--operator", "matmul_1", "--shape", "8") == 1
+    assert count_of("--operator", "conv2d") == 0
     assert "no shape" in run("records", "list", "--shape", "1x", code=2).stderr
     assert [r.workload_key for r in client.records.best(operator="matmul_1", shape=(1, 8))]
     run("records", "export", "--operator", "matmul_1", "--best", "-o", records)

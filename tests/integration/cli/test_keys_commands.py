@@ -18,10 +18,10 @@ def test_keys_come_and_go(run: Any, farm: Any, tmp_path: Path) -> None:
     run("models", "list", TUNEFARM_API_KEY=key)
     run("keys", "list", TUNEFARM_API_KEY=key, code=5)
     listed = json.loads(run("keys", "list", "--json").stdout)
-    (made,) = [each for each in listed if each["name"] == "ci"]
-    assert made["id"] in key
+    (created,) = [key_listed for key_listed in listed if key_listed["name"] == "ci"]
+    assert created["id"] in key
     assert key not in run("keys", "list").stdout
-    assert "is revoked" in run("keys", "revoke", made["id"]).stdout
+    assert "is revoked" in run("keys", "revoke", created["id"]).stdout
     run("models", "list", TUNEFARM_API_KEY=key, code=5)
     run("keys", "revoke", "none", code=3)
     assert "last key for admin" in run("keys", "revoke", farm.api_key.split("_")[1], code=3).stderr
@@ -43,10 +43,10 @@ def test_a_key_goes_into_a_file(run: Any, tmp_path: Path) -> None:
 
 
 def test_keys_from_python(client: Client) -> None:
-    made = client.keys.create("ci", scopes=["read"])
-    assert made.key not in repr(made)
-    assert [key.id for key in client.keys.list()][-1] == made.id
-    assert client.keys.revoke(made.id).revoked_at is not None
+    created = client.keys.create("ci", scopes=["read"])
+    assert created.key not in repr(created)
+    assert [key.id for key in client.keys.list()][-1] == created.id
+    assert client.keys.revoke(created.id).revoked_at is not None
     admin = next(key for key in client.keys.list() if key.scopes == ("admin",))
     with pytest.raises(ConflictError) as caught:
         client.keys.revoke(admin.id)

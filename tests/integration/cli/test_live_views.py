@@ -104,19 +104,19 @@ def test_top_in_a_pipe(env: dict[str, str], client: Any, job: Any) -> None:
     assert "trials per minute" in shown
 
     wait_until(lambda: client.devices.list()[0].job_id == job.id, "the device at work")
-    told = json.loads(piped(env, "top", "--json"))
-    (line,) = told["jobs"]
+    snapshot = json.loads(piped(env, "top", "--json"))
+    (line,) = snapshot["jobs"]
     assert (line["id"], line["model"], line["state"]) == (job.id, "lenet", "tuning")
     assert line["trials"] >= 4
     assert line["trials_per_min"] > 0
     assert 0 < line["progress"] < 1
-    (device,) = told["devices"]
+    (device,) = snapshot["devices"]
     assert (device["name"], device["device_key"]) == ("dev-1", "pool")
-    assert told["queue"] == {"at_work": 1, "waiting": 0, "paused": 0} or line["waiting"]
-    assert told["url"] == env["TUNEFARM_URL"]
+    assert snapshot["queue"] == {"at_work": 1, "waiting": 0, "paused": 0} or line["waiting"]
+    assert snapshot["url"] == env["TUNEFARM_URL"]
 
 
 def test_an_empty_farm(env: dict[str, str]) -> None:
-    told = json.loads(piped(env, "top", "--json"))
-    assert (told["jobs"], told["ended"], told["trials_per_min"]) == ([], [], 0.0)
+    snapshot = json.loads(piped(env, "top", "--json"))
+    assert (snapshot["jobs"], snapshot["ended"], snapshot["trials_per_min"]) == ([], [], 0.0)
     assert "0 at work" in piped(env, "top", "--once")

@@ -30,8 +30,8 @@ def farm(tmp_path: Path) -> Iterator[ReplayServer]:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with hook_receiver() as made:
-        yield made
+    with hook_receiver() as receiver:
+        yield receiver
 
 
 def test_from_the_command_line(run: Any, farm: ReplayServer, receiver: Receiver, tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_from_the_command_line(run: Any, farm: ReplayServer, receiver: Receiver,
         lambda: "finished" in run("webhooks", "deliveries", webhook["id"], "--state", "delivered").stdout,
         "the delivery",
     )
-    assert [got.message["type"] for got in receiver.requests] == ["test", "job.finished"]
-    assert all(is_signed(got, secret) for got in receiver.requests)
+    assert [request.message["type"] for request in receiver.requests] == ["test", "job.finished"]
+    assert all(is_signed(request, secret) for request in receiver.requests)
     listed = json.loads(run("webhooks", "deliveries", webhook["id"], "--json").stdout)
-    assert [each["kind"] for each in listed] == ["finished", "test"]
+    assert [delivery["kind"] for delivery in listed] == ["finished", "test"]
 
     receiver.answer = lambda _request: 500
     assert "answered 500" in run("webhooks", "test", webhook["id"], code=4).stderr
@@ -79,22 +79,22 @@ def test_from_python(farm: ReplayServer, receiver: Receiver, kind: str) -> None:
 
 
 def use(client: Any, farm: ReplayServer, receiver: Receiver) -> None:
-    made = client.webhooks.create(receiver.url, kinds=["finished"])
-    assert made.secret not in repr(made)
-    assert client.webhooks.get(made.id) == client.webhooks.list()[0]
-    told = client.webhooks.test(made.id)
-    assert (told.state, told.status, told.kind, told.error) == ("delivered", 200, "test", "")
-    assert is_signed(receiver.requests[0], made.secret)
-    assert list(client.webhooks.deliveries(made.id, state="delivered")) == [told]
-    assert client.webhooks.disable(made.id).disabled_reason == "disabled by a person"
+    webhook = client.webhooks.create(receiver.url, kinds=["finished"])
+    assert webhook.secret not in repr(webhook)
+    assert client.webhooks.get(webhook.id) == client.webhooks.list()[0]
+    delivery = client.webhooks.test(webhook.id)
+    assert (delivery.state, delivery.status, delivery.kind, delivery.error) == ("delivered", 200, "test", "")
+    assert is_signed(receiver.requests[0], webhook.secret)
+    assert list(client.webhooks.deliveries(webhook.id, state="delivered")) == [delivery]
+    assert client.webhooks.disable(webhook.id).disabled_reason == "disabled by a person"
     with pytest.raises(ConflictError):
-        client.webhooks.test(made.id)
-    assert client.webhooks.get(made.id).disabled_reason == "disabled by a person"
-    assert client.webhooks.enable(made.id).disabled_at is None
-    client.webhooks.delete(made.id)
+        client.webhooks.test(webhook.id)
+    assert client.webhooks.get(webhook.id).disabled_reason == "disabled by a person"
+    assert client.webhooks.enable(webhook.id).disabled_at is None
+    client.webhooks.delete(webhook.id)
     assert client.webhooks.list() == ()
     with pytest.raises(NotFoundError):
-        client.webhooks.get(made.id)
+        client.webhooks.get(webhook.id)
     with pytest.raises(InvalidRequestError) as caught:
         client.webhooks.create(receiver.url, kinds=["odd"])
     assert caught.value.code == "unknown-kind"

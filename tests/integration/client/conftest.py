@@ -18,8 +18,8 @@ __all__ = ["client", "farm"]
 @pytest.fixture(params=["blocking", "awaited"])
 def client(request: pytest.FixtureRequest, farm: Any) -> Iterator[Any]:
     if request.param == "blocking":
-        with Client(farm.url, farm.api_key) as made:
-            yield made
+        with Client(farm.url, farm.api_key) as client:
+            yield client
         return
-    with asyncio.Runner() as runner, awaited_client(runner, farm.url, farm.api_key) as made:
-        yield made
+    with asyncio.Runner() as runner, awaited_client(runner, farm.url, farm.api_key) as client:
+        yield client

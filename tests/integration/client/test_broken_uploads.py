@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.matrix(every=2)
 @KINDS
 def test_the_server_is_killed_and_comes_back(kind: str, file: Path, tmp_path: Path) -> None:
-    told: list[int] = []
+    progressed: list[int] = []
     with ExitStack() as servers:
         api = servers.enter_context(running_api(tmp_path / "farm"))
         port = int(api.url.rpartition(":")[2])
@@ -58,22 +58,22 @@ def test_the_server_is_killed_and_comes_back(kind: str, file: Path, tmp_path: Pa
         def progress(sent: int, total: int) -> None:
             nonlocal restarted
             assert total == len(CONTENT)
-            told.append(sent)
+            progressed.append(sent)
             if sent >= FAR and not restarted:
                 wait_until(lambda: kept(api), "a part to be kept")
                 api.process.kill()
                 api.process.wait(WAIT_SEC)
                 servers.enter_context(running_api(tmp_path / "farm", port=port))
-                restarted = len(told)
+                restarted = len(progressed)
 
         with client_of(kind, api) as client:
             model = client.models.upload(file, shapes={"x": (1, 3)}, on_progress=progress)
     assert (model.name, model.size_bytes) == ("net", len(CONTENT))
     assert model.sha256 == hashlib.sha256(CONTENT).hexdigest()
     assert model.shapes == {"x": (1, 3)}
-    assert told.count(0) == 1, "it began anew"
-    assert 0 < min(told[restarted:]) <= FAR
-    assert told[-1] == len(CONTENT)
+    assert progressed.count(0) == 1, "it began anew"
+    assert 0 < min(progressed[restarted:]) <= FAR
+    assert progressed[-1] == len(CONTENT)
 
 
 @KINDS
@@ -89,11 +89,11 @@ def test_what_one_call_did_not_get_through_another_goes_on_with(
 
         with client_of(kind, api) as client, pytest.raises(KeyboardInterrupt):
             client.models.upload(file, on_progress=give_up)
-        told: list[int] = []
+        progressed: list[int] = []
         with client_of(kind, api) as client:
-            model = client.models.upload(file, on_progress=lambda sent, _: told.append(sent))
-            assert told[0] > 0
-            assert told == sorted(told)
+            model = client.models.upload(file, on_progress=lambda sent, _: progressed.append(sent))
+            assert progressed[0] > 0
+            assert progressed == sorted(progressed)
             again = client.models.upload(file)
         assert again.id == model.id
         assert model.sha256 == hashlib.sha256(CONTENT).hexdigest()

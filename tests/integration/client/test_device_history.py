@@ -20,8 +20,12 @@ def test_what_a_device_did(farm: Any, client: Client, tmp_path: Path) -> None:
     for span, count in (("hour", 61), ("month", 91)):
         intervals = client.devices.intervals(device.id, span=span)
         assert len(intervals) == count
-        assert sum(one.work_sec for one in intervals) >= sum(one.measured_sec for one in intervals) > 0.0
-        assert all(0.0 <= one.used <= 1.0 for one in intervals)
+        assert (
+            sum(interval.work_sec for interval in intervals)
+            >= sum(interval.measured_sec for interval in intervals)
+            > 0.0
+        )
+        assert all(0.0 <= interval.used <= 1.0 for interval in intervals)
 
     totals = client.devices.totals(device.id)
     assert totals.trials == sum(totals.outcomes.values()) == 16
@@ -30,11 +34,11 @@ def test_what_a_device_did(farm: Any, client: Client, tmp_path: Path) -> None:
     first = client.devices.records(device.id, limit=10)
     rest = client.devices.records(device.id, cursor=first.next_cursor)
     assert len(first) + len(rest) == 16
-    assert {one.job_id for one in (*first, *rest)} == {job.id}
-    assert {one.position for one in (*first, *rest)} == {0, 1}
+    assert {record.job_id for record in (*first, *rest)} == {job.id}
+    assert {record.position for record in (*first, *rest)} == {0, 1}
     assert first[0].measured_at >= rest[-1].measured_at
 
     assert len(client.devices.calibrations(device.id)) == 0
-    assert [one.state for one in client.devices.changes(device.id)] == ["online", "checking", "offline"]
+    assert [change.state for change in client.devices.changes(device.id)] == ["online", "checking", "offline"]
     with pytest.raises(NotFoundError):
         client.devices.totals("dev_nobody")

@@ -57,6 +57,6 @@ def test_bars_are_not_drawn_where_somebody_else_draws(farm: Any, env: dict[str, 
     farm.write_model(tmp_path / "net.onnx", tasks=1)
     plain = BLOCKING.replace("trials=24", "trials=24, progress_bar=False")
     silent = plain.replace("poll_sec=0.1", "progress_bar=False, poll_sec=0.1")
-    told = plain.replace("poll_sec=0.1", "lambda job: None, poll_sec=0.1")
-    done = run_notebook(notebook_of(silent, told), tmp_path, env)
+    drawn_elsewhere = plain.replace("poll_sec=0.1", "lambda job: None, poll_sec=0.1")
+    done = run_notebook(notebook_of(silent, drawn_elsewhere), tmp_path, env)
     assert [output.output_type for output in outputs(done)] == ["execute_result"] * 2

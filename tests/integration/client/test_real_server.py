@@ -36,11 +36,11 @@ def test_from_model_to_artifact(farm: Any, client: Client, tmp_path: Path) -> No
     assert done.finished_at is not None
     assert done.finished_at >= done.created_at
 
-    got = job.download(tmp_path / "out")
-    assert got.artifact.name == "net.tunefarm"
-    assert json.loads(got.report.read_text()) == job.report()
-    assert got.report_page.name.endswith(".report.html")
-    assert job.id in got.report_page.read_text()
+    files = job.download(tmp_path / "out")
+    assert files.artifact.name == "net.tunefarm"
+    assert json.loads(files.report.read_text()) == job.report()
+    assert files.report_page.name.endswith(".report.html")
+    assert job.id in files.report_page.read_text()
 
     tasks = job.tasks()
     assert [task.weight for task in tasks] == [1, 2, 3]
@@ -82,12 +82,12 @@ def test_the_same_model_is_uploaded_once(farm: Any, client: Client, tmp_path: Pa
 def test_one_key_is_one_job(farm: Any, client: Client, tmp_path: Path) -> None:
     model = client.models.upload(farm.write_model(tmp_path / "net.onnx"))
     client.models.wait(model.id, timeout_sec=60)
-    one = client.jobs.create(model.id, trials=8, idempotency_key="k")
-    assert client.jobs.create(model.id, trials=8, idempotency_key="k").id == one.id
+    first = client.jobs.create(model.id, trials=8, idempotency_key="k")
+    assert client.jobs.create(model.id, trials=8, idempotency_key="k").id == first.id
     with pytest.raises(ConflictError) as caught:
         client.jobs.create(model.id, trials=9, idempotency_key="k")
     assert caught.value.code == "idempotency-key-reused"
-    assert client.jobs.create(model.id, trials=8).id != one.id
+    assert client.jobs.create(model.id, trials=8).id != first.id
 
 
 def test_cancelling(farm: Any, client: Client, tmp_path: Path) -> None:

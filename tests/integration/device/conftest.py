@@ -38,8 +38,8 @@ def standing_trackers() -> Iterator[list[TrackerProcess]]:
     """Trackers that outlived their tests: TVM's import is most of what one costs."""
     standing: list[TrackerProcess] = []
     yield standing
-    for one in standing:
-        one.close()
+    for tracker in standing:
+        tracker.close()
 
 
 @pytest.fixture

@@ -62,7 +62,11 @@ def test_a_killed_agent_leaves_nothing(agent: Any, tracker: Any, make_client: An
     # It answers when its process has said whom it dies with: one that was stopped before that would stay.
     session.get_function("tvm.rpc.server.workpath")("")
     below = wait_until(
-        lambda: (found := psutil.Process(agent.pid).children(recursive=True)) and len(found) == 2 and found,
+        lambda: (
+            (children := psutil.Process(agent.pid).children(recursive=True))
+            and len(children) == 2
+            and children
+        ),
         "the server and its session",
     )
     if frozen:

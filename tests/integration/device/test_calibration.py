@@ -45,13 +45,13 @@ class Lab:
     def calibrate(self, *, bent: str = "straight", **settings: float) -> Device:
         self.bend.write_text(bent)
 
-        def asked() -> bool:
+        def is_due() -> bool:
             ask_for_calibrations(self.services)
             return bool(self.inbox.calibrations)
 
-        wait_until(asked, lambda: f"a calibration of {self.device()}")
-        told = replace(self.services, settings=self.services.settings.model_copy(update=settings))
-        calibrate_device(*self.inbox.calibrations.pop(), told)
+        wait_until(is_due, lambda: f"a calibration of {self.device()}")
+        changed = replace(self.services, settings=self.services.settings.model_copy(update=settings))
+        calibrate_device(*self.inbox.calibrations.pop(), changed)
         return self.device()
 
     def peaks(self) -> dict[str, Peak]:

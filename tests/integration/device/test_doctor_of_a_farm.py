@@ -57,10 +57,10 @@ class Parts:
         """Wait for the server to say so of one check."""
         seen: list[Any] = []
 
-        def said() -> Row | None:
-            found, _ = self.examine()
-            seen[:] = [found]
-            row = found.get(("server", check))
+        def expected_row() -> Row | None:
+            rows, _ = self.examine()
+            seen[:] = [rows]
+            row = rows.get(("server", check))
             fits = (
                 row is not None
                 and (row["verdict"] == verdict or (verdict == "ok" and _is_busy(row)))
@@ -68,17 +68,19 @@ class Parts:
             )
             return row if fits else None
 
-        return wait_until(said, lambda: f"{check} to be {verdict}: {seen}", every_sec=EXAMINE_EVERY_SEC)
+        return wait_until(
+            expected_row, lambda: f"{check} to be {verdict}: {seen}", every_sec=EXAMINE_EVERY_SEC
+        )
 
     def until_failed(self, *checks: str) -> Rows:
         """Wait until these checks fail, here or at the server, and no other; none: until all is well. Return what is found."""
         seen: list[Rows] = []
 
         def as_expected() -> bool:
-            found, code = self.examine(from_a_part=True)
-            seen[:] = [found]
-            verdicts = {row["verdict"] for row in found.values() if not _is_busy(row)}
-            failed = {check for (_, check), row in found.items() if row["verdict"] == "failed"}
+            rows, code = self.examine(from_a_part=True)
+            seen[:] = [rows]
+            verdicts = {row["verdict"] for row in rows.values() if not _is_busy(row)}
+            failed = {check for (_, check), row in rows.items() if row["verdict"] == "failed"}
             return failed == set(checks) and code == bool(checks) and (bool(checks) or verdicts == {"ok"})
 
         # A busy machine's device can be late with a sign of life.
@@ -114,7 +116,7 @@ def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) ->
         api = start(
             Child, ["-m", "tunefarm_api", "--port=0", "--migrate", f"--key-file={key_file}"], env=settings
         )
-        url = wait_until(lambda: [one["url"] for one in api.events if "url" in one], "the API")[0]
+        url = wait_until(lambda: [event["url"] for event in api.events if "url" in event], "the API")[0]
         worker = Worker(settings, tmp_path / "worker.log", "--concurrency=1")
         worker.wait_until_ready()
         key = key_file.read_text().strip()
@@ -135,12 +137,12 @@ def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) ->
 def test_each_part_is_missed(
     parts: Parts, start: Callable[..., Any], start_tracker: Callable[..., Any], tmp_path: Path
 ) -> None:
-    found = parts.until_failed()
-    places = {where for where, _ in found}
+    rows = parts.until_failed()
+    places = {where for where, _ in rows}
     assert places == {"here", "server"}, "this machine, which has a worker's settings, and the API's"
     checks = {"database", "store", "broker", "tracker", "devices", "steps", "webhooks", "clock", "versions"}
     for where in places:
-        assert checks <= {check for at, check in found if at == where}
+        assert checks <= {check for at, check in rows if at == where}
 
     parts.agent.end(signal.SIGKILL)
     offline = parts.until("devices", "failed", "offline", "no heartbeat")
@@ -164,12 +166,12 @@ def test_each_part_is_missed(
     parts.until("devices", "ok")
 
     parts.postgres.signal(signal.SIGQUIT)
-    found = parts.until_failed("database", "devices", "steps", "webhooks", "clock", "api")
-    assert "TUNEFARM_DATABASE_URL" in found["here", "database"]["advice"]
-    assert "database" in found["here", "api"]["advice"]
+    rows = parts.until_failed("database", "devices", "steps", "webhooks", "clock", "api")
+    assert "TUNEFARM_DATABASE_URL" in rows["here", "database"]["advice"]
+    assert "database" in rows["here", "api"]["advice"]
     parts.postgres.start()
     parts.until("devices", "ok")
 
     parts.api.end(signal.SIGTERM)
-    found = parts.until_failed("api")
-    assert "Start the API" in found["here", "api"]["advice"]
+    rows = parts.until_failed("api")
+    assert "Start the API" in rows["here", "api"]["advice"]

@@ -44,9 +44,11 @@ def test_from_token_to_removal(
         device = repos.devices.find("box")
     assert device is not None
     assert device.state is DeviceState.ONLINE
-    told = device.info["agent"]
-    assert len(told["load"]) == 3
-    assert all(isinstance(told.get(name, 0.0), int | float) for name in ("temperature_celsius", "clock_mhz"))
+    agent_info = device.info["agent"]
+    assert len(agent_info["load"]) == 3
+    assert all(
+        isinstance(agent_info.get(name, 0.0), int | float) for name in ("temperature_celsius", "clock_mhz")
+    )
     agent.end(signal.SIGTERM)
 
     # The same command again, and then none: it has its credential.
@@ -109,10 +111,10 @@ def test_of_two_agents_with_one_name_the_later_has_the_device(
     server: ReplayServer, join: Callable[..., Any], tmp_path: Path
 ) -> None:
     """A cloned machine, say. They do not take it from each other in turn, and when the later goes the other has it."""
-    told = {"key": server.api_key}
-    first = join(server.url, **told)
+    credentials = {"key": server.api_key}
+    first = join(server.url, **credentials)
     first.wait_online()
-    second = join(server.url, f"--work-dir={tmp_path / 'clone'}", **told)
+    second = join(server.url, f"--work-dir={tmp_path / 'clone'}", **credentials)
     second.wait_online()
 
     def key_on_record() -> str:

@@ -51,38 +51,38 @@ def devices(server: ReplayServer) -> dict[str, Device]:
 
 def online(server: ReplayServer, *names: str) -> dict[str, Device]:
     def look() -> dict[str, Device]:
-        found = devices(server)
-        fine = all(name in found and found[name].state is DeviceState.ONLINE for name in names)
-        return found if fine else {}
+        known = devices(server)
+        fine = all(name in known and known[name].state is DeviceState.ONLINE for name in names)
+        return known if fine else {}
 
     return wait_until(look, lambda: f"{names} online; {devices(server)}")
 
 
 def agents(machine: Any) -> dict[str, psutil.Process]:
     """Return the process of each GPU's agent, by the device's name."""
-    found = {}
+    by_name = {}
     for process in psutil.Process(machine.pid).children():
         with contextlib.suppress(psutil.Error):  # it is dying
             words = process.cmdline()
-            found.update(
+            by_name.update(
                 {word.removeprefix("--name="): process for word in words if word.startswith("--name=")}
             )
-    return found
+    return by_name
 
 
 def rpc_server_of(agent: psutil.Process) -> psutil.Process:
     """Return an agent's RPC server."""
-    found: list[psutil.Process] = []
+    servers: list[psutil.Process] = []
 
     def is_there() -> bool:
-        found[:] = []
+        servers[:] = []
         for child in agent.children():
             with contextlib.suppress(psutil.Error):
-                found.extend([child] * any("hardened_server" in word for word in child.cmdline()))
-        return len(found) == 1
+                servers.extend([child] * any("hardened_server" in word for word in child.cmdline()))
+        return len(servers) == 1
 
     wait_until(is_there, "the RPC server of an agent")
-    return found[0]
+    return servers[0]
 
 
 def test_each_gpu_is_a_device(
@@ -90,23 +90,23 @@ def test_each_gpu_is_a_device(
 ) -> None:
     _, token = create_enrolment_token(server.services, device_key="test")
     machine = lend(f"--token={token}")
-    found = online(server, "box-gpu0", "box-gpu1")
-    assert sorted(found) == ["box-gpu0", "box-gpu1"]
-    assert len({device.rpc_key for device in found.values()}) == 2
-    for number, device in enumerate(found[name] for name in sorted(found)):
+    by_name = online(server, "box-gpu0", "box-gpu1")
+    assert sorted(by_name) == ["box-gpu0", "box-gpu1"]
+    assert len({device.rpc_key for device in by_name.values()}) == 2
+    for number, device in enumerate(by_name[name] for name in sorted(by_name)):
         assert device.target["arch"] == "sm_90"
-        assert [one["uuid"] for one in device.info["gpus"]] == [uuid(number)]
+        assert [gpu["uuid"] for gpu in device.info["gpus"]] == [uuid(number)]
         vitals = wait_until(
             lambda name=device.name: devices(server)[name].info["agent"].get("gpus"), "its temperature"
         )
         assert vitals[0]["temperature_celsius"] == 41.0 + number
         make_client(tracker.port, device.rpc_key).assert_serves()
 
-    def told() -> dict[str, Any]:
+    def health() -> dict[str, Any]:
         return dict(json.loads((machine.work_dir / "state.json").read_text()))
 
-    wait_until(lambda: told()["online"], "health checks to be told")
-    assert told()["devices"] == {"box-gpu0": "serving", "box-gpu1": "serving"}
+    wait_until(lambda: health()["online"], "health checks to be told")
+    assert health()["devices"] == {"box-gpu0": "serving", "box-gpu1": "serving"}
 
     # Its server sees its own GPU only, and not the farm's secrets.
     for number, (_, agent) in enumerate(sorted(agents(machine).items())):
@@ -120,7 +120,7 @@ def test_each_gpu_is_a_device(
     with server.services.uow.write() as repos:
         leases = [lease for owner in ("a", "b") if (lease := repos.devices.lease("test", owner, 60.0))]
         assert repos.devices.lease("test", "c", 60.0) is None
-        assert {lease.device.name for lease in leases} == set(found)
+        assert {lease.device.name for lease in leases} == set(by_name)
         for lease in leases:
             assert repos.devices.release_lease(lease.device.id, lease.fence)
 
@@ -220,9 +220,9 @@ def test_a_killed_machine_leaves_nothing(server: ReplayServer, lend: Callable[..
 def test_one_of_the_gpus(server: ReplayServer, lend: Callable[..., Any], driver: Driver) -> None:
     _, token = create_enrolment_token(server.services)
     lend(f"--token={token}", "--gpu=1", "--name=box-second")
-    found = online(server, "box-second")
-    assert list(found) == ["box-second"]
-    assert found["box-second"].info["gpus"][0]["uuid"] == uuid(1)
+    by_name = online(server, "box-second")
+    assert list(by_name) == ["box-second"]
+    assert by_name["box-second"].info["gpus"][0]["uuid"] == uuid(1)
 
 
 def test_a_second_agent_of_the_machine_is_refused(server: ReplayServer, lend: Callable[..., Any]) -> None:

@@ -30,7 +30,7 @@ def rows(text: str) -> list[tuple[str, float]]:
 
 
 def test_the_page_tells_of_the_whole_way() -> None:
-    said = [does for does, _ in rows(PAGE.read_text(encoding="utf-8"))]
+    steps = [does for does, _ in rows(PAGE.read_text(encoding="utf-8"))]
     for part in (
         "git clone",
         "make setup",
@@ -40,7 +40,7 @@ def test_the_page_tells_of_the_whole_way() -> None:
         "*Artifact*",
         "tunefarm run",
     ):
-        assert any(part in does for does in said), part
+        assert any(part in does for does in steps), part
     assert all(sec >= 0.0 for _, sec in rows(PAGE.read_text(encoding="utf-8")))
 
 

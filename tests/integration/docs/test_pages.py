@@ -15,9 +15,9 @@ from tunefarm_tuning.records.record import load_records
 def example(name: str) -> str:
     """Return the code block that follows ``<!-- test: name -->`` in the README."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf"<!-- test: {name} -->\n```python\n(.*?)```", text, re.DOTALL)
-    assert found, f"README.md has no example {name!r}"
-    return found.group(1)
+    match = re.search(rf"<!-- test: {name} -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert match, f"README.md has no example {name!r}"
+    return match.group(1)
 
 
 def run(code: str, folder: Path) -> str:

@@ -26,7 +26,7 @@ def test_the_sample_is_of_a_real_job() -> None:
     assert report.checks.ok
     # What another algorithm does has the record of that algorithm's kernel.
     by_themselves = {kernel.name for kernel in report.kernels if kernel.covered and kernel.algorithm is None}
-    assert by_themselves == {one.name for one in report.records}
+    assert by_themselves == {record.name for record in report.records}
     page = Page(report_page(report))
     assert len(page.tables["kernels"]) == 1 + len(report.kernels) + 3
     assert (DOCS / "images" / "report.png").read_bytes().startswith(b"\x89PNG")

@@ -39,23 +39,23 @@ class Farm:
         self.handle = EmbeddedFarm(home, on_event=self.events.append)
 
     def supervisor(self) -> psutil.Process:
-        (found,) = [
+        (supervisor,) = [
             child
             for child in psutil.Process().children()
             if f"--home={self.handle.home.path} " in command_line(child)
         ]
-        return found
+        return supervisor
 
     def part(self, name: str) -> psutil.Process:
         """Return the part's process; between two lives of it, the next one's."""
-        found: list[psutil.Process] = []
+        children: list[psutil.Process] = []
 
         def is_there() -> bool:
-            found[:] = [c for c in self.supervisor().children() if MARKS[name] in command_line(c)]
-            return len(found) == 1
+            children[:] = [c for c in self.supervisor().children() if MARKS[name] in command_line(c)]
+            return len(children) == 1
 
         wait_until(is_there, f"the {name}'s process")
-        return found[0]
+        return children[0]
 
     def count(self, kind: str, part: str) -> int:
         return sum(event.kind == kind and event.part == part for event in self.events)
@@ -100,10 +100,10 @@ def test_a_farm_is_up_and_private(farm: Farm) -> None:
 
 
 def test_its_folder_says_where_it_is(farm: Farm) -> None:
-    found = FarmHome(farm.handle.home.path).running()
-    assert found is not None
-    assert (found.url, found.api_key) == (farm.handle.url, farm.handle.api_key)
-    assert found.pid == farm.supervisor().pid
+    running = FarmHome(farm.handle.home.path).running()
+    assert running is not None
+    assert (running.url, running.api_key) == (farm.handle.url, farm.handle.api_key)
+    assert running.pid == farm.supervisor().pid
 
 
 def test_the_doctor_finds_nothing(farm: Farm) -> None:
@@ -131,10 +131,10 @@ def test_the_doctor_finds_nothing(farm: Farm) -> None:
 
     # A busy machine can be late with a sign of life, and that is told.
     wait_until(finds_nothing, lambda: f"a farm that nothing is wrong with: {seen}")
-    said = json.loads(seen[0].stdout)
-    assert [row for row in said["checks"] if row["verdict"] == "failed"] == []
-    assert said["ok"] is True
-    messages = {row["check"]: row["message"] for row in said["checks"]}
+    diagnosis = json.loads(seen[0].stdout)
+    assert [row for row in diagnosis["checks"] if row["verdict"] == "failed"] == []
+    assert diagnosis["ok"] is True
+    messages = {row["check"]: row["message"] for row in diagnosis["checks"]}
     assert "answers" in messages["tracker"]
     assert messages["broker"] == "answers"
 
@@ -173,7 +173,7 @@ def test_two_farms_side_by_side(farm: Farm, tmp_path: Path) -> None:
         other.expect_device_online()
         everything = other.supervisor().children(recursive=True)
         key = other.handle.api_key
-    wait_gone((one.pid for one in everything), "everything")
+    wait_gone((process.pid for process in everything), "everything")
     assert FarmHome(tmp_path / "other").running() is None
     farm.expect_device_online()
     # The next start goes on where this one ended.
@@ -213,11 +213,11 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path, victim: str) -> None:
         process = psutil.Process(owner.pid)
         # Supervisor, five parts, two pool children and their tracker, and the RPC server at least.
         everything = wait_until(
-            lambda: (found := process.children(recursive=True)) and len(found) >= 9 and found,
+            lambda: (children := process.children(recursive=True)) and len(children) >= 9 and children,
             "all of the farm's processes",
         )
         (supervisor,) = process.children()
         os.kill(owner.pid if victim == "owner" else supervisor.pid, signal.SIGKILL)
-        wait_gone((one.pid for one in everything), "everything")
+        wait_gone((part.pid for part in everything), "everything")
         owner.kill()
     assert FarmHome(tmp_path).running() is None

@@ -37,7 +37,9 @@ class ToyPart:
 def main() -> int:
     home = FarmHome(Path(sys.argv[1]))
     home.prepare()
-    parts = [ToyPart(**{**one, "needs": tuple(one.get("needs", ()))}) for one in json.loads(sys.argv[2])]
+    parts = [
+        ToyPart(**{**fields, "needs": tuple(fields.get("needs", ()))}) for fields in json.loads(sys.argv[2])
+    ]
     supervisor.ORPHAN_GRACE_SEC = 1.0
     emit = _events()
     facts = Facts(home=home, options=FarmOptions(), valkey_server="none")

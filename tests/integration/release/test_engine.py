@@ -94,11 +94,11 @@ def test_a_compile_finds_the_records(copies: Path, model: Model, tmp_path: Path)
     ]
     with apply_history_best(records) as history:
         tunefarm_tuning.compile(model, TARGET, output=tmp_path / "again", baseline=False)
-    found = {task.workload_key for task in history.coverage.hits}
+    hits = {task.workload_key for task in history.coverage.hits}
     slow = {
         task.workload_key for task in history.coverage.misses if task.reason.value == "slower-than-untuned"
     }
-    assert found | slow == {record.workload_key for record in records}
+    assert hits | slow == {record.workload_key for record in records}
 
 
 def test_a_search_goes_on_after_the_records(copies: Path, tasks: tuple[TuningTask, ...]) -> None:

@@ -43,8 +43,8 @@ def test_unfinished_jobs_go_on_to_their_end(old_farm: Farm, facts: Any) -> None:
     assert {name: len(trials) for name, trials in before.items()} == facts["trials"]
     assert {name: old_farm.job(job_id).state.value for name, job_id in jobs.items()} == facts["states"]
     with old_farm.services.uow.read() as repos:
-        told = repos.steps.in_flight(jobs["running"])
-    assert [set(rounds) >= {"position", "trials", "asked"} for rounds in told.values()] == [True]
+        in_flight = repos.steps.in_flight(jobs["running"])
+    assert [set(rounds) >= {"position", "trials", "asked"} for rounds in in_flight.values()] == [True]
     let_leases_end(old_farm)
     assert len(reap(old_farm.services)) == 1
     for name in ("node-1", "node-2"):

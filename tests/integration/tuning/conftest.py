@@ -23,8 +23,8 @@ def _build(seed: int) -> onnx.ModelProto:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made: onnx.ModelProto = module.build_tiny_mlp(seed=seed)
-    return made
+    model: onnx.ModelProto = module.build_tiny_mlp(seed=seed)
+    return model
 
 
 @pytest.fixture(scope="session")

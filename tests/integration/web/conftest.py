@@ -33,9 +33,9 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def farm(settings: Settings) -> Iterator[Farm]:
-    made = make_farm(settings)
-    yield made
-    made.services.close()
+    farm = make_farm(settings)
+    yield farm
+    farm.services.close()
 
 
 @pytest.fixture

@@ -84,12 +84,12 @@ def test_what_it_measured_and_what_became_of_it(browser: Browser, farm, device, 
     job = farm.submit(farm.ready_model(), trials=40, tuner="random")
     farm.run_until_quiet()
     with farm.services.uow.write() as repos:
-        told = (
+        calibrations = (
             NewCalibration(outcome=CalibrationOutcome.CLEAN, time_sec=0.00212, reference_sec=0.002),
             NewCalibration(outcome=CalibrationOutcome.DRIFT, reason="it is hot", time_sec=0.004),
         )
-        for one in told:
-            repos.device_history.add_calibration(device.id, one)
+        for calibration in calibrations:
+            repos.device_history.add_calibration(device.id, calibration)
     shown = browser.page(path)
     text = shown.one("main").text
     for part in ("40", "built, ran, timed", "+6.0 %", "it is hot", "Leased", "measuring trials"):
@@ -100,7 +100,9 @@ def test_what_it_measured_and_what_became_of_it(browser: Browser, farm, device, 
     assert browser.page(min(kernels)).one("h1").text.startswith("matmul")
     (older,) = [link for link in links if "measured=" in link]
     following = [link.attrs["href"] for link in browser.page(older.partition("#")[0]).all("a")]
-    assert not {one for one in links if "/records/" in one} & {one for one in following if "/records/" in one}
+    assert not {link for link in links if "/records/" in link} & {
+        link for link in following if "/records/" in link
+    }
     assert f"{path}?span=day#measured" in following
 
 
@@ -109,8 +111,8 @@ def test_its_charts(browser: Browser, farm, device, path: str, span: str, count:
     heartbeat(farm.services, device.id)
     data = browser.get(f"{path}/intervals.json?span={span}").json()
     assert {len(column) for column in data.values() if isinstance(column, list)} == {count}
-    assert max(one or 0.0 for one in data["temperature"]) == 61.0
-    assert max(one or 0.0 for one in data["clock"]) == 3.41
+    assert max(value or 0.0 for value in data["temperature"]) == 61.0
+    assert max(value or 0.0 for value in data["clock"]) == 3.41
     assert browser.page(f"{path}?span={span}").one("a", **{"aria-current": "true"}).text == span
 
 
@@ -119,8 +121,8 @@ def test_its_calibrations(browser: Browser, farm, device, path: str) -> None:
     with farm.services.uow.write() as repos:
         clean = NewCalibration(outcome=CalibrationOutcome.CLEAN, time_sec=0.002, reference_sec=0.002)
         broken = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason="no answer")
-        for one in (clean, broken):
-            repos.device_history.add_calibration(device.id, one)
+        for calibration in (clean, broken):
+            repos.device_history.add_calibration(device.id, calibration)
     data = browser.get(f"{path}/calibrations.json").json()
     assert (data["ms"], data["outcome"]) == ([2.0, None], ["clean", "broken"])
     assert data["most"] == [3.0, None]

@@ -70,7 +70,7 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
 
 def test_the_artifact_can_be_downloaded(browser: Browser, farm, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
-    (link,) = [one for one in page.all("a") if one.text.startswith("Artifact")]
+    (link,) = [anchor for anchor in page.all("a") if anchor.text.startswith("Artifact")]
     assert "tunefarm run net.tunefarm" in page.text
     answer = browser.get(link.attrs["href"])
     with farm.services.uow.read() as repos:
@@ -83,7 +83,7 @@ def test_the_artifact_can_be_downloaded(browser: Browser, farm, done) -> None:
 def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, done) -> None:
     give_report(farm, done, REPORT)
     page = browser.page(f"/jobs/{done.id}")
-    table = next(one for one in page.all("table") if "Measured" in one.one("caption").text)
+    table = next(candidate for candidate in page.all("table") if "Measured" in candidate.one("caption").text)
     assert "58.2 ms 57 ms to 60 ms 2 0.93×" in table.text
     assert "2.36×" in page.one("dl", class_="figures").text
     assert "over untuned, measured; 0.93× over ONNX Runtime" in page.text
@@ -91,7 +91,7 @@ def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, 
     verify = page.one("ol", class_="phases").all("li")[-1]
     assert "verify" in verify.text
     curve = browser.get(f"/jobs/{done.id}/curve.json").json()
-    assert [one["key"] for one in curve["baselines"]] == ["onnxruntime", "untuned", "tuned"]
+    assert [baseline["key"] for baseline in curve["baselines"]] == ["onnxruntime", "untuned", "tuned"]
     assert curve["baselines"][0]["ms"] == pytest.approx(58.2)
     assert "2.36×" in browser.page("/jobs").one("tr", id=done.id).text
 
@@ -142,7 +142,7 @@ def test_an_earlier_job_lends_its_baselines(browser: Browser, farm, done) -> Non
     later = farm.submit(model, trials=8, tuner="random")
     elsewhere = farm.submit(model, trials=8, tuner="random", target="llvm -num-cores=3")
     lent = browser.get(f"/jobs/{later.id}/curve.json").json()["baselines"]
-    assert [one["name"] for one in lent] == [
+    assert [baseline["name"] for baseline in lent] == [
         f"{name}, in an earlier job" for name in ("ONNX Runtime", "untuned", "tuned")
     ]
     assert browser.get(f"/jobs/{elsewhere.id}/curve.json").json()["baselines"] == []
@@ -170,13 +170,17 @@ def test_the_curve_goes_on_where_it_was(browser: Browser, farm, running) -> None
 
 def test_a_job_of_100_000_trials_costs_no_more_questions(browser: Browser, farm, running) -> None:
     """Nor a longer page, nor a longer curve than can be seen."""
-    asked: list[str] = []
-    event.listen(farm.services.uow.engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
+    statements: list[str] = []
+    event.listen(
+        farm.services.uow.engine,
+        "before_cursor_execute",
+        lambda *event_args: statements.append(event_args[2]),
+    )
 
     def look() -> tuple[Element, dict[str, list[float]], int]:
-        asked.clear()
+        statements.clear()
         page = browser.page(f"/jobs/{running.id}")
-        return page, browser.get(f"/jobs/{running.id}/curve.json").json(), len(asked)
+        return page, browser.get(f"/jobs/{running.id}/curve.json").json(), len(statements)
 
     *_, few = look()
     rows = [
@@ -207,13 +211,13 @@ def test_a_job_of_100_000_trials_costs_no_more_questions(browser: Browser, farm,
 
 
 def test_a_region_is_renewed_without_the_rest(browser: Browser, done) -> None:
-    whole = browser.get(f"/jobs/{done.id}").text
+    page_text = browser.get(f"/jobs/{done.id}").text
     for part, other in (("head", "rest"), ("rest", "head")):
         answer = browser.get(f"/jobs/{done.id}", **{"HX-Request": "true", "HX-Target": part})
         assert f'<div id="{part}"' in answer.text
         assert f'<div id="{other}"' not in answer.text
         assert answer.headers["cache-control"] == "no-store"
-        assert " ".join(answer.text.split()) in " ".join(whole.split())
+        assert " ".join(answer.text.split()) in " ".join(page_text.split())
 
 
 def test_of_very_many_kernels_the_longest_are_shown(browser: Browser, farm) -> None:
@@ -222,7 +226,7 @@ def test_of_very_many_kernels_the_longest_are_shown(browser: Browser, farm) -> N
     farm.run(steps=3)
     few = browser.page(f"/jobs/{job.id}?rounds=false")
     assert len(few.all("table")[0].one("tbody").all("tr")) == job_page.TASKS_SHOWN
-    (more,) = [one for one in few.all("a") if one.text == "Show all 60 kernels"]
+    (more,) = [anchor for anchor in few.all("a") if anchor.text == "Show all 60 kernels"]
     every = browser.page(more.attrs["href"])
     assert len(every.all("table")[0].one("tbody").all("tr")) == 60
     assert every.one("div", id="rest").attrs["hx-get"] == more.attrs["href"]
@@ -235,14 +239,14 @@ def test_the_log_goes_back_to_the_beginning(browser: Browser, farm, done) -> Non
     url = f"/jobs/{done.id}"
     for _ in range(10):
         page = browser.page(url)
-        seen += [int(one.text) for one in page.one("ol", class_="log").all("span", class_="seq")]
-        older = [one for one in page.all("a") if one.text == "Older"]
+        seen += [int(number.text) for number in page.one("ol", class_="log").all("span", class_="seq")]
+        older = [anchor for anchor in page.all("a") if anchor.text == "Older"]
         if not older:
             break
         url = older[0].attrs["href"].partition("#")[0]
     assert seen == list(range(newest, 0, -1))
     quiet = browser.page(f"/jobs/{done.id}?rounds=false").one("ol", class_="log")
-    assert "round" not in [one.text for one in quiet.all("span", class_="kind")]
+    assert "round" not in [kind.text for kind in quiet.all("span", class_="kind")]
     assert "queued for the pool pool" in quiet.text
 
 
@@ -283,7 +287,7 @@ def test_a_failed_job_says_why_and_can_be_retried(browser: Browser, farm) -> Non
         repos.events.add(job.id, "finished", {"state": "failed", "error": {"message": "it is broken"}})
     page = browser.page(f"/jobs/{job.id}")
     assert "it is broken" in page.one(role="alert").text
-    assert [one for one in page.all("form") if one.attrs["action"].endswith("/retry")]
+    assert [form for form in page.all("form") if form.attrs["action"].endswith("/retry")]
 
 
 def test_orders_that_make_no_sense_are_refused(browser: Browser, farm, done) -> None:

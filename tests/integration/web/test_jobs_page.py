@@ -61,7 +61,7 @@ def test_jobs_are_listed_newest_first(browser: Browser, three) -> None:
 
 def test_they_can_be_filtered_and_sorted(browser: Browser, three) -> None:
     everything = ["alphabet.onnx", "beta.onnx", "Alpha.onnx"]
-    for query, found in (
+    for query, expected in (
         ("?model=ALPHA", ["alphabet.onnx", "Alpha.onnx"]),
         ("?model=%25", []),
         ("?state=cancelled", ["beta.onnx"]),
@@ -77,7 +77,7 @@ def test_they_can_be_filtered_and_sorted(browser: Browser, three) -> None:
         ("?order=latency", ["alphabet.onnx", "Alpha.onnx", "beta.onnx"]),
         ("?page=2", []),
     ):
-        assert names(browser, query) == found, query
+        assert names(browser, query) == expected, query
 
 
 def test_a_long_list_has_pages_that_keep_the_filter(browser: Browser, farm) -> None:

@@ -12,8 +12,8 @@ from tunefarm_db.states.job import JobState
 
 def upload(browser: Browser, content: bytes, shapes: str = ""):
     """Send a file as the page's script does; return the last answer."""
-    said = {"filename": "net.onnx", "shapes": shapes}
-    metadata = ",".join(f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in said.items())
+    fields = {"filename": "net.onnx", "shapes": shapes}
+    metadata = ",".join(f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in fields.items())
     headers = {"Origin": ORIGIN, "Tus-Resumable": "1.0.0"}
     begun = browser.client.post(
         "/models/uploads",
@@ -173,10 +173,12 @@ def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
 
 def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(browser: Browser, farm) -> None:
     with farm.services.uow.write() as repos:
-        model, other = (repos.models.add(name="net", sha256=f"{one:064}", size_bytes=1) for one in (1, 2))
+        model, other = (
+            repos.models.add(name="net", sha256=f"{number:064}", size_bytes=1) for number in (1, 2)
+        )
         repos.models.set_failed(model.id, {"code": "unknown-dimension", "message": "n is not fixed"})
         repos.models.set_failed(other.id, {"code": "not-protobuf", "message": "it is a picture"})
-    said = "It has inputs without a fixed shape"
-    assert said in browser.page(f"/models/{model.id}").text
-    assert said in browser.page("/models").text, "that is what the form calls it"
-    assert said not in browser.page(f"/models/{other.id}").text
+    hint = "It has inputs without a fixed shape"
+    assert hint in browser.page(f"/models/{model.id}").text
+    assert hint in browser.page("/models").text, "that is what the form calls it"
+    assert hint not in browser.page(f"/models/{other.id}").text

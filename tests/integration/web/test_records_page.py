@@ -31,7 +31,7 @@ def test_without_records_it_says_so(browser: Browser) -> None:
 
 def test_the_best_of_every_kernel_is_found(browser: Browser, farm, done) -> None:
     everything = ["matmul_0", "matmul_1", "matmul_2"]
-    for query, found in (
+    for query, expected in (
         ("", everything),
         ("?kernel=MATMUL_1", ["matmul_1"]),
         ("?kernel=conv", []),
@@ -41,7 +41,7 @@ def test_the_best_of_every_kernel_is_found(browser: Browser, farm, done) -> None
         ("?target=llvm", []),
         (f"?target={done.target_key.replace(' ', '%20')}", everything),
     ):
-        assert kernels(browser, query) == found, query
+        assert kernels(browser, query) == expected, query
     best = {task.name: task.best_cost_sec for task in farm_tasks(farm, done)}
     page = browser.page("/records")
     assert len(page.one("tbody").all("tr")) == len(best)
@@ -59,8 +59,8 @@ def test_a_record_and_how_it_came_to_be(browser: Browser, farm, done) -> None:
     assert page.one("h1").text == "matmul_2"
     assert "random in job" in page.text
     assert "i: split 64 into" in page.text
-    assert [one for one in page.all("a") if one.attrs["href"] == f"/jobs/{done.id}"]
-    (fastest,) = [one for one in page.all("table") if "fastest" in one.one("caption").text]
+    assert [anchor for anchor in page.all("a") if anchor.attrs["href"] == f"/jobs/{done.id}"]
+    (fastest,) = [table for table in page.all("table") if "fastest" in table.one("caption").text]
     assert "this one" in fastest.one("tbody").all("tr")[0].text
     assert "The best fell from" in page.one("svg", class_="fall").attrs["aria-label"]
 
@@ -75,7 +75,7 @@ def test_a_record_of_a_space_that_is_gone_says_so(browser: Browser, farm, done) 
 
 
 def test_the_export_is_what_the_engine_reads(browser: Browser, done) -> None:
-    link = next(one for one in browser.page("/records").all("a") if "Export" in one.text)
+    link = next(anchor for anchor in browser.page("/records").all("a") if "Export" in anchor.text)
     answer = browser.get(link.attrs["href"])
     records = [TuningRecord.from_json(line) for line in answer.text.splitlines()]
     assert len(records) == 3
@@ -91,7 +91,7 @@ def test_what_is_not_there(browser: Browser) -> None:
 
 def test_by_shape_and_what_is_exported_then(browser: Browser, done) -> None:
     everything = ["matmul_0", "matmul_1", "matmul_2"]
-    for query, found in (
+    for query, expected in (
         ("?shape=1x8", everything),
         ("?shape=8", everything),
         ("?shape=[1,+8]", everything),
@@ -99,9 +99,9 @@ def test_by_shape_and_what_is_exported_then(browser: Browser, done) -> None:
         ("?shape=18", []),
         ("?shape=1x8&kernel=matmul_1", ["matmul_1"]),
     ):
-        assert kernels(browser, query) == found, query
-        link = next(one for one in browser.page(f"/records{query}").all("a") if "Export" in one.text)
-        assert len(browser.get(link.attrs["href"]).text.splitlines()) == len(found)
+        assert kernels(browser, query) == expected, query
+        link = next(anchor for anchor in browser.page(f"/records{query}").all("a") if "Export" in anchor.text)
+        assert len(browser.get(link.attrs["href"]).text.splitlines()) == len(expected)
     answer = browser.get("/records?shape=<b>")
     assert answer.status_code == 422
     assert "no shape" in answer.text
@@ -110,7 +110,7 @@ def test_by_shape_and_what_is_exported_then(browser: Browser, done) -> None:
 
 def test_what_one_job_measured(browser: Browser, farm, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
-    (link,) = [one for one in page.all("a") if one.text == "Download what this job measured"]
+    (link,) = [anchor for anchor in page.all("a") if anchor.text == "Download what this job measured"]
     answer = browser.get(link.attrs["href"])
     assert answer.headers["content-disposition"] == f'attachment; filename="{done.id}-records.jsonl"'
     records = [TuningRecord.from_json(line) for line in answer.text.splitlines()]

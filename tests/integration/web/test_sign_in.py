@@ -34,8 +34,8 @@ def test_strangers_are_asked_to_sign_in(stranger: Browser, path: str) -> None:
 
 
 def test_a_key_signs_in_and_leads_to_where_one_wanted_to_go(stranger: Browser, key: str) -> None:
-    asked = stranger.get("/jobs?state=tuning")
-    form = checked(asked.text).one("form")
+    redirected = stranger.get("/jobs?state=tuning")
+    form = checked(redirected.text).one("form")
     (where,) = form.all("input", name="next")
     assert where.attrs["value"] == "/jobs?state=tuning"
     answer = stranger.post(form.attrs["action"], key=f" {key} ", next=where.attrs["value"])

@@ -42,8 +42,8 @@ def done(farm: Any) -> Job:
     farm.add_device()
     job = farm.submit(farm.ready_model(Scenario(tasks=1, seed=5)), trials=8, tuner="random")
     farm.run()
-    found: Job = farm.job(job.id)
-    return found
+    job_now: Job = farm.job(job.id)
+    return job_now
 
 
 def part(browser: Browser, job: Job, kind: str, query: str = "") -> Any:
@@ -55,7 +55,7 @@ def part(browser: Browser, job: Job, kind: str, query: str = "") -> Any:
 def test_the_page_offers_what_the_target_has(browser: Browser, done: Job) -> None:
     page = browser.page(f"/jobs/{done.id}/tasks/0")
     section = page.one("section", id="source")
-    assert [one.attrs["hx-get"].rpartition("/")[2] for one in section.all("details")] == [
+    assert [details.attrs["hx-get"].rpartition("/")[2] for details in section.all("details")] == [
         "schedule",
         "llvm",
         "asm",
@@ -78,7 +78,7 @@ def test_it_is_made_when_it_is_opened(browser: Browser, farm: Any, done: Job) ->
     assert shown.one("pre", class_="numbers").text == "1"
     assert "1 line" in shown.text
     assert "hx-get" not in shown.all("div")[0].attrs
-    link = next(one for one in shown.all("a") if one.text == "Download")
+    link = next(anchor for anchor in shown.all("a") if anchor.text == "Download")
     answer = browser.get(link.attrs["href"])
     assert answer.text.startswith("# a simulation")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"

@@ -19,7 +19,7 @@ def done(farm):
 
 
 def test_a_task_with_its_trials(browser: Browser, farm, done) -> None:
-    (link,) = [one for one in browser.page(f"/jobs/{done.id}").all("a") if one.text == "matmul_1"]
+    (link,) = [anchor for anchor in browser.page(f"/jobs/{done.id}").all("a") if anchor.text == "matmul_1"]
     page = browser.page(link.attrs["href"])
     trials = [trial for trial in farm.trials(done.id) if trial.position == 1]
     ends, schedule, messages = page.all("table")

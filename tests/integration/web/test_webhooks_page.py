@@ -32,8 +32,8 @@ def attempt(farm, delivery_id: str, error: str, wait_sec: float = 3600.0) -> Non
 
 def webhooks(farm) -> tuple[Webhook, ...]:
     with farm.services.uow.read() as repos:
-        found: tuple[Webhook, ...] = repos.webhooks.list()
-    return found
+        listed: tuple[Webhook, ...] = repos.webhooks.list()
+    return listed
 
 
 def cells(browser: Browser, path: str, row_id: str) -> list[str]:
@@ -48,19 +48,19 @@ def test_one_is_registered_and_its_secret_is_shown_once(browser: Browser, farm) 
         answer = browser.post("/webhooks", **form)
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
-    (made,) = webhooks(farm)
-    assert (made.url, made.kinds, made.job_id) == (URL, ["device-trouble", "finished"], job.id)
-    assert re.search(r'<pre id="secret"[^>]*>(.*?)</pre>', answer.text)[1] == made.secret
-    assert made.secret not in str(log)
-    for path in ("/webhooks", f"/webhooks/{made.id}"):
+    (webhook,) = webhooks(farm)
+    assert (webhook.url, webhook.kinds, webhook.job_id) == (URL, ["device-trouble", "finished"], job.id)
+    assert re.search(r'<pre id="secret"[^>]*>(.*?)</pre>', answer.text)[1] == webhook.secret
+    assert webhook.secret not in str(log)
+    for path in ("/webhooks", f"/webhooks/{webhook.id}"):
         text = browser.get(path).text
-        assert made.secret not in text
+        assert webhook.secret not in text
         assert "&lt;b&gt;" in text
         assert browser.page(path).one("main")
 
 
 @pytest.mark.parametrize(
-    ("form", "status", "said"),
+    ("form", "status", "complaint"),
     [
         ({"url": "http://169.254.169.254/"}, 422, "not a public address"),
         ({"url": "gopher://8.8.8.8/"}, 422, "no URL for a webhook"),
@@ -68,10 +68,10 @@ def test_one_is_registered_and_its_secret_is_shown_once(browser: Browser, farm) 
         ({"url": URL, "job": "job_none"}, 404, "no such job"),
     ],
 )
-def test_what_is_refused(browser: Browser, farm, form: dict[str, str], status: int, said: str) -> None:
+def test_what_is_refused(browser: Browser, farm, form: dict[str, str], status: int, complaint: str) -> None:
     answer = browser.post("/webhooks", **form)
     assert answer.status_code == status
-    assert said in answer.text
+    assert complaint in answer.text
     assert webhooks(farm) == ()
 
 
@@ -138,9 +138,9 @@ def test_only_who_may(stranger: Browser, farm, webhook: Webhook) -> None:
     stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
     assert "Webhooks" not in stranger.page("/jobs").one("header").text
     path = f"/webhooks/{webhook.id}"
-    assert [stranger.get(each).status_code for each in ("/webhooks", path)] == [403, 403]
-    for each in ("/webhooks", f"{path}/test", f"{path}/delete", f"{path}/disable"):
-        assert stranger.post(each, url=URL).status_code == 403
+    assert [stranger.get(page_path).status_code for page_path in ("/webhooks", path)] == [403, 403]
+    for page_path in ("/webhooks", f"{path}/test", f"{path}/delete", f"{path}/disable"):
+        assert stranger.post(page_path, url=URL).status_code == 403
     stranger.sign_in(create_api_key(farm.services, name="tunes", scopes=["read", "write"])[1])
     assert "Webhooks" in stranger.page("/jobs").one("header").text
     assert "Keys" not in stranger.page("/jobs").one("header").text

@@ -24,10 +24,10 @@ from tunefarm_tuning.search.budget import Budget
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    one = Broker(tmp_path, free_port())
-    one.start()
-    yield one
-    one.kill()
+    broker = Broker(tmp_path, free_port())
+    broker.start()
+    yield broker
+    broker.kill()
 
 
 @pytest.fixture

@@ -54,8 +54,8 @@ def test_arrays_and_iterables(models: dict[str, TunedModel], count: int) -> None
     expected = np.concatenate(one_by_one) if one_by_one else np.zeros((0, 10), np.float32)
     for name in ("1", "4"):
         model = models[name]
-        for given in (data, {"x": data}, list(data), (row for row in data), [{"x": row} for row in data]):
-            result = model.batched(given)
+        for batch in (data, {"x": data}, list(data), (row for row in data), [{"x": row} for row in data]):
+            result = model.batched(batch)
             assert list(result) == ["y"]
             assert result["y"].shape == (count, 10)
             assert result["y"].dtype == np.float32
@@ -65,12 +65,12 @@ def test_arrays_and_iterables(models: dict[str, TunedModel], count: int) -> None
 def test_several_inputs(models: dict[str, TunedModel]) -> None:
     a = np.arange(15, dtype=np.float32).reshape(5, 3)
     b = np.arange(5, dtype=np.float32).reshape(5, 1)
-    for given in (
+    for batch in (
         {"a": a, "b": b},
         list(zip(a, b, strict=True)),
         ({"b": y, "a": x} for x, y in zip(a, b, strict=True)),
     ):
-        result = models["two"].batched(given)
+        result = models["two"].batched(batch)
         np.testing.assert_array_equal(result["y"], a * b)
         np.testing.assert_array_equal(result["z"], -a)
 
@@ -79,7 +79,7 @@ A, B = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "feeds", "message"),
     [
         ("1", np.zeros((3, 65), np.float32), r"'x' has shape \[3, 65\], but any number of samples \[64\] is wanted: \[N, 64\]"),
         ("1", np.zeros((), np.float32), r"'x' has shape \[\], but"),
@@ -96,6 +96,6 @@ A, B = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
         ("odd", [], "not all of its inputs and outputs have the same first axis"),
     ],
 )  # fmt: skip
-def test_what_cannot_be(models: dict[str, TunedModel], name: str, given: Any, said: str) -> None:
-    with pytest.raises(ArtifactInputError, match=said):
-        models[name].batched(given)
+def test_what_cannot_be(models: dict[str, TunedModel], name: str, feeds: Any, message: str) -> None:
+    with pytest.raises(ArtifactInputError, match=message):
+        models[name].batched(feeds)

@@ -32,8 +32,8 @@ def model(path: Path) -> TunedModel:
 def right(outputs: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> bool:
     expected = odd_outputs(inputs)
     return outputs.keys() == expected.keys() and all(
-        outputs[name].dtype == one.dtype and np.array_equal(outputs[name], one)
-        for name, one in expected.items()
+        outputs[name].dtype == array.dtype and np.array_equal(outputs[name], array)
+        for name, array in expected.items()
     )
 
 
@@ -68,15 +68,15 @@ def test_outputs_stay_what_they_were(model: TunedModel) -> None:
 
 def test_outputs_are_the_callers_to_write_to(model: TunedModel) -> None:
     for seed in range(4):
-        inputs = {name: aligned(one) for name, one in odd_inputs(seed).items()}
-        before = {name: one.copy() for name, one in inputs.items()}
+        inputs = {name: aligned(array) for name, array in odd_inputs(seed).items()}
+        before = {name: array.copy() for name, array in inputs.items()}
         outputs = model.run(inputs)
         assert right(outputs, inputs)
-        for name, one in outputs.items():  # one at a time: no output is an input's memory, or another's
+        for name, output in outputs.items():  # one at a time: no output is an input's memory, or another's
             others = {other: array.copy() for other, array in outputs.items() if other != name}
-            one[...] = 1
+            output[...] = 1
             assert all(np.array_equal(outputs[other], array) for other, array in others.items())
-        assert all(np.array_equal(inputs[name], one) for name, one in before.items())
+        assert all(np.array_equal(inputs[name], array) for name, array in before.items())
     assert right(model.run(odd_inputs(9)), odd_inputs(9))  # and no weight's
 
 
@@ -134,7 +134,7 @@ class Subclass(np.ndarray):
 def test_any_array_will_do(model: TunedModel, layout: Callable[[np.ndarray], Any]) -> None:
     inputs = odd_inputs(5)
     for _ in range(3):
-        assert right(model.run({name: layout(one) for name, one in inputs.items()}), inputs)
+        assert right(model.run({name: layout(array) for name, array in inputs.items()}), inputs)
     assert right(model(*[layout(inputs[spec["name"]]) for spec in model.inputs]), inputs)
 
 
@@ -149,8 +149,8 @@ def test_what_does_not_fit_is_told_in_words(model: TunedModel) -> None:
         ("i", np.zeros((1,), np.int64), r"'i' has shape \[1\], but the model takes \[\]"),
         ("flag", np.zeros((3,), np.uint8), "'flag' is uint8, but the model takes bool"),
     ]
-    for name, value, said in cases:
-        with pytest.raises(ArtifactInputError, match=said):
+    for name, value, message in cases:
+        with pytest.raises(ArtifactInputError, match=message):
             model.run({**inputs, name: value})
     assert right(model.run(inputs), inputs)
 
@@ -159,11 +159,11 @@ def test_nothing_is_needed_once_a_call_is_over(path: Path) -> None:
     outputs = [load(path).run(odd_inputs(seed)) for seed in range(3)]
     model = load(path)
     outputs += [
-        model.run({name: aligned(one) for name, one in odd_inputs(seed).items()}) for seed in range(3)
+        model.run({name: aligned(array) for name, array in odd_inputs(seed).items()}) for seed in range(3)
     ]
     del model
     gc.collect()
-    assert all(right(one, odd_inputs(number % 3)) for number, one in enumerate(outputs))
+    assert all(right(result, odd_inputs(number % 3)) for number, result in enumerate(outputs))
 
 
 def test_threads_call_side_by_side(model: TunedModel) -> None:
@@ -229,12 +229,12 @@ def test_every_dtype_goes_in_and_out(dtype: str, shape: tuple[int, ...]) -> None
     rng = np.random.default_rng(0)
     for _ in range(3):
         array = rng.integers(0, 100, shape).astype(numpy_dtype(dtype)).reshape(shape)
-        for given in (
+        for result in (
             array,
             aligned(array) if array.size else array,
             np.asfortranarray(array).reshape(shape),
         ):
-            outputs = taker.take(slot.take(given), [])
+            outputs = taker.take(slot.take(result), [])
             assert outputs is not None
             assert (outputs["x"].dtype, outputs["x"].shape) == (array.dtype, shape)
             np.testing.assert_array_equal(outputs["x"], array)

@@ -17,7 +17,7 @@ from repository import EXAMPLES
 from tunefarm_tuning.artifact.loader import extract_library, load
 
 COMPILER = os.environ.get("CXX") or next(
-    (one for one in ("c++", "g++", "clang++") if shutil.which(one)), None
+    (name for name in ("c++", "g++", "clang++") if shutil.which(name)), None
 )
 
 
@@ -34,24 +34,24 @@ def test_it_says_what_the_loader_says(tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
     x.tofile(tmp_path / "x.bin")
     makefile = EXAMPLES / "cpp" / "Makefile"
-    made = run(
+    build = run(
         "make", "-f", str(makefile), f"VPATH={makefile.parent}", f"PYTHON={sys.executable}", f"CXX={COMPILER}",
         "CXXFLAGS=-O0 -Wall -Werror", folder=tmp_path,
     )  # fmt: skip
-    assert made.returncode == 0, made.stderr
+    assert build.returncode == 0, build.stderr
     done = run("./run_artifact", "lib.so", "x.bin", "4x64", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("output_0.bin: float32 [4, 10] ")
-    found = np.fromfile(tmp_path / "output_0.bin", np.float32).reshape(4, 10)
-    np.testing.assert_array_equal(found, load(artifact)(x)["y"])
-    for arguments, code, said in (
+    output = np.fromfile(tmp_path / "output_0.bin", np.float32).reshape(4, 10)
+    np.testing.assert_array_equal(output, load(artifact)(x)["y"])
+    for arguments, code, message in (
         (["lib.so", "x.bin"], 2, "usage: "),
         (["lib.so", "x.bin", "4x65"], 1, "error: x.bin does not hold 1040 bytes"),
         (["lib.so", "x.bin", "8x32"], 1, "error: "),
         (["none.so", "x.bin", "4x64"], 1, "error: "),
     ):
         done = run("./run_artifact", *arguments, folder=tmp_path)
-        assert (done.returncode, done.stderr.startswith(said)) == (code, True), done
+        assert (done.returncode, done.stderr.startswith(message)) == (code, True), done
 
 
 def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -96,8 +96,8 @@ def test_wrong_inputs_are_told_in_words(compiled: Compiled, x: np.ndarray) -> No
         (lambda: model(x[:, :3]), r"has shape \[1, 3\], but the model takes \[1, 64\]"),
         (lambda: model(x[0]), r"has shape \[64\]"),
     ]
-    for call, said in cases:
-        with pytest.raises(ArtifactInputError, match=said):
+    for call, message in cases:
+        with pytest.raises(ArtifactInputError, match=message):
             call()
     with pytest.raises(ValueError, match="at least 1"):
         load(compiled[0].path, threads=0)
@@ -114,12 +114,12 @@ def test_threads_take_turns(compiled: Compiled) -> None:
     model = load(compiled[0].path, threads=1)
     rng = np.random.default_rng(1)
     inputs = [rng.standard_normal((1, 64)).astype(np.float32) for _ in range(4)]
-    expected = [model(one)["y"] for one in inputs]
+    expected = [model(array)["y"] for array in inputs]
     right: list[bool] = []
 
     def work(number: int) -> None:
         outputs = [model(inputs[number])["y"] for _ in range(50)]
-        right.append(all(np.array_equal(one, expected[number]) for one in outputs))
+        right.append(all(np.array_equal(output, expected[number]) for output in outputs))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:

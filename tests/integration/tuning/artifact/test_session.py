@@ -82,9 +82,9 @@ def test_both_do_the_same(ours: InferenceSession, theirs: Any, call: str) -> Non
     results, our_error = outcome(lambda: ours.run(names, feed))
     assert (their_error is None) == (our_error is None), (their_error, our_error)
     assert their_error is not None or len(results) == len(expected)
-    for mine, one in zip(results, expected, strict=True):
-        assert (mine.dtype, mine.shape) == (one.dtype, one.shape)
-        np.testing.assert_array_equal(mine, one)
+    for mine, other in zip(results, expected, strict=True):
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(mine, other)
 
 
 def outcome(run: Callable[[], list[np.ndarray]]) -> tuple[list[np.ndarray], Exception | None]:
@@ -95,8 +95,11 @@ def outcome(run: Callable[[], list[np.ndarray]]) -> tuple[list[np.ndarray], Exce
 
 
 def test_what_the_session_says_of_itself(ours: InferenceSession, theirs: Any, path: Path) -> None:
-    for mine, one in ((ours.get_inputs(), theirs.get_inputs()), (ours.get_outputs(), theirs.get_outputs())):
-        assert [(n.name, n.shape, n.type) for n in mine] == [(n.name, n.shape, n.type) for n in one]
+    for mine, others in (
+        (ours.get_inputs(), theirs.get_inputs()),
+        (ours.get_outputs(), theirs.get_outputs()),
+    ):
+        assert [(n.name, n.shape, n.type) for n in mine] == [(n.name, n.shape, n.type) for n in others]
     assert ours.get_overridable_initializers() == theirs.get_overridable_initializers() == []
     assert ours.get_providers() == ["TunefarmExecutionProvider"]
     meta = ours.get_modelmeta()

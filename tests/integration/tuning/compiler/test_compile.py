@@ -54,7 +54,7 @@ def test_all_records_go_in_and_the_report_proves_it(
     assert report["warnings"] == []
     assert report["checks"]["ok"]
     assert 0 < report["checks"]["max_abs_error"] < 1e-4
-    assert [one["kind"] for one in report["checks"]["input_sets"]] == ["normal", "positive"]
+    assert [input_set["kind"] for input_set in report["checks"]["input_sets"]] == ["normal", "positive"]
     assert len(report["kernels"]) == 3
     for which in ("onnxruntime", "untuned", "tuned"):
         assert report["latency"][which]["median_sec"] > 0
@@ -67,7 +67,7 @@ def test_all_records_go_in_and_the_report_proves_it(
         (r.workload_key, r.cost_sec) for r in tiny_net.records
     ]
     names = {name for kernel in report["kernels"] for name in kernel["names"]}
-    assert all(one["reason"] and one["name"] not in names for one in report["not_tunable"])
+    assert all(kernel["reason"] and kernel["name"] not in names for kernel in report["not_tunable"])
     assert [r["config"] for r in artifact.manifest["records"]] == [
         r.config.to_json() for r in tiny_net.records
     ]

@@ -39,8 +39,8 @@ def imported(tmp_path: Path) -> Import:
         graph = helper.make_graph(
             list(nodes),
             "odd",
-            [helper.make_tensor_value_info(*one) for one in inputs],
-            [helper.make_tensor_value_info(*one) for one in outputs],
+            [helper.make_tensor_value_info(*value) for value in inputs],
+            [helper.make_tensor_value_info(*value) for value in outputs],
             [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -126,9 +126,9 @@ def test_scalars_two_outputs_and_names_that_nobody_would_give(imported: Import, 
 
 
 @pytest.mark.matrix(every=2)
-@pytest.mark.parametrize(("kind", "said"), [("divisor", "all one"), ("index", "all zero")])
+@pytest.mark.parametrize(("kind", "warning"), [("divisor", "all one"), ("index", "all zero")])
 def test_integers_that_not_any_value_will_do_for(
-    imported: Import, tmp_path: Path, kind: str, said: str
+    imported: Import, tmp_path: Path, kind: str, warning: str
 ) -> None:
     if kind == "divisor":
         node = helper.make_node("Div", ["x", "y"], ["z"])
@@ -142,7 +142,7 @@ def test_integers_that_not_any_value_will_do_for(
         inputs, expected = [np.zeros(64, np.int64)], np.ones((64, 4), np.float32)
     outputs, artifact = run(model, tmp_path, *inputs)
     np.testing.assert_array_equal(outputs[0], expected)
-    assert said in artifact.report["warnings"][0]
+    assert warning in artifact.report["warnings"][0]
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="building for CUDA needs nvcc")

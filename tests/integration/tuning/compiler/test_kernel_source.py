@@ -74,7 +74,7 @@ def test_a_kernel_for_a_cpu() -> None:
     assert "left: T.Buffer((64, 64)" in source.text("schedule")
     assert "define " in source.text("llvm")
     assert "\tret" in source.text("asm")
-    assert not any(one.is_cut for one in source.texts)
+    assert not any(text.is_cut for text in source.texts)
     assert KernelSource.from_json(source.to_json()) == source
     with pytest.raises(NotFoundError, match="it has schedule, llvm, asm"):
         source.find("cuda")
@@ -124,7 +124,7 @@ def test_names_of_a_stranger() -> None:
     task = sample_task("hostile", n=64)
     (config,) = space_of(task).sample(np.random.default_rng(0), 1)
     source = kernel_source(task, config)
-    for one in source.texts:
-        assert "\x1b" not in one.text
-        assert "\u202e" not in one.text
-        assert all(c.isprintable() or c in "\n\t" for c in one.text)
+    for text in source.texts:
+        assert "\x1b" not in text.text
+        assert "\u202e" not in text.text
+        assert all(c.isprintable() or c in "\n\t" for c in text.text)

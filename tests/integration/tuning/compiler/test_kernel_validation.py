@@ -93,12 +93,12 @@ def bench(
 
 
 def test_a_good_kernel_is_kept(bench: Bench) -> None:
-    found = bench.check()
-    assert found.miss is None
-    assert found.hit is not None
-    assert found.hit.tuned_sec
-    assert found.hit.untuned_sec
-    assert all(one["ok"] for one in found.evidence["comparisons"])
+    checked = bench.check()
+    assert checked.miss is None
+    assert checked.hit is not None
+    assert checked.hit.tuned_sec
+    assert checked.hit.untuned_sec
+    assert all(comparison["ok"] for comparison in checked.evidence["comparisons"])
     assert list(bench.folder.iterdir()) == []
 
 
@@ -106,10 +106,10 @@ def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:
     check = KernelValidator(bench.compiler, bench.device, bench.folder, seed=0, limits=LIMITS)
     task = bench.tasks[1]
     kernel = CheckedKernel(task=task, record=None, miss=missed(task, MissReason.NO_RECORD))
-    found = check.time_untuned(kernel, timeout_sec=60.0)
-    assert (found.record, found.miss) == (None, kernel.miss)
-    assert found.evidence["tuned_sec"] == []
-    (call_sec,) = found.evidence["untuned_sec"]
+    timed = check.time_untuned(kernel, timeout_sec=60.0)
+    assert (timed.record, timed.miss) == (None, kernel.miss)
+    assert timed.evidence["tuned_sec"] == []
+    (call_sec,) = timed.evidence["untuned_sec"]
     assert call_sec > 0
     odd = replace(kernel, task=replace(task, args=task.args[:1]))  # it does not run on so few
     assert check.time_untuned(odd, timeout_sec=60.0) == odd
@@ -124,11 +124,11 @@ def test_a_wrong_answer_is_noticed(bench: Bench, tmp_path: Path) -> None:
         other.build_kernel(task.name, tmp_path / "wrong.so", None)
     finally:
         other.close()
-    found = bench.check(lambda _name, _path: tmp_path / "wrong.so")
-    assert found.hit is None
-    assert found.miss is not None
-    assert found.miss.reason is MissReason.WRONG_ANSWER
-    assert "outside of the tolerance" in found.miss.message
+    checked = bench.check(lambda _name, _path: tmp_path / "wrong.so")
+    assert checked.hit is None
+    assert checked.miss is not None
+    assert checked.miss.reason is MissReason.WRONG_ANSWER
+    assert "outside of the tolerance" in checked.miss.message
     assert bench.check().hit is not None
 
 
@@ -149,24 +149,24 @@ def test_a_bad_kernel_is_left_out_and_the_next_is_checked_as_ever(
 ) -> None:
     bad = bad_kernel(kind, tmp_path)
     with bench.device.hurry(HANG_SEC if kind == "hang" else None):
-        found = bench.check(lambda _name, _path: bad)
-    assert found.miss is not None
-    assert found.miss.reason is reason, found.miss
-    assert found.miss.message
+        checked = bench.check(lambda _name, _path: bad)
+    assert checked.miss is not None
+    assert checked.miss.reason is reason, checked.miss
+    assert checked.miss.message
     assert bench.check().hit is not None
 
 
 def test_a_slow_kernel_is_left_out(bench: Bench) -> None:
-    found = bench.check(limits=CompileLimits(kernel_ratio=0.0))
-    assert found.miss is not None
-    assert found.miss.reason is MissReason.SLOWER_THAN_UNTUNED
-    assert found.evidence["tuned_sec"]
+    checked = bench.check(limits=CompileLimits(kernel_ratio=0.0))
+    assert checked.miss is not None
+    assert checked.miss.reason is MissReason.SLOWER_THAN_UNTUNED
+    assert checked.evidence["tuned_sec"]
 
 
 def test_a_config_that_does_not_apply_is_left_out(bench: Bench) -> None:
-    found = bench.check(config=Config(99, ()))
-    assert found.miss is not None
-    assert found.miss.reason is MissReason.DOES_NOT_APPLY
+    checked = bench.check(config=Config(99, ()))
+    assert checked.miss is not None
+    assert checked.miss.reason is MissReason.DOES_NOT_APPLY
 
 
 def test_a_compiler_that_died_is_started_again(bench: Bench) -> None:
@@ -195,9 +195,9 @@ def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Pa
             ):
                 bad = bad_kernel(kind, tmp_path)
                 with device.hurry(HANG_SEC if kind == "hang" else None):
-                    found = bench.check(lambda _name, _path, bad=bad: bad)
-                assert found.miss is not None
-                assert found.miss.reason is reason, found.miss
+                    checked = bench.check(lambda _name, _path, bad=bad: bad)
+                assert checked.miss is not None
+                assert checked.miss.reason is reason, checked.miss
                 assert bench.check().hit is not None
         finally:
             device.close()

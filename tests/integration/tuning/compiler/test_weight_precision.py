@@ -80,14 +80,14 @@ def loaded(model: Model, precision: Precision) -> LoadedModel:
 
 def constants(module: tvm.IRModule) -> list[tuple[str, int]]:
     """Return dtype and elements of the network's large constants."""
-    found = [node.value for node in walk(module["main"].body) if isinstance(node, tvm.ir.GenericConst)]
-    sizes = [(str(value.dtype), int(np.prod([int(size) for size in value.shape]))) for value in found]
-    return sorted(one for one in sizes if one[1] > 1024)
+    values = [node.value for node in walk(module["main"].body) if isinstance(node, tvm.ir.GenericConst)]
+    sizes = [(str(value.dtype), int(np.prod([int(size) for size in value.shape]))) for value in values]
+    return sorted(size for size in sizes if size[1] > 1024)
 
 
 def run(module: tvm.IRModule, x: NDArray[np.float32], folder: Path) -> NDArray[np.float32]:
-    (made,) = module_outputs(module, [x], folder)
-    return made
+    (output,) = module_outputs(module, [x], folder)
+    return output
 
 
 def image(seed: int = 0) -> NDArray[np.float32]:
@@ -118,16 +118,16 @@ def test_tasks_that_read_other_weights_are_others(model: Model, precision: Preci
 def test_the_constants_are_stored_so_and_widened_where_they_are_read(
     model: Model, precision: Precision, tmp_path: Path
 ) -> None:
-    made = loaded(model, precision)
+    stored = loaded(model, precision)
     dtype = precision.tolerance
-    assert constants(made.module) == [(dtype, 36864), (dtype, 36864), (dtype, 65536)]
-    assert made.storage.to_json() == {
+    assert constants(stored.module) == [(dtype, 36864), (dtype, 36864), (dtype, 65536)]
+    assert stored.storage.to_json() == {
         "stored": 3,
         "kept": 0,
         "bytes_before": 4 * 139264,
         "bytes_after": 2 * 139264,
     }
-    readers = [kernel for kernel in primfunc_workloads(made.module) if kernel.name.endswith(dtype)]
+    readers = [kernel for kernel in primfunc_workloads(stored.module) if kernel.name.endswith(dtype)]
     assert [kernel.weight for kernel in readers] == [2, 1]
     for kernel in readers:
         text = kernel.module["main"].script()
@@ -135,7 +135,7 @@ def test_the_constants_are_stored_so_and_widened_where_they_are_read(
         assert re.search(r'\* T\.Cast\("float32", main1\[', text), text
         assert {spec.dtype for spec in kernel_args(kernel.module) if not spec.constant} == {"float32"}
     expected = run(loaded(model, Precision.AS_MODEL).module, image(), tmp_path)
-    results = run(made.module, image(), tmp_path)
+    results = run(stored.module, image(), tmp_path)
     size = float(np.sqrt(np.mean(expected**2)))
     error = float(np.abs(results - expected).max())
     assert 0 < error < {"float16": 5e-3, "bfloat16": 5e-2}[dtype] * size
@@ -155,12 +155,12 @@ def test_a_kernel_of_stored_weights_computes_with_them_as_rounded(model: Model, 
 
 
 def test_winograds_convolution_takes_the_stored_weights(model: Model, tmp_path: Path) -> None:
-    made = loaded(model, Precision.FLOAT16_WEIGHTS)
-    found = find_alternatives(made.module, HOST, made.storage.kernels)
-    assert found
-    (key,) = {one.workload_key for one in found}
-    expected = run(made.module, image(), tmp_path)
-    changed = put_alternatives_in(made.module, found, {key: found[0].algorithm})
+    stored = loaded(model, Precision.FLOAT16_WEIGHTS)
+    alternatives = find_alternatives(stored.module, HOST, stored.storage.kernels)
+    assert alternatives
+    (key,) = {alternative.workload_key for alternative in alternatives}
+    expected = run(stored.module, image(), tmp_path)
+    changed = put_alternatives_in(stored.module, alternatives, {key: alternatives[0].algorithm})
     assert {dtype for dtype, _ in constants(changed)} == {"float16", "float32"}
     results = run(changed, image(), tmp_path)
     np.testing.assert_allclose(results, expected, rtol=1e-3, atol=2e-4 * float(np.abs(expected).max()))
@@ -179,8 +179,8 @@ def test_weights_that_it_cannot_hold_stay(tmp_path: Path) -> None:
     assert (half.storage.stored, half.storage.kept) == (1, 2), "one overflows, and one nearly vanishes"
     assert sorted(dtype for dtype, _ in constants(half.module)) == ["float16", "float32", "float32"]
     assert loaded(model, Precision.BFLOAT16_WEIGHTS).storage.kept == 0
-    (said,) = storage_warnings(Precision.FLOAT16_WEIGHTS, half.storage.to_json())
-    assert said.startswith("large weights that stay float32: 2 ")
+    (warning,) = storage_warnings(Precision.FLOAT16_WEIGHTS, half.storage.to_json())
+    assert warning.startswith("large weights that stay float32: 2 ")
 
 
 def test_channels_are_judged_by_themselves(tmp_path: Path) -> None:
@@ -198,14 +198,14 @@ def test_channels_are_judged_by_themselves(tmp_path: Path) -> None:
         matrix[channel] *= 1e-7
         rows = graph.node("MatMul", rows, graph.constant(matrix))
     graph.output(rows)
-    made = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
-    assert constants(made.module) == [
+    stored = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
+    assert constants(stored.module) == [
         ("float16", 16384),
         ("float16", 36864),
         ("float32", 16384),
         ("float32", 36864),
     ], "a result is made of an output channel, and of all input channels"
-    assert (made.storage.stored, made.storage.kept) == (2, 2)
+    assert (stored.storage.stored, stored.storage.kept) == (2, 2)
 
 
 def test_weights_of_parallel_branches_stay_apart(tmp_path: Path) -> None:
@@ -219,9 +219,9 @@ def test_weights_of_parallel_branches_stay_apart(tmp_path: Path) -> None:
     model = imported(graph.model(), tmp_path)
     combined = [kernel.weight for kernel in primfunc_workloads(loaded(model, Precision.AS_MODEL).module)]
     assert sum(combined) < 4, "without the option they are combined"
-    made = loaded(model, Precision.FLOAT16_WEIGHTS)
-    assert constants(made.module) == [("float16", 9216), ("float32", 9216)]
-    assert (made.storage.stored, made.storage.kept) == (1, 1)
+    stored = loaded(model, Precision.FLOAT16_WEIGHTS)
+    assert constants(stored.module) == [("float16", 9216), ("float32", 9216)]
+    assert (stored.storage.stored, stored.storage.kept) == (1, 1)
 
 
 def test_kernels_of_sizes_known_at_run_time_only_keep_their_weights(tmp_path: Path) -> None:
@@ -231,9 +231,9 @@ def test_kernels_of_sizes_known_at_run_time_only_keep_their_weights(tmp_path: Pa
     )
     product = graph.node("MatMul", rows, graph.weight(64, 128))
     graph.output(graph.node("ReduceMax", product, axes=[0]))
-    made = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
-    assert (made.storage.stored, made.storage.kept) == (0, 1)
-    assert constants(made.module) == [("float32", 8192)]
+    stored = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
+    assert (stored.storage.stored, stored.storage.kept) == (0, 1)
+    assert constants(stored.module) == [("float32", 8192)]
 
 
 def test_small_and_other_constants_stay(tmp_path: Path) -> None:
@@ -242,21 +242,25 @@ def test_small_and_other_constants_stay(tmp_path: Path) -> None:
     x = graph.input("x", [64, 256])
     moved = graph.node("Add", x, graph.weight(64, 256))
     graph.output(graph.node("MatMul", moved, graph.weight(256, 8)))
-    made = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
-    assert (made.storage.stored, made.storage.kept) == (0, 0)
+    stored = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
+    assert (stored.storage.stored, stored.storage.kept) == (0, 0)
 
 
 def test_weights_of_a_quantised_model_are_stored_as_they_were(tmp_path: Path) -> None:
     model = imported(quantised_network(), tmp_path)
-    made = loaded(model, Precision.INT8_WEIGHTS)
-    assert constants(made.module) == [("int8", 32768), ("int8", 36864)]
-    assert (made.storage.stored, made.storage.kept) == (2, 0)
+    stored_again = loaded(model, Precision.INT8_WEIGHTS)
+    assert constants(stored_again.module) == [("int8", 32768), ("int8", 36864)]
+    assert (stored_again.storage.stored, stored_again.storage.kept) == (2, 0)
     expected = run(loaded(model, Precision.AS_MODEL).module, image(), tmp_path)
-    results = run(made.module, image(), tmp_path)
+    results = run(stored_again.module, image(), tmp_path)
     np.testing.assert_allclose(results, expected, rtol=1e-4, atol=1e-5 * float(np.abs(expected).max()))
-    found = find_alternatives(made.module, HOST, made.storage.kernels)
-    changed = put_alternatives_in(made.module, found, {one.workload_key: one.algorithm for one in found})
-    assert found
+    alternatives = find_alternatives(stored_again.module, HOST, stored_again.storage.kernels)
+    changed = put_alternatives_in(
+        stored_again.module,
+        alternatives,
+        {alternative.workload_key: alternative.algorithm for alternative in alternatives},
+    )
+    assert alternatives
     results = run(changed, image(), tmp_path)
     np.testing.assert_allclose(results, expected, rtol=1e-3, atol=2e-4 * float(np.abs(expected).max()))
 
@@ -280,18 +284,20 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
     assert len(artifact.report["coverage"]["hits"]) == len(records), artifact.report["coverage"]
     assert artifact.manifest["precision"] == precision.value
     assert artifact.manifest["tolerance"] == precision.tolerance
-    said = artifact.report["precision"]
-    before, after = said["weights"]["bytes_before"], said["weights"]["bytes_after"]
+    precision_report = artifact.report["precision"]
+    before, after = precision_report["weights"]["bytes_before"], precision_report["weights"]["bytes_after"]
     assert after < 0.51 * before
     assert after < artifact.path.stat().st_size < before, "code and records take less than what is saved"
-    stored, as_model = said["accuracy"]["stored"], said["accuracy"]["as_model"]
+    stored, as_model = precision_report["accuracy"]["stored"], precision_report["accuracy"]["as_model"]
     assert as_model["max_rel_error"] < 1e-3
     assert stored["max_rel_error"] >= stored["mean_rel_error"] > 0
     if precision is Precision.FLOAT16_WEIGHTS:
         assert stored["mean_rel_error"] > 3 * as_model["mean_rel_error"]
     verified = tunefarm_tuning.verify(artifact.path, model)
     assert verified.ok
-    assert {one.rtol for one in verified.outputs} == {1e-2 if precision.tolerance == "float16" else 1e-3}
+    assert {output.rtol for output in verified.outputs} == {
+        1e-2 if precision.tolerance == "float16" else 1e-3
+    }
 
 
 @pytest.mark.exhaustive
@@ -305,10 +311,14 @@ def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:
         model, output=tmp_path / "double", precision="bfloat16-weights", baseline=False, limits=ANY_SPEED
     )
     assert artifact.report["precision"]["weights"]["stored"] == 0
-    assert any("no weight is stored as bfloat16-weights" in one for one in artifact.report["warnings"])
+    assert any(
+        "no weight is stored as bfloat16-weights" in warning for warning in artifact.report["warnings"]
+    )
     assert artifact.manifest["tolerance"] == "float32"
-    held_to = [one["rtol"] for group in artifact.report["checks"]["input_sets"] for one in group["outputs"]]
-    held_to += [one.rtol for one in tunefarm_tuning.verify(artifact.path, model).outputs]
+    held_to = [
+        output["rtol"] for group in artifact.report["checks"]["input_sets"] for output in group["outputs"]
+    ]
+    held_to += [output.rtol for output in tunefarm_tuning.verify(artifact.path, model).outputs]
     assert held_to == [RELATIVE_TOLERANCE["float64"]] * 4
 
 

@@ -53,8 +53,8 @@ def test_tvm_computes_what_jax_does(name: str, tmp_path: Path) -> None:
     model = assert_like_jax(function, inputs, rtol=1e-3, atol=1e-4)
     onnx.save(model, tmp_path / "net.onnx")
     outputs = built_outputs(load_relax(tmp_path / "net.onnx", {}, UNOPTIMISED), [inputs], tmp_path)
-    for got, wanted in zip(outputs, jax.tree_util.tree_leaves(jax.jit(function)(inputs)), strict=True):
-        np.testing.assert_allclose(got, np.asarray(wanted), rtol=1e-3, atol=1e-4)
+    for output, wanted in zip(outputs, jax.tree_util.tree_leaves(jax.jit(function)(inputs)), strict=True):
+        np.testing.assert_allclose(output, np.asarray(wanted), rtol=1e-3, atol=1e-4)
 
 
 def test_the_compiled_network_keeps_the_program_s_layout(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def elements() -> onnx.ModelProto:
 
 
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
-    one.__name__: one for one in (convolutional, encoder, elements)
+    build.__name__: build for build in (convolutional, encoder, elements)
 }
 
 
@@ -103,19 +103,19 @@ def test_a_twin_rounds_where_the_network_does() -> None:
     weights = np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)
     y = g.node("Relu", g.node("MatMul", x, g.narrow(g.constant(weights))))
     model = g.close(g.node("Add", y, y), [3, 5])
-    given = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)
+    values = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)
 
     def rounded(values: np.ndarray) -> np.ndarray:
         return values.astype(ml_dtypes.bfloat16).astype(np.float32)
 
     def run(twin: onnx.ModelProto) -> np.ndarray:
         session = InferenceSession(twin.SerializeToString(), providers=["CPUExecutionProvider"])
-        return np.asarray(session.run(None, {"x": given})[0])
+        return np.asarray(session.run(None, {"x": values})[0])
 
-    product = np.maximum(rounded(rounded(given) @ rounded(weights)), 0)
+    product = np.maximum(rounded(rounded(values) @ rounded(weights)), 0)
     np.testing.assert_array_equal(run(widened(model, rounds=True)), rounded(product + product))
     np.testing.assert_allclose(
-        run(widened(model, rounds=False)), 2 * np.maximum(given @ weights, 0), rtol=1e-5, atol=1e-6
+        run(widened(model, rounds=False)), 2 * np.maximum(values @ weights, 0), rtol=1e-5, atol=1e-6
     )
 
 
@@ -129,9 +129,9 @@ def test_types_follow_the_operators_definitions() -> None:
     like = g.node("CastLike", g.constant(np.ones(3, np.float32)), x)
     moved = g.node("Reshape", x, shape)
     model = g.close(moved, [2, 4])
-    found = narrow_tensors(model)
-    assert {x, values, like, moved} <= found
-    assert not {shape, bigger, best, places, model.graph.output[0].name} & found
+    narrow = narrow_tensors(model)
+    assert {x, values, like, moved} <= narrow
+    assert not {shape, bigger, best, places, model.graph.output[0].name} & narrow
     assert not uses_bfloat16(widened(model, rounds=False).graph)
 
 
@@ -145,12 +145,12 @@ def test_a_network_without_it_stays_as_it_is() -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_it_compiles_for_this_cpu_and_gives_the_twins_answers(name: str, tmp_path: Path) -> None:
     model = import_model(saved(NETS[name](), tmp_path))
-    made = compile_model(model, "host", output=tmp_path / "made", baseline=False)
-    checks = made.report["checks"]
+    artifact = compile_model(model, "host", output=tmp_path / "made", baseline=False)
+    checks = artifact.report["checks"]
     assert checks["ok"]
-    assert {one["rtol"] for given in checks["input_sets"] for one in given["outputs"]} == {5e-2}
+    assert {output["rtol"] for input_set in checks["input_sets"] for output in input_set["outputs"]} == {5e-2}
     assert checks["max_rel_error"] < 5e-2
-    assert any("computes in bfloat16" in one for one in made.report["warnings"])
+    assert any("computes in bfloat16" in warning for warning in artifact.report["warnings"])
 
 
 def casts() -> onnx.ModelProto:
@@ -198,13 +198,13 @@ def test_on_a_cpu_each_result_is_rounded_once(make: Callable[[], onnx.ModelProto
     compile_model(
         import_model(saved(model, tmp_path)), "host", output=tmp_path / "made.tunefarm", baseline=False
     )
-    shape = [one.dim_value for one in model.graph.input[0].type.tensor_type.shape.dim]
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(1).uniform(-1, 2, shape).astype(np.float32)
     twin = InferenceSession(
         widened(model, rounds=True).SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (found,) = load(tmp_path / "made.tunefarm")(x).values()
-    np.testing.assert_array_equal(found, np.asarray(twin.run(None, {"x": x})[0]))
+    (output,) = load(tmp_path / "made.tunefarm")(x).values()
+    np.testing.assert_array_equal(output, np.asarray(twin.run(None, {"x": x})[0]))
 
 
 @pytest.mark.exhaustive

@@ -87,8 +87,8 @@ def training_dropout(g: GraphBuilder) -> list[Any]:
 
 def training_batch_norm(g: GraphBuilder) -> list[Any]:
     statistics = [g.constant(np.ones(2, np.float32)) for _ in range(4)]
-    made = g.node("BatchNormalization", g.input("x", [1, 2, 8]), *statistics, training_mode=1, outputs=3)
-    return [made[0]]
+    outputs = g.node("BatchNormalization", g.input("x", [1, 2, 8]), *statistics, training_mode=1, outputs=3)
+    return [outputs[0]]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def training_batch_norm(g: GraphBuilder) -> list[Any]:
 )
 def test_what_cannot_be_imported_is_named(build: Any, operator: str, words: str, tmp_path: Path) -> None:
     g = GraphBuilder()
-    for one in build(g):
-        g.output(one[0], None, one[1]) if isinstance(one, tuple) else g.output(one)
+    for output in build(g):
+        g.output(output[0], None, output[1]) if isinstance(output, tuple) else g.output(output)
     path = tmp_path / "model"
     path.write_bytes(g.model(17).SerializeToString())
     with pytest.raises(InvalidModelError) as caught:

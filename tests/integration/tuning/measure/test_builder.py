@@ -29,7 +29,7 @@ def inputs_for(builder: LocalBuilder, task: TuningTask, n: int) -> list[BuildInp
 
 
 def outcomes(results: list[BuildResult]) -> list[Outcome]:
-    return [Outcome.OK if one.failure is None else one.failure.outcome for one in results]
+    return [Outcome.OK if result.failure is None else result.failure.outcome for result in results]
 
 
 def wait_for_a_build(child: ChildProcess) -> None:
@@ -57,7 +57,7 @@ def test_a_crash_fails_the_candidate_alone(tmp_path: Path) -> None:
         os.kill(child.pid, signal.SIGSEGV)
         thread.join()
         assert sorted(outcomes(results)) == [Outcome.BUILD_CRASH, Outcome.OK, Outcome.OK]
-        crashed = next(one for one in results if one.failure is not None)
+        crashed = next(result for result in results if result.failure is not None)
         assert crashed.failure is not None
         assert "SIGSEGV" in crashed.failure.message
         assert crashed.artifact_path is None
@@ -91,18 +91,18 @@ def test_a_kernel_that_was_built_lately_is_not_built_again(tmp_path: Path) -> No
     with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
         inputs = inputs_for(builder, task, 3)
         first = builder.build(inputs)
-        for one in first:
-            assert one.artifact_path is not None
-        held = [one.artifact_path.read_bytes() for one in first if one.artifact_path is not None]
-        for one in first:
-            if one.artifact_path is not None:
-                one.artifact_path.unlink()
+        for result in first:
+            assert result.artifact_path is not None
+        held = [result.artifact_path.read_bytes() for result in first if result.artifact_path is not None]
+        for result in first:
+            if result.artifact_path is not None:
+                result.artifact_path.unlink()
         builder._workers[0].interrupt()  # no child is needed for what the parent knows
         again = builder.build(inputs)
         assert not builder._workers[0]._child.alive
-        assert [one.config for one in again] == [one.config for one in first]
-        assert [one.artifact_path.read_bytes() for one in again if one.artifact_path] == held
-        paths = {one.artifact_path for one in (*first, *again)}
+        assert [result.config for result in again] == [result.config for result in first]
+        assert [result.artifact_path.read_bytes() for result in again if result.artifact_path] == held
+        paths = {result.artifact_path for result in (*first, *again)}
         assert len(paths) == 6
         assert builder._workers[0]._cache.hits == 3
         # A child finds by code what the parent does not know by config.

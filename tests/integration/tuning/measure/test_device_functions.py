@@ -83,9 +83,9 @@ def farm(tmp_path: Path, onnx2torch: Path) -> Iterator[LocalRpc]:
     """A device whose server is that of a GPU."""
     driver = Driver(tmp_path / "nvml.json")
     driver.has("H100")
-    found = os.pathsep.join(filter(None, [str(onnx2torch.parent), os.environ.get("PYTHONPATH")]))
+    python_path = os.pathsep.join(filter(None, [str(onnx2torch.parent), os.environ.get("PYTHONPATH")]))
     server = [
-        *("env", f"CUDA_VISIBLE_DEVICES={uuid(0)}", f"{ANSWERS}={driver.path}", f"PYTHONPATH={found}"),
+        *("env", f"CUDA_VISIBLE_DEVICES={uuid(0)}", f"{ANSWERS}={driver.path}", f"PYTHONPATH={python_path}"),
         *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
         *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", str(tmp_path / "sessions")),
     ]
@@ -112,9 +112,9 @@ def others(runner: DeviceRun, model: Model, folder: Path, budget_sec: float = 24
 def test_others_are_timed_where_the_gpu_is(
     runner: DeviceRun, tiny_net: TunedNet, onnx2torch: Path, tmp_path: Path
 ) -> None:
-    found, missing = others(runner, tiny_net.model, tmp_path)
-    assert found[TORCH_COMPILE].median_sec >= 0.002
-    assert len(found[TORCH_COMPILE].samples_sec) == 9
+    timings, missing = others(runner, tiny_net.model, tmp_path)
+    assert timings[TORCH_COMPILE].median_sec >= 0.002
+    assert len(timings[TORCH_COMPILE].samples_sec) == 9
     assert "no CUDA provider" in missing[ONNXRUNTIME]
 
     # Whatever goes wrong with them is a reason, and the device is as it was.
@@ -127,8 +127,8 @@ def test_others_are_timed_where_the_gpu_is(
         ("time.sleep(3600)", "not done within"),
     ):
         onnx2torch.write_text(ONNX2TORCH.format(trouble=trouble))
-        found, missing = others(runner, tiny_net.model, tmp_path, 240.0 if "sleep" not in trouble else 20.0)
-        assert not found
+        timings, missing = others(runner, tiny_net.model, tmp_path, 240.0 if "sleep" not in trouble else 20.0)
+        assert not timings
         assert reason in missing[TORCH_COMPILE]
     assert runner.connect() == 1
     assert not list((tmp_path / "sessions").glob("*/*.npz")), "a session's files go with it"
@@ -139,10 +139,10 @@ def test_a_device_that_is_gone_is_a_reason_too(farm: LocalRpc, tiny_net: TunedNe
     try:
         runner.connect()
         farm.signal_server("SIGKILL")
-        found, missing = others(runner, tiny_net.model, tmp_path)
+        timings, missing = others(runner, tiny_net.model, tmp_path)
     finally:
         runner.close()
-    assert not found
+    assert not timings
     assert all(why.startswith("it does not run on the device") for why in missing.values())
 
 
@@ -166,9 +166,11 @@ def test_an_artifact_is_run_where_the_gpu_is(
     assert comparison.ok
     assert len(comparison.outputs) == len(sets)
 
-    wrong = [replace(one, expected=tmp_path / f"wrong-{number}.npz") for number, one in enumerate(sets)]
-    for one, right in zip(wrong, sets, strict=True):
-        save_arrays(one.expected, [array + np.float32(1) for array in load_arrays(right.expected)])
+    wrong = [
+        replace(input_set, expected=tmp_path / f"wrong-{number}.npz") for number, input_set in enumerate(sets)
+    ]
+    for input_set, right in zip(wrong, sets, strict=True):
+        save_arrays(input_set.expected, [array + np.float32(1) for array in load_arrays(right.expected)])
     with pytest.raises(InvariantError, match="gives other results"):
         artifact_check(wrong, LIMITS, Cancellation(), runner)(path)
 
@@ -185,10 +187,10 @@ def test_a_device_that_offers_nothing_is_no_error(
         runner = run_on(plain)
         try:
             artifact_check(sets, LIMITS, Cancellation(), runner)(compiled[0].path)
-            found, missing = others(runner, tiny_net.model, tmp_path)
+            timings, missing = others(runner, tiny_net.model, tmp_path)
         finally:
             runner.close()
-    assert not found
+    assert not timings
     assert all("times nobody else" in why for why in missing.values())
 
 

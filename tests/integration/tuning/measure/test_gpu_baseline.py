@@ -34,10 +34,10 @@ onnxruntime = pytest.importorskip("onnxruntime")
 def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     model = import_model(_mlp(tmp_path))
     save_arrays(tmp_path / "inputs.npz", random_inputs(model.inputs, seed=0))
-    found, missing = time_baselines(model, tmp_path / "inputs.npz", "", 60.0, Cancellation())
-    assert ONNXRUNTIME not in found
+    timings, missing = time_baselines(model, tmp_path / "inputs.npz", "", 60.0, Cancellation())
+    assert ONNXRUNTIME not in timings
     assert "no CUDA provider" in missing[ONNXRUNTIME]
-    assert (TORCH_COMPILE in found) != bool(missing.get(TORCH_COMPILE))
+    assert (TORCH_COMPILE in timings) != bool(missing.get(TORCH_COMPILE))
 
 
 def test_where_none_is_wanted_none_is_started(tmp_path: Path) -> None:
@@ -56,8 +56,10 @@ def test_what_they_may_take_leaves_time_for_what_follows(tmp_path: Path) -> None
     assert 0.0 < budget_sec(1800.0, 1500.0) < 300.0 / 2
     for elapsed_sec in (1750.0, 1900.0):
         assert budget_sec(1800.0, elapsed_sec) == 0.0
-    found, missing = time_baselines(import_model(_mlp(tmp_path)), tmp_path / "none", "", 0.0, Cancellation())
-    assert not found
+    timings, missing = time_baselines(
+        import_model(_mlp(tmp_path)), tmp_path / "none", "", 0.0, Cancellation()
+    )
+    assert not timings
     assert all("no time was left" in why for why in missing.values())
 
 

@@ -74,9 +74,9 @@ def session(driver: Driver, tmp_path: Path) -> Iterator[DeviceSession]:
 
 def params(kernel: MeasureInput, *, constant: bool) -> dict[str, Any]:
     """Return the parameters of a measurement of the kernel on a GPU, one of its arguments being a weight or not."""
-    made = measure_params(kernel, TIMING, None, 1980.0)
-    made["args"][1]["constant"] = constant
-    return {**made, "kind": "cuda"}
+    request = measure_params(kernel, TIMING, None, 1980.0)
+    request["args"][1]["constant"] = constant
+    return {**request, "kind": "cuda"}
 
 
 def test_samples_come_with_how_the_gpu_was(
@@ -110,7 +110,7 @@ def test_samples_come_with_how_the_gpu_was(
     driver.answers_of(0, events=0x20)
     in_turn = {**interleaved_params([kernel] * 2, TIMING, 3, 1980.0), "kind": "cuda"}
     reply = measure_child._measure(session, measure_child._interleaved_samples, in_turn)
-    assert [len(one) for one in reply["samples_sec"]] == [3, 3]
+    assert [len(samples) for samples in reply["samples_sec"]] == [3, 3]
     assert reply["facts"]["gpu"]["slowed"] == "throttled: thermal"
     assert reply["facts"]["gpu"]["retaken"] == 2
 

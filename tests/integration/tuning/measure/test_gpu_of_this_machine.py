@@ -50,8 +50,8 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
 @pytest.fixture
 def runner(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalRunner]:
     del driver  # its environment is the child's
-    found = [str(RECORDED.parent), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+    folders = [str(RECORDED.parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
     monkeypatch.setattr(local, "_MODULE", "cpu_as_gpu_child")
     with LocalRunner(TIMING, threads=1) as runner:
         yield runner

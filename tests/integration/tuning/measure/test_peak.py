@@ -24,9 +24,9 @@ def check(peak: Peak) -> None:
     assert set(peak.flops_per_sec) == {"float32", "float64"}
     for rate in peak.flops_per_sec.values():
         assert 1e8 < rate.one_core <= rate.all_cores < 1e14
-    assert [one.working_set_bytes for one in peak.bandwidth] == [1 << 18, 1 << 20, 1 << 22]
-    for one in peak.bandwidth:
-        assert 1e7 < one.bytes_per_sec.one_core <= one.bytes_per_sec.all_cores < 1e14
+    assert [bandwidth.working_set_bytes for bandwidth in peak.bandwidth] == [1 << 18, 1 << 20, 1 << 22]
+    for bandwidth in peak.bandwidth:
+        assert 1e7 < bandwidth.bytes_per_sec.one_core <= bandwidth.bytes_per_sec.all_cores < 1e14
     assert peak.missing == ""
 
 

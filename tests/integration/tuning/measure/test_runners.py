@@ -36,19 +36,23 @@ CONNECT_SEC = 60.0
 
 
 def outcomes(results: list[MeasureResult]) -> list[Outcome]:
-    return [Outcome.OK if one.failure is None else one.failure.outcome for one in results]
+    return [Outcome.OK if result.failure is None else result.failure.outcome for result in results]
 
 
 def kernels(builder: LocalBuilder, task: TuningTask, n: int) -> list[MeasureInput]:
     configs = builder.config_space(task).sample(np.random.default_rng(0), n)
     results = builder.build([BuildInput(task=task, config=config) for config in configs])
-    return [MeasureInput(task=task, artifact_path=one.artifact_path) for one in results if one.artifact_path]
+    return [
+        MeasureInput(task=task, artifact_path=result.artifact_path)
+        for result in results
+        if result.artifact_path
+    ]
 
 
 @pytest.fixture(scope="module")
 def builder() -> Iterator[LocalBuilder]:
-    with LocalBuilder(workers=1) as one:
-        yield one
+    with LocalBuilder(workers=1) as builder:
+        yield builder
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +131,8 @@ def test_kernels_share_a_session_under_a_lease(good: list[MeasureInput], tmp_pat
 
 def outcomes_if_there(runner: RpcRunner, inputs: list[MeasureInput]) -> list[Outcome]:
     """Return the outcomes; none where the device is away."""
-    found = outcomes(runner.run(inputs))
-    return [] if Outcome.INFRASTRUCTURE_ERROR in found else found
+    seen_outcomes = outcomes(runner.run(inputs))
+    return [] if Outcome.INFRASTRUCTURE_ERROR in seen_outcomes else seen_outcomes
 
 
 def test_a_crash_that_takes_the_server_along_is_no_candidates_fault(
@@ -146,8 +150,8 @@ def test_a_crash_that_takes_the_server_along_is_no_candidates_fault(
 @pytest.fixture(scope="module")
 def farm() -> Iterator[LocalRpc]:
     """TVM's own server: for tests that do not break it."""
-    with local_rpc() as one:
-        yield one
+    with local_rpc() as farm:
+        yield farm
 
 
 @pytest.mark.parametrize("tracker", ["none", "good"])

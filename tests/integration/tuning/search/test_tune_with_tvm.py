@@ -107,16 +107,16 @@ def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
         os.kill(pid, signal.SIGKILL)
         after_its_death = tuner.ask(16)  # more than what was left of the last generation
         tuner.close()
-        told = [*first, *second]
+        results = [*first, *second]
         again = EvolutionaryTuner(space, task, seed=3)
-        again.tell(told)
+        again.tell(results)
         third = again.ask(8)
         again.close()
     assert len(first) == 8
     assert len(second) == 12
-    assert len({config.key for config in (*(result.config for result in told), *after_its_death)}) == 36
+    assert len({config.key for config in (*(result.config for result in results), *after_its_death)}) == 36
     # Nothing snaps: what MetaSchedule proposes has been applied before.
-    assert all(r.asked == r.config for r in told)
-    assert {r.outcome for r in told} == {Outcome.OK}
+    assert all(r.asked == r.config for r in results)
+    assert {r.outcome for r in results} == {Outcome.OK}
     assert len(third) == 8
-    assert {c.key for c in third}.isdisjoint(r.config.key for r in told)
+    assert {c.key for c in third}.isdisjoint(r.config.key for r in results)

@@ -119,14 +119,14 @@ def triad_module(lanes: int, threads: int) -> tvm.IRModule:
                             )
 
     @T.prim_func(s_tir=True)
-    def wrong(a_: T.handle, size: T.int64, turns: T.int64, found: T.Buffer((threads,), "int64")):
+    def wrong(a_: T.handle, size: T.int64, turns: T.int64, mismatches: T.Buffer((threads,), "int64")):
         T.func_attr({"tirx.noalias": True, "global_symbol": "wrong"})
         total = T.int64()
         a = T.match_buffer(a_, (total,), "float32")
         for thread in T.parallel(T.int64(threads)):
-            found[thread] = T.int64(0)
+            mismatches[thread] = T.int64(0)
             for i in T.serial(size):
-                found[thread] = found[thread] + T.Cast(
+                mismatches[thread] = mismatches[thread] + T.Cast(
                     "int64",
                     a[thread * size + i]
                     != T.Cast(

@@ -26,10 +26,10 @@ _PROT_NONE = 0
 Place = Callable[[Any], Any]
 
 
-def kernel(extent: int, place: Place, result: int, lanes: int, dtype: str = "float32") -> tvm.IRModule:
+def kernel(extent: int, index_of: Place, result: int, lanes: int, dtype: str = "float32") -> tvm.IRModule:
     """Return ``out[i] = x[place(i)]``, in vectors of so many lanes."""
     x = te.placeholder((extent,), dtype, name="x")
-    func = te.create_prim_func([x, te.compute((result,), lambda i: x[place(i)], name="out")])
+    func = te.create_prim_func([x, te.compute((result,), lambda i: x[index_of(i)], name="out")])
     schedule = Schedule(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}))
     (loop,) = schedule.get_loops(schedule.get_sblock("out"))
     outer, inner = schedule.split(loop, [None, lanes])
@@ -76,14 +76,14 @@ SHUFFLED = [name for name in PATTERNS if name not in (*OUTSIDE, "three lanes", "
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "int64", "bool"])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_elements_are_the_same(name: str, dtype: str) -> None:
-    extent, result, lanes, place = PATTERNS[name]
+    extent, result, lanes, index_of = PATTERNS[name]
     values = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, extent).astype(dtype)
     guarded, memory = at_the_end_of_a_page(values)
     out = tvm.runtime.empty((result,), dtype)
-    main = built(kernel(extent, place, result, lanes, dtype), HOST)["main"]
+    main = built(kernel(extent, index_of, result, lanes, dtype), HOST)["main"]
     # DLPack has no booleans of NumPy's.
     main(tvm.runtime.tensor(values) if dtype == "bool" else tvm.runtime.from_dlpack(guarded), out)
-    np.testing.assert_array_equal(out.numpy(), values[[place(i) for i in range(result)]])
+    np.testing.assert_array_equal(out.numpy(), values[[index_of(i) for i in range(result)]])
     del guarded
     assert memory is not None
 
@@ -91,8 +91,8 @@ def test_the_elements_are_the_same(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SHUFFLED)
 def test_they_are_read_at_once(name: str, target: str) -> None:
-    extent, result, lanes, place = PATTERNS[name]
-    source = built(kernel(extent, place, result, lanes), target).inspect_source("ll")
+    extent, result, lanes, index_of = PATTERNS[name]
+    source = built(kernel(extent, index_of, result, lanes), target).inspect_source("ll")
     body = source[source.index("compute_") :]
     assert "shufflevector" in body
     assert "insertelement" not in body
@@ -100,8 +100,8 @@ def test_they_are_read_at_once(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_what_may_lie_outside_is_not_read(name: str) -> None:
-    extent, result, lanes, place = PATTERNS[name]
-    source = built(kernel(extent, place, result, lanes), TARGETS[1]).inspect_source("ll")
+    extent, result, lanes, index_of = PATTERNS[name]
+    source = built(kernel(extent, index_of, result, lanes), TARGETS[1]).inspect_source("ll")
     assert f"load <{lanes} x float>" not in source
     assert "load float" in source
 

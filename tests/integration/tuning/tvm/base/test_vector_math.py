@@ -21,17 +21,17 @@ _erf = np.vectorize(math.erf)
 
 
 def evaluate(function: Callable[[Any], Any], values: NDArray[Any], *, vector: bool) -> NDArray[Any]:
-    given = te.placeholder(values.shape, str(values.dtype), name="given")
+    source = te.placeholder(values.shape, str(values.dtype), name="given")
     schedule = tvm.s_tir.Schedule(
-        te.create_prim_func([given, te.compute(values.shape, lambda i: function(given[i]), name="made")])
+        te.create_prim_func([source, te.compute(values.shape, lambda i: function(source[i]), name="made")])
     )
     if vector:
         _, inner = schedule.split(schedule.get_loops(schedule.get_sblock("made"))[0], [None, 8])
         schedule.vectorize(inner)
     kernel = tvm.tirx.build(schedule.mod, target=tvm_target(parse_target("host")))
-    made = tvm.runtime.empty(values.shape, str(values.dtype))
-    kernel(tvm.runtime.tensor(values), made)
-    result: NDArray[Any] = made.numpy()
+    output = tvm.runtime.empty(values.shape, str(values.dtype))
+    kernel(tvm.runtime.tensor(values), output)
+    result: NDArray[Any] = output.numpy()
     return result
 
 
@@ -50,14 +50,14 @@ def test_float32(function: Any, reference: Any, error: float, *, vector: bool) -
     values = arguments()
     with np.errstate(over="ignore"):
         expected = reference(values.astype(np.float64)).astype(np.float32)
-    made = evaluate(function, values, vector=vector)
+    actual = evaluate(function, values, vector=vector)
     normal = np.isfinite(expected) & (np.abs(expected) > 2.4e-38)
-    np.testing.assert_allclose(made[normal], expected[normal], rtol=error)
-    np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
-    np.testing.assert_array_equal(np.isposinf(made), np.isposinf(expected))
+    np.testing.assert_allclose(actual[normal], expected[normal], rtol=error)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    np.testing.assert_array_equal(np.isposinf(actual), np.isposinf(expected))
     small = ~normal & np.isfinite(expected)
-    assert np.all(np.abs(made[small]) <= 2.4e-38)
-    assert np.all(np.signbit(made[values == 0]) == np.signbit(expected[values == 0]))
+    assert np.all(np.abs(actual[small]) <= 2.4e-38)
+    assert np.all(np.signbit(actual[values == 0]) == np.signbit(expected[values == 0]))
 
 
 def test_erf_ends_at_one_exactly() -> None:
@@ -70,9 +70,9 @@ def test_erf_ends_at_one_exactly() -> None:
 @pytest.mark.parametrize(("function", "reference"), [(tirx.exp, np.exp), (tirx.erf, _erf)])
 def test_other_widths(function: Any, reference: Any, dtype: str, error: float) -> None:
     values = np.linspace(-3, 3, 64).astype(dtype)
-    made = evaluate(function, values, vector=True)
+    actual = evaluate(function, values, vector=True)
     np.testing.assert_allclose(
-        made.astype(np.float64), reference(values.astype(np.float64)), rtol=error, atol=1e-12
+        actual.astype(np.float64), reference(values.astype(np.float64)), rtol=error, atol=1e-12
     )
 
 
@@ -84,8 +84,8 @@ def test_what_is_made_of_exp_gains_too() -> None:
 
 
 def test_no_call_of_the_c_library_is_left() -> None:
-    given = te.placeholder((64,), "float32")
-    func = te.create_prim_func([given, te.compute((64,), lambda i: tirx.erf(tirx.exp(given[i])))])
+    source = te.placeholder((64,), "float32")
+    func = te.create_prim_func([source, te.compute((64,), lambda i: tirx.erf(tirx.exp(source[i])))])
     for target in ("host", "llvm -mtriple=aarch64-linux-gnu"):
         module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
         code = str(tvm.tirx.build(module, target=tvm_target(parse_target(target))).inspect_source("ll"))

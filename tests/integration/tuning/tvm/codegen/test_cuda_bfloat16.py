@@ -92,14 +92,14 @@ def test_kernels_are_those_of_float16_in_the_other_type(
     assert {tiling.tensor_cores for tiling in narrow.config_space.gpu if tiling is not None} == {0, *kinds}
     for tensor_cores in (0, *kinds):
         config = legal_config(narrow, narrow.config_space, tensor_cores)
-        made = kernel_of(source(narrow, config, arch))
-        assert "nv_bfloat16" in made
+        code = kernel_of(source(narrow, config, arch))
+        assert "nv_bfloat16" in code
         if tensor_cores == 0:
-            assert "mma" not in made
+            assert "mma" not in code
             continue
         for own, other in AS_FLOAT16.items():
-            made = made.replace(own, other)
-        assert made == kernel_of(source(half, config, arch))
+            code = code.replace(own, other)
+        assert code == kernel_of(source(half, config, arch))
 
 
 def test_tensor_cores_before_ampere_know_no_bfloat16() -> None:
@@ -124,9 +124,9 @@ def test_intrinsics_are_described_as_those_of_float16() -> None:
         for part in ("load_a", "load_b", "compute"):
             ours = TensorIntrin.get(group[part])
             tvms = TensorIntrin.get(group[part].replace("bf16", "f16"))
-            for found, wanted in ((ours.desc, tvms.desc), (ours.impl, tvms.impl)):
-                assert "bfloat16" in found.script()
-                assert found.script().replace("bfloat16", "float16") == wanted.script()
+            for ported, wanted in ((ours.desc, tvms.desc), (ours.impl, tvms.impl)):
+                assert "bfloat16" in ported.script()
+                assert ported.script().replace("bfloat16", "float16") == wanted.script()
 
 
 @pytest.mark.matrix(every=3)
@@ -147,9 +147,13 @@ def test_the_compiler_takes_them_for_products_of_bfloat16(
     for form, output in (("-ptx", "kernel.ptx"), ("-cubin", "kernel.cubin")):
         command = [str(find_nvcc()), form, f"-arch=sm_{arch}", "-w", "-o", str(tmp_path / output), str(path)]
         subprocess.run(command, check=True)
-    found = set(re.findall(r"(?<![.\w])(?:wmma\.)?mma\.sync[.\w]+", (tmp_path / "kernel.ptx").read_text()))
-    assert found
-    assert all(re.fullmatch(INSTRUCTIONS[tensor_cores], one) for one in found), found
+    instructions = set(
+        re.findall(r"(?<![.\w])(?:wmma\.)?mma\.sync[.\w]+", (tmp_path / "kernel.ptx").read_text())
+    )
+    assert instructions
+    assert all(re.fullmatch(INSTRUCTIONS[tensor_cores], instruction) for instruction in instructions), (
+        instructions
+    )
     assert (tmp_path / "kernel.cubin").read_bytes()[:4] == b"\x7fELF"
 
 
@@ -167,7 +171,7 @@ def test_a_builder_builds_them(tmp_path: Path) -> None:
             for kind in (WMMA, MMA)
         ]
         results = builder.build([BuildInput(task=task, config=config) for config in chosen])
-    assert [one.failure for one in results] == [None, None]
+    assert [result.failure for result in results] == [None, None]
 
 
 def test_a_search_tries_them() -> None:

@@ -31,7 +31,7 @@ _MACHINE_CUDA = 190
 
 def first_builds(builder: LocalBuilder, task: TuningTask, n: int, *, seed: int = 0) -> list[BuildResult]:
     configs = builder.config_space(task).sample(np.random.default_rng(seed), n)
-    return builder.build([BuildInput(task=task, config=one) for one in configs])
+    return builder.build([BuildInput(task=task, config=config) for config in configs])
 
 
 def build_in(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
@@ -45,24 +45,24 @@ def build_in(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
 def machine_codes(library: Path) -> list[int]:
     """Return for which architectures a library has machine code: ``90`` for sm_90."""
     data = library.read_bytes()
-    found = []
-    place = data.find(b"\x7fELF", 1)
-    while place >= 0:
-        header = data[place : place + 64]
+    codes = []
+    start = data.find(b"\x7fELF", 1)
+    while start >= 0:
+        header = data[start : start + 64]
         if struct.unpack_from("<H", header, 18) == (_MACHINE_CUDA,):
             (flags,) = struct.unpack_from("<I", header, 48)
             # Since CUDA 13 (ABI version 8) the architecture is in the second byte, before in the first.
-            found.append(flags >> 8 & 0xFF if header[8] >= 8 else flags & 0xFF)
-        place = data.find(b"\x7fELF", place + 1)
-    return found
+            codes.append(flags >> 8 & 0xFF if header[8] >= 8 else flags & 0xFF)
+        start = data.find(b"\x7fELF", start + 1)
+    return codes
 
 
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBuilder]:
     with LocalBuilder(
         workers=1, work_dir=tmp_path_factory.mktemp("cuda"), timeout_sec=300, cache_bytes=0
-    ) as made:
-        yield made
+    ) as builder:
+        yield builder
 
 
 @pytest.mark.matrix(every=3)

@@ -57,7 +57,7 @@ def single(operator: str, *shapes: Shape, dtype: int = TensorProto.FLOAT, **attr
     """One operator whose inputs are the model's."""
 
     def build(g: GraphBuilder) -> str:
-        inputs = [g.input(f"x{place}", shape, dtype) for place, shape in enumerate(shapes)]
+        inputs = [g.input(f"x{number}", shape, dtype) for number, shape in enumerate(shapes)]
         return str(g.node(operator, *inputs, **attributes))
 
     return build
@@ -245,7 +245,7 @@ NETS: dict[str, Net] = {
     "concat": single("Concat", (3, 10), (3, 17), (3, 6), axis=1),
     "split-shuffled": two_halves,
     "concat-aligned": single("Concat", (3, 32), (3, 64), axis=1),
-    "concat-many": single("Concat", *[(3, 5, 16 * (one % 3 + 1)) for one in range(30)], axis=2),
+    "concat-many": single("Concat", *[(3, 5, 16 * (number % 3 + 1)) for number in range(30)], axis=2),
     "concat-of-long-ones": single("Concat", (1, 6, 6, 33), (1, 6, 6, 3), (1, 6, 6, 58), axis=3),
     "concat-in-front": single("Concat", (1, 1, 48), (1, 19, 48), axis=1),
     "concat-in-front-odd": single("Concat", (1, 3, 11, 11), (1, 5, 11, 11), axis=1),
@@ -314,8 +314,8 @@ def kernels_of(net: Net, folder: Path, target: Target) -> list[Kernel]:
     g.output(net(g), None)
     path = folder / "model.onnx"
     path.write_bytes(onnx.shape_inference.infer_shapes(g.model()).SerializeToString())
-    found = primfunc_workloads(load_relax(path, {}, target).module)
-    return [kernel for kernel in found if kernel.not_tunable is None]
+    workloads = primfunc_workloads(load_relax(path, {}, target).module)
+    return [kernel for kernel in workloads if kernel.not_tunable is None]
 
 
 def run(kernel: Kernel, folder: Path, target: Target, *, plain: bool) -> list[NDArray[Any]]:
@@ -336,8 +336,8 @@ def test_it_computes_what_unscheduled_loops_do(name: str, tmp_path: Path) -> Non
         names = [spec.name for spec in kernel_args(kernel.module)]
         for target in (HOST, PLAIN_X86, AVX2) if name in ON_OLDER_CPUS else (HOST,):
             actual = run(kernel, tmp_path, target, plain=False)
-            for one in compare_outputs(names, actual, expected):
-                assert one.ok, (kernel.name, target.key, one)
+            for comparison in compare_outputs(names, actual, expected):
+                assert comparison.ok, (kernel.name, target.key, comparison)
 
 
 def is_scheduled(kernel: Kernel, target: Target = HOST) -> bool:
@@ -363,16 +363,16 @@ def test_nearly_all_kernels_have_a_rule(name: str, tmp_path: Path) -> None:
 )
 def test_it_builds_for_another_kind_of_machine(name: str, tmp_path: Path) -> None:
     for kernel in kernels_of(NETS[name], tmp_path, ARM):
-        made = default_schedule(kernel.module["main"], ARM)
-        module = tvm.IRModule({"main": made.with_attr("global_symbol", "main")})
+        scheduled = default_schedule(kernel.module["main"], ARM)
+        module = tvm.IRModule({"main": scheduled.with_attr("global_symbol", "main")})
         assert "main" in tvm.tirx.build(module, tvm_target(ARM)).inspect_source("asm")
 
 
 @pytest.mark.parametrize("name", ["concat-many", "concat-then-scaled"])
 def test_partitioned_loops_have_no_conditions(name: str, tmp_path: Path) -> None:
     (kernel,) = kernels_of(NETS[name], tmp_path, AVX512)
-    made = default_schedule(kernel.module["main"], AVX512).with_attr("global_symbol", "main")
-    code = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX512)).inspect_source("ll")
+    scheduled = default_schedule(kernel.module["main"], AVX512).with_attr("global_symbol", "main")
+    code = tvm.tirx.build(tvm.IRModule({"main": scheduled}), tvm_target(AVX512)).inspect_source("ll")
     body = code[code.index("@main_compute_(ptr noalias") :].partition("\n}")[0]
     assert re.search(r"memcpy|load <16 x float>", body)
     assert not re.search(r"masked|load float", body)
@@ -381,8 +381,8 @@ def test_partitioned_loops_have_no_conditions(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["softmax-197", "sum-last-odd", "max-last-odd"])
 def test_what_no_vector_divides_is_summed_up_in_vectors(name: str, tmp_path: Path) -> None:
     (kernel,) = kernels_of(NETS[name], tmp_path, AVX512)
-    made = default_schedule(kernel.module["main"], AVX512).with_attr("global_symbol", "main")
-    code = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX512)).inspect_source("ll")
+    scheduled = default_schedule(kernel.module["main"], AVX512).with_attr("global_symbol", "main")
+    code = tvm.tirx.build(tvm.IRModule({"main": scheduled}), tvm_target(AVX512)).inspect_source("ll")
     combined = r"select <16 x i1>|llvm.max\w+.v16f32" if name == "max-last-odd" else r"fadd <16 x float>"
     assert re.search(combined, code)
 
@@ -423,9 +423,9 @@ def main(x: T.Buffer((4, 70), "float32"), b: T.Buffer((4,), "float32"), y: T.Buf
 )
 def test_only_what_lanes_get_right_is_reduced_in_them(kind: str, in_lanes: bool) -> None:
     func = odd_reduction(kind)["main"]
-    made = vectorize_ragged_reductions(func, Machine.of(HOST))
-    assert ("y_lanes" in made.script()) == in_lanes
-    assert made.same_as(func) != in_lanes
+    vectorized = vectorize_ragged_reductions(func, Machine.of(HOST))
+    assert ("y_lanes" in vectorized.script()) == in_lanes
+    assert vectorized.same_as(func) != in_lanes
 
 
 @pytest.mark.parametrize(
@@ -451,8 +451,8 @@ def test_partition_points_are_where_conditions_on_one_variable_change(
     x = te.placeholder((10, 10), name="x")
     y = te.compute((10, 10), lambda i, j: tirx.if_then_else(condition(i, j), x[i, j], x[j, i]), name="y")
     sch = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
-    found = partition_points(sch, sch.get_sblock("y"))
-    assert found == ({0: points} if points else {})
+    by_loop = partition_points(sch, sch.get_sblock("y"))
+    assert by_loop == ({0: points} if points else {})
 
 
 def test_it_is_the_same_each_time(tmp_path: Path) -> None:
@@ -464,7 +464,9 @@ def test_it_is_the_same_each_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["conv-3x3", "conv-groups-of-sixteen"])
 def test_convolutions_keep_their_results_in_registers(name: str, tmp_path: Path) -> None:
-    (kernel,) = (one for one in kernels_of(NETS[name], tmp_path, HOST) if "conv" in one.name)
+    (kernel,) = (
+        candidate for candidate in kernels_of(NETS[name], tmp_path, HOST) if "conv" in candidate.name
+    )
     text = default_schedule(kernel.module["main"], HOST).script()
     assert 'scope="local"' in text
     assert "T.vectorized" in text
@@ -509,10 +511,10 @@ def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None
 @pytest.mark.parametrize(
     "target", [AVX2, parse_target("llvm -mcpu=x86-64-v4"), ARM], ids=["avx2", "avx512", "arm"]
 )
-@pytest.mark.parametrize("name", [one for one in NETS if one.startswith("conv")])
+@pytest.mark.parametrize("name", [net for net in NETS if net.startswith("conv")])
 def test_convolutions_have_a_rule_on_every_machine(name: str, target: Target, tmp_path: Path) -> None:
     kernels = kernels_of(NETS[name], tmp_path, target)
-    assert all(is_scheduled(one, target) for one in kernels if "conv" in one.name)
+    assert all(is_scheduled(kernel, target) for kernel in kernels if "conv" in kernel.name)
 
 
 def access(strides: Shape, elements: int) -> Access:
@@ -521,10 +523,14 @@ def access(strides: Shape, elements: int) -> Access:
 
 @pytest.mark.parametrize("name", ["conv-odd-channels", "dense-50"])
 def test_the_tail_of_a_loop_leaves_its_main_part_vectorised(name: str, tmp_path: Path) -> None:
-    kernel = next(one for one in kernels_of(NETS[name], tmp_path, AVX2) if one.name.startswith("fused_"))
-    made = default_schedule(kernel.module["main"], AVX2).with_attr("global_symbol", "main")
+    kernel = next(
+        candidate
+        for candidate in kernels_of(NETS[name], tmp_path, AVX2)
+        if candidate.name.startswith("fused_")
+    )
+    scheduled = default_schedule(kernel.module["main"], AVX2).with_attr("global_symbol", "main")
     with tvm.transform.PassContext(config=SPLIT_TAILS):
-        built = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX2))
+        built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), tvm_target(AVX2))
     assert re.search(r"(fmul|fmuladd|fma)[^\n]*<[48] x float>", built.inspect_source("ll"))
 
 
@@ -541,23 +547,25 @@ def test_a_schedule_that_does_not_build_is_left_out(monkeypatch: pytest.MonkeyPa
         schedule = tvm.s_tir.Schedule(default_schedule(func, target).with_attr("global_symbol", "main"))
         for block in schedule.get_child_blocks(schedule.get_sblock("root")):
             schedule.bind(schedule.get_loops(block)[0], "threadIdx.x")  # as if it were a GPU
-        made.append(schedule.mod["main"].with_attr("tirx.is_scheduled", True))
-        return made[-1]
+        attempts.append(schedule.mod["main"].with_attr("tirx.is_scheduled", True))
+        return attempts[-1]
 
-    made: list[Any] = []
+    attempts: list[Any] = []
     (kernel,) = kernels_of(single("Exp", (8, 64)), tmp_path, HOST)
     expected = run(kernel, tmp_path, HOST, plain=True)
     monkeypatch.setattr(default_schedule_module, "default_schedule", broken)
     actual = run(kernel, tmp_path, HOST, plain=False)
-    assert made
+    assert attempts
     np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
     with pytest.raises(Exception):  # noqa: B017  (TVM's many)
-        tvm.tirx.build(tvm.IRModule({"main": made[0]}), tvm_target(HOST))
+        tvm.tirx.build(tvm.IRModule({"main": attempts[0]}), tvm_target(HOST))
 
 
 def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
     """Return the one kernel of a network that has large weights, and its default."""
-    kernel = next(one for one in kernels_of(net, folder, HOST) if packable_weights(one.module["main"]))
+    kernel = next(
+        candidate for candidate in kernels_of(net, folder, HOST) if packable_weights(candidate.module["main"])
+    )
     return kernel, packed_default(PackedKernel(func=kernel.module["main"]), HOST)
 
 
@@ -565,12 +573,12 @@ def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
     "net", [conv((1, 64, 9, 11), 160, 3), conv((1, 256, 5, 5), 304, 1, 2), dense((20, 192), 368)]
 )
 def test_large_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -> None:
-    kernel, made = with_packed_default(net, tmp_path)
-    ((number, packing),) = made.packings.items()
+    kernel, packed = with_packed_default(net, tmp_path)
+    ((number, packing),) = packed.packings.items()
     assert packing.packed_shape[1:-1] == packing.shape[:-1], "panels of some columns each"
-    assert not re.search(r"_global\[[^\]]*\] = ", str(made.func)), "nothing is left to copy"
+    assert not re.search(r"_global\[[^\]]*\] = ", str(packed.func)), "nothing is left to copy"
     expected = run(kernel, tmp_path, HOST, plain=True)
-    build_kernel(made, HOST, tmp_path / "packed.so")
+    build_kernel(packed, HOST, tmp_path / "packed.so")
     library = tvm.runtime.load_module(str(tmp_path / "packed.so"))
     args = [
         tvm.runtime.tensor(array)
@@ -585,9 +593,9 @@ def test_large_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -
 
 
 def test_weights_that_end_within_a_vector_stay_as_they_lie(tmp_path: Path) -> None:
-    kernel, made = with_packed_default(dense((20, 1024), 99), tmp_path)
-    assert not made.packings
-    assert made.func.same_as(kernel.module["main"])
+    kernel, packed = with_packed_default(dense((20, 1024), 99), tmp_path)
+    assert not packed.packings
+    assert packed.func.same_as(kernel.module["main"])
 
 
 def test_a_network_whose_packed_defaults_do_not_build_takes_its_weights_as_given(
@@ -602,9 +610,9 @@ def test_a_network_whose_packed_defaults_do_not_build_takes_its_weights_as_given
 
     def broken(module: tvm.IRModule, kernels: dict[str, PackedKernel]) -> tvm.IRModule:
         assert kernels
-        made = put_in(module, kernels)
+        changed = put_in(module, kernels)
         return tvm.IRModule(
-            {name: func for name, func in made.functions.items() if "packed" not in str(name)}
+            {name: func for name, func in changed.functions.items() if "packed" not in str(name)}
         )
 
     monkeypatch.setattr(graph_build, "put_in", broken)

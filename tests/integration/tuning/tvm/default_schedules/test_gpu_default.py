@@ -97,7 +97,7 @@ def test_every_kernel_gets_threads_and_passes_tvms_checks(name: str, plain: bool
 
 
 @needs_nvcc
-@pytest.mark.parametrize("target", [A100, H100], ids=lambda one: str(one.get("arch")))
+@pytest.mark.parametrize("target", [A100, H100], ids=lambda target: str(target.get("arch")))
 @pytest.mark.parametrize("name", BUILT)
 def test_a_network_becomes_machine_code(name: str, target: Target, tmp_path: Path) -> None:
     model = half_net() if name == "half" else zoo(name)
@@ -116,13 +116,15 @@ def test_default_schedules_compute_what_simple_loops_do(tmp_path: Path) -> None:
             continue
         func = kernel.module["main"]
         with machine:
-            made = [gpu_schedule(func, machine), bind_threads(func)]
+            schedules = [gpu_schedule(func, machine), bind_threads(func)]
         arrays = random_inputs(kernel_args(kernel.module), seed=1)
         expected = run(func, arrays)
-        for scheduled in made:
+        for scheduled in schedules:
             outputs = run(as_loops(scheduled), arrays)
             names = [str(number) for number in range(len(outputs))]
-            wrong = [one for one in compare_outputs(names, outputs, expected) if not one.ok]
+            wrong = [
+                comparison for comparison in compare_outputs(names, outputs, expected) if not comparison.ok
+            ]
             assert not wrong, f"{kernel.name}: {wrong[0].message}"
 
 
@@ -132,14 +134,14 @@ def test_a_gpus_graph_computes_what_onnx_runtime_does(name: str, tmp_path: Path)
     loaded = load(model, tmp_path)
     machine = relax.VirtualMachine(tvm.compile(loaded.module, tvm_target(ANY_CPU)), tvm.cpu())
     inputs = random_inputs(loaded.inputs, seed=1)
-    made = machine["main"](*[tvm.runtime.tensor(one) for one in inputs])
-    outputs = [one.numpy() for one in ([made] if len(loaded.outputs) == 1 else made)]
+    result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    outputs = [tensor.numpy() for tensor in ([result] if len(loaded.outputs) == 1 else result)]
     session = InferenceSession(str(tmp_path / "model"), providers=["CPUExecutionProvider"])
-    feeds = {spec.name: one for spec, one in zip(loaded.inputs, inputs, strict=True)}
+    feeds = {spec.name: array for spec, array in zip(loaded.inputs, inputs, strict=True)}
     expected = session.run(None, feeds)
     names = [spec.name for spec in loaded.outputs]
     rounding = "float16" if name == "half" else "float32"
-    assert all(one.ok for one in compare_outputs(names, outputs, expected, rounding=rounding))
+    assert all(comparison.ok for comparison in compare_outputs(names, outputs, expected, rounding=rounding))
 
 
 def test_products_of_float16_add_up_in_float32(tmp_path: Path) -> None:
@@ -152,13 +154,13 @@ def test_products_of_float16_add_up_in_float32(tmp_path: Path) -> None:
 def test_a_nan_goes_through(tmp_path: Path) -> None:
     g = GraphBuilder()
     x = g.input("x", [4])
-    one = g.constant(np.ones(1, np.float32))
-    for number, y in enumerate((g.node("Relu", x), g.node("Max", x, one), g.node("Min", one, x))):
+    unit = g.constant(np.ones(1, np.float32))
+    for number, y in enumerate((g.node("Relu", x), g.node("Max", x, unit), g.node("Min", unit, x))):
         g.output(g.node("Identity", y, out=f"y{number}"))
     loaded = load(g.model(17), tmp_path)
     machine = relax.VirtualMachine(tvm.compile(loaded.module, tvm_target(ANY_CPU)), tvm.cpu())
     values = np.array([np.nan, -1, 0, 2], np.float32)
-    outputs = [one.numpy() for one in machine["main"](tvm.runtime.tensor(values))]
+    outputs = [tensor.numpy() for tensor in machine["main"](tvm.runtime.tensor(values))]
     wanted = [[np.nan, 0, 0, 2], [np.nan, 1, 1, 2], [np.nan, -1, 0, 1]]
     np.testing.assert_array_equal(outputs, np.array(wanted, np.float32))
 
@@ -166,14 +168,14 @@ def test_a_nan_goes_through(tmp_path: Path) -> None:
 def test_convolutions_are_channels_last(tmp_path: Path) -> None:
     kernels = primfunc_workloads(load(onnx_models.mobile_block(), tmp_path).module)
     convolutions = [kernel for kernel in kernels if "conv2d" in kernel.name]
-    assert [kernel_args(one.module)[-1].shape[1:3] for one in convolutions] == [(16, 16)] * 3
+    assert [kernel_args(kernel.module)[-1].shape[1:3] for kernel in convolutions] == [(16, 16)] * 3
 
 
 def test_a_network_that_cannot_be_laid_out_anew_is_said_to_keep_its_order(tmp_path: Path) -> None:
     # A CPU has a second way of laying it out.
     assert load(zoo("split_one"), tmp_path, ANY_CPU).warnings == ()
-    (said,) = load(zoo("split_one"), tmp_path, A100).warnings
-    assert said.startswith("tensors keep the order of dimensions that the file gives them")
+    (warning,) = load(zoo("split_one"), tmp_path, A100).warnings
+    assert warning.startswith("tensors keep the order of dimensions that the file gives them")
 
 
 def test_projections_of_one_input_are_one_product(tmp_path: Path) -> None:

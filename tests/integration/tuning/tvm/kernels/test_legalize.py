@@ -32,20 +32,20 @@ def rows() -> NDArray[np.float32]:
     plain = np.linspace(-2, 2, WIDTH).astype(np.float32)
     largest = float(np.finfo(np.float32).max)
     specials = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, largest, -largest, 90, -90)
-    made = [plain, *(np.where(np.arange(WIDTH) == 5, special, plain) for special in specials)]
-    made += [np.full(WIDTH, special) for special in (np.nan, np.inf, -np.inf)]
-    made.append(np.where(np.arange(WIDTH) == 5, np.inf, np.where(np.arange(WIDTH) == 9, -np.inf, plain)))
-    return np.stack(made).astype(np.float32)
+    samples = [plain, *(np.where(np.arange(WIDTH) == 5, special, plain) for special in specials)]
+    samples += [np.full(WIDTH, special) for special in (np.nan, np.inf, -np.inf)]
+    samples.append(np.where(np.arange(WIDTH) == 5, np.inf, np.where(np.arange(WIDTH) == 9, -np.inf, plain)))
+    return np.stack(samples).astype(np.float32)
 
 
 def activations(g: GraphBuilder, x: str) -> dict[str, str]:
     names = "Relu Sigmoid Tanh Softsign Softplus Elu Selu Celu LeakyRelu HardSigmoid HardSwish Mish Gelu ThresholdedRelu Erf Abs Exp"
-    made = {name: g.node(name, x) for name in names.split()}
-    made["gelu, by tanh"] = g.node("Gelu", x, approximate="tanh")
-    made["elu of another slope"] = g.node("Elu", x, alpha=0.3)
-    made["steep leaky relu"] = g.node("LeakyRelu", x, alpha=2.0)
-    made["relu after a relu"] = g.node("Relu", g.node("Add", g.node("Relu", x), number(g, 1.0)))
-    return made
+    by_name = {name: g.node(name, x) for name in names.split()}
+    by_name["gelu, by tanh"] = g.node("Gelu", x, approximate="tanh")
+    by_name["elu of another slope"] = g.node("Elu", x, alpha=0.3)
+    by_name["steep leaky relu"] = g.node("LeakyRelu", x, alpha=2.0)
+    by_name["relu after a relu"] = g.node("Relu", g.node("Add", g.node("Relu", x), number(g, 1.0)))
+    return by_name
 
 
 def bounds(g: GraphBuilder, x: str) -> dict[str, str]:
@@ -67,13 +67,13 @@ def bounds(g: GraphBuilder, x: str) -> dict[str, str]:
 
 
 def along_rows(g: GraphBuilder, x: str) -> dict[str, str]:
-    made = {name: g.node(name, x, axis=1) for name in ("Softmax", "LogSoftmax")}
-    made["softmax, scaled and masked"] = g.node("Softmax", g.node("Mul", x, number(g, 0.125)))
+    by_name = {name: g.node(name, x, axis=1) for name in ("Softmax", "LogSoftmax")}
+    by_name["softmax, scaled and masked"] = g.node("Softmax", g.node("Mul", x, number(g, 0.125)))
     for name in ("ReduceSum", "ReduceLogSumExp"):
-        made[name] = g.node(name, x, g.ints(1))
-    made["norm"] = g.node("LayerNormalization", x, g.weight(WIDTH), g.weight(WIDTH))
-    made["matmul"] = g.node("MatMul", x, g.weight(WIDTH, 8))
-    return made
+        by_name[name] = g.node(name, x, g.ints(1))
+    by_name["norm"] = g.node("LayerNormalization", x, g.weight(WIDTH), g.weight(WIDTH))
+    by_name["matmul"] = g.node("MatMul", x, g.weight(WIDTH, 8))
+    return by_name
 
 
 def number(g: GraphBuilder, value: float) -> str:
@@ -88,10 +88,10 @@ def test_special_values_go_through_as_in_onnxruntime(group: Group, tmp_path: Pat
         g.output(tensor)
     path = tmp_path / "model"
     path.write_bytes(g.model(OPSET).SerializeToString())
-    found = dict(zip(outputs, run(path, tmp_path, rows()), strict=True))
+    ours = dict(zip(outputs, run(path, tmp_path, rows()), strict=True))
     wanted = dict(zip(outputs, reference(path, rows()), strict=True))
-    wrong = {name: differences(found[name], wanted[name]) for name in outputs}
-    assert not {name: said for name, said in wrong.items() if said}
+    wrong = {name: differences(ours[name], wanted[name]) for name in outputs}
+    assert not {name: difference for name, difference in wrong.items() if difference}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
@@ -107,9 +107,9 @@ def test_the_place_of_a_maximum_is_a_place(dtype: str, last: int, tmp_path: Path
     g.output(g.node("ArgMax", x, axis=1, select_last_index=last), None, TensorProto.INT64)
     path = tmp_path / "model"
     path.write_bytes(g.model(OPSET).SerializeToString())
-    (made,) = run(path, tmp_path, values)
-    assert np.all((made >= 0) & (made < 8))
-    np.testing.assert_array_equal(made[:2], np.full((2, 1), 7 if last else 0))
+    (places,) = run(path, tmp_path, values)
+    assert np.all((places >= 0) & (places < 8))
+    np.testing.assert_array_equal(places[:2], np.full((2, 1), 7 if last else 0))
 
 
 @pytest.mark.parametrize(("kernel", "exact"), [(2, True), (4, True), (3, False)])
@@ -122,10 +122,10 @@ def test_an_infinity_through_a_transposed_convolution(kernel: int, *, exact: boo
     path.write_bytes(g.model(OPSET).SerializeToString())
     values = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)
     values[0, 1, 2, 3] = np.inf
-    (found,), (wanted,) = run(path, tmp_path, values), reference(path, values)
-    finite = np.isfinite(found)
-    np.testing.assert_allclose(found[finite], wanted[finite], rtol=1e-4, atol=1e-5)
-    assert (differences(found, wanted) == "") == exact
+    (ours,), (wanted,) = run(path, tmp_path, values), reference(path, values)
+    finite = np.isfinite(ours)
+    np.testing.assert_allclose(ours[finite], wanted[finite], rtol=1e-4, atol=1e-5)
+    assert (differences(ours, wanted) == "") == exact
 
 
 def run(path: Path, folder: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
@@ -133,8 +133,8 @@ def run(path: Path, folder: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
     loaded = load_relax(path, {}, target)
     build_model(loaded.module, target, folder / "lib.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
-    made = machine["main"](tvm.runtime.tensor(x))
-    return [one.numpy() for one in ([made] if len(loaded.outputs) == 1 else made)]
+    result = machine["main"](tvm.runtime.tensor(x))
+    return [tensor.numpy() for tensor in ([result] if len(loaded.outputs) == 1 else result)]
 
 
 def reference(path: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
@@ -145,13 +145,13 @@ def reference(path: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
     return list(session.run(None, {"x": x}))
 
 
-def differences(found: NDArray[Any], wanted: NDArray[Any]) -> str:
+def differences(ours: NDArray[Any], wanted: NDArray[Any]) -> str:
     with np.errstate(all="ignore"):
-        same = np.isclose(found, wanted, rtol=1e-3, atol=1e-6, equal_nan=True)
+        same = np.isclose(ours, wanted, rtol=1e-3, atol=1e-6, equal_nan=True)
     if same.all():
         return ""
     at = tuple(int(i) for i in np.argwhere(~same)[0])
-    return f"{int((~same).sum())} of {same.size}; at {at}: {found[at]}, expected {wanted[at]}"
+    return f"{int((~same).sum())} of {same.size}; at {at}: {ours[at]}, expected {wanted[at]}"
 
 
 @pytest.mark.parametrize("special", [False, True])

@@ -46,13 +46,13 @@ def test_the_number_of_kernels_does_not_grow_with_the_steps(tmp_path: Path) -> N
         for steps in (6, 60)
     }
     assert len(kernels[6]) == len(kernels[60])
-    recurrent = [one.name for one in kernels[60] if one.not_tunable is NotTunable.RECURRENT]
+    recurrent = [kernel.name for kernel in kernels[60] if kernel.not_tunable is NotTunable.RECURRENT]
     assert sorted(name.rstrip("0123456789") for name in recurrent) == ["gru", "lstm"], (
         "one for both directions"
     )
-    products = [one for one in kernels[60] if "matmul" in one.name]
+    products = [kernel for kernel in kernels[60] if "matmul" in kernel.name]
     assert products
-    assert all(one.not_tunable is None for one in products), "the products with the inputs are tuned"
+    assert all(product.not_tunable is None for product in products), "the products with the inputs are tuned"
 
 
 @pytest.mark.parametrize(("hidden", "at_once"), [(24, 2), (512, 32)], ids=["a thread each", "shared steps"])
@@ -71,7 +71,7 @@ def test_both_directions_are_computed(hidden: int, at_once: int, tmp_path: Path)
         )
     )
     loaded = checked_network(g, tmp_path)
-    (kernel,) = (one for one in primfunc_workloads(loaded.module) if one.name == "lstm")
+    (kernel,) = (candidate for candidate in primfunc_workloads(loaded.module) if candidate.name == "lstm")
     assert f"T.parallel({at_once})" in kernel.module.script()
 
 
@@ -90,4 +90,6 @@ def test_a_network_compiles_and_agrees(precision: Precision, tmp_path: Path) -> 
         model, target="host", output=tmp_path / "model.tunefarm", precision=precision, baseline=False
     )
     assert artifact.report["checks"]["ok"]
-    assert {one["name"]: one["reason"] for one in artifact.report["not_tunable"]}["lstm"] == "recurrent"
+    assert {kernel["name"]: kernel["reason"] for kernel in artifact.report["not_tunable"]}[
+        "lstm"
+    ] == "recurrent"

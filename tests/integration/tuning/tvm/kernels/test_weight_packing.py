@@ -85,13 +85,13 @@ def scheduled(kernel: Kernel, seed: int) -> Iterator[PackedKernel]:
 def run(kernel: PackedKernel, args: list[NDArray[np.float32]], path: Path) -> NDArray[np.float32]:
     build_kernel(kernel, HOST, path)
     library = tvm.runtime.load_module(str(path))
-    given = [tvm.runtime.tensor(arg) for arg in args]
+    tensors = [tvm.runtime.tensor(arg) for arg in args]
     for number in kernel.packings:
-        plain = given[number]
-        given[number] = tvm.runtime.empty(plain.shape, str(plain.dtype))
-        library[f"pack_{number}"](plain, given[number])
-    library["main"](*given)
-    result: NDArray[np.float32] = given[-1].numpy()
+        plain = tensors[number]
+        tensors[number] = tvm.runtime.empty(plain.shape, str(plain.dtype))
+        library[f"pack_{number}"](plain, tensors[number])
+    library["main"](*tensors)
+    result: NDArray[np.float32] = tensors[-1].numpy()
     return result
 
 
@@ -115,23 +115,23 @@ def test_a_packed_kernel_computes_the_same(kernels: dict[str, Kernel], word: str
     moved = 0
     for number, packed in enumerate(scheduled(kernel, seed=2)):
         assert set(packed.packings) <= {1}
-        made = run(packed, args, tmp_path / f"{number}.so")
-        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+        actual = run(packed, args, tmp_path / f"{number}.so")
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
         for n, packing in packed.packings.items():
             here = pack(args[n], packing)
             assert here.shape == packing.packed_shape
             moved += not np.array_equal(here.ravel(), args[n].ravel())
-            place = tuple(size // 2 for size in packing.shape)
-            there = tuple(int(index) for index in packing.index_map.map_indices(list(place)))
-            assert here[there] == args[n][place]
+            middle = tuple(size // 2 for size in packing.shape)
+            there = tuple(int(index) for index in packing.index_map.map_indices(list(middle)))
+            assert here[there] == args[n][middle]
     assert moved, "some config wants another order"
 
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_weight_that_does_not_fill_the_vectors_of_a_kernel(tmp_path: Path, *, transposed: bool) -> None:
     graph = GraphBuilder()
-    made = graph.node("Mul", graph.weight(70, 70), graph.input("x", [1]))
-    graph.output(graph.node("Transpose", made, perm=[1, 0]) if transposed else made)
+    product = graph.node("Mul", graph.weight(70, 70), graph.input("x", [1]))
+    graph.output(graph.node("Transpose", product, perm=[1, 0]) if transposed else product)
     path = tmp_path / "net.onnx"
     path.write_bytes(graph.model().SerializeToString())
     module = load_relax(path, {}, HOST).module
@@ -144,9 +144,9 @@ def test_a_weight_that_does_not_fill_the_vectors_of_a_kernel(tmp_path: Path, *, 
         np.testing.assert_array_equal(run(packed, args, tmp_path / f"{number}.so"), expected)
         build_model(put_in(module, {kernel.name: packed}), HOST, tmp_path / "net.so")
         network = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "net.so")), tvm.cpu())
-        whole = network["main"](tvm.runtime.tensor(np.full(1, 2, np.float32)))
+        output = network["main"](tvm.runtime.tensor(np.full(1, 2, np.float32)))
         plain = numpy_helper.to_array(graph.graph().initializer[0])
-        np.testing.assert_array_equal(whole.numpy(), 2 * (plain.T if transposed else plain))
+        np.testing.assert_array_equal(output.numpy(), 2 * (plain.T if transposed else plain))
 
 
 def test_a_kernel_that_wants_gaps_between_its_weights_packs_them_itself(tmp_path: Path) -> None:
@@ -178,12 +178,12 @@ def test_weights_of_double_precision_stay_such(tmp_path: Path) -> None:
     path.write_bytes(graph.model().SerializeToString())
     module = load_relax(path, {}, HOST).module
     (kernel,) = primfunc_workloads(module)
-    packed = next(one for one in scheduled(kernel, seed=2) if one.packings)
+    packed = next(candidate for candidate in scheduled(kernel, seed=2) if candidate.packings)
     build_model(put_in(module, {kernel.name: packed}), HOST, tmp_path / "net.so")
     network = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "net.so")), tvm.cpu())
     values = np.random.default_rng(1).normal(size=(3, 64))
-    made = network["main"](tvm.runtime.tensor(values)).numpy()
-    np.testing.assert_allclose(made, values @ weight, rtol=1e-10, atol=1e-10)
+    actual = network["main"](tvm.runtime.tensor(values)).numpy()
+    np.testing.assert_allclose(actual, values @ weight, rtol=1e-10, atol=1e-10)
 
 
 def check(artifact: Artifact, model: Model, records: tuple[TuningRecord, ...]) -> None:
@@ -216,9 +216,9 @@ def test_large_weights_are_timed_out_of_the_caches(kernels: dict[str, Kernel], t
     build_kernel(next(scheduled(convolution, seed=1)), HOST, path)
     args = [spec.to_json() for spec in kernel_args(convolution.module)]
     large = [{**spec, "shape": [1 << 16]} if spec.get("constant") else spec for spec in args]
-    said = {"path": str(path), "rival_sec": None, "kind": "cpu", "repeat": 10, "number": 1}
+    request = {"path": str(path), "rival_sec": None, "kind": "cpu", "repeat": 10, "number": 1}
     limits = {"min_repeat_ms": 0.5, "max_timing_ms": 50.0}
     for specs in (args, large):
-        reply = HANDLERS["measure_here"]({**said, **limits, "args": specs})
+        reply = HANDLERS["measure_here"]({**request, **limits, "args": specs})
         assert len(reply["samples_sec"]) >= 3, reply
         assert all(0 < sample < 60 for sample in reply["samples_sec"])

@@ -96,21 +96,21 @@ def prepared(model: onnx.ModelProto, folder: Path, target: Target = CPU) -> tvm.
 
 
 def run(module: tvm.IRModule, x: NDArray[np.float32], folder: Path) -> NDArray[np.float32]:
-    (made,) = module_outputs(module, [x], folder)
-    return made
+    (output,) = module_outputs(module, [x], folder)
+    return output
 
 
 def every_winograd(module: tvm.IRModule) -> list[Alternative]:
     """Return Winograd's algorithms for all that they can do, worth a trial or not."""
-    found = []
+    alternatives = []
     for kernel in primfunc_workloads(module):
         conv = match_direct_conv(module[kernel.name])
         if conv is not None:
             for m in winograd.TILES:
-                one = winograd_alternative(module[kernel.name], kernel, conv, m)
-                assert one is not None
-                found.append(one)
-    return found
+                alternative = winograd_alternative(module[kernel.name], kernel, conv, m)
+                assert alternative is not None
+                alternatives.append(alternative)
+    return alternatives
 
 
 @pytest.mark.matrix(every=2)
@@ -134,15 +134,17 @@ def test_the_results_are_those_of_the_direct_convolution(changed: dict[str, obje
     x = np.random.default_rng(1).normal(size=dims).astype(np.float32)
     expected = run(module, x, tmp_path)
     alternatives = every_winograd(module)
-    assert [one.algorithm for one in alternatives] == ["winograd-2", "winograd-4"]
-    for one in alternatives:
-        changed_module = put_alternatives_in(module, alternatives, {one.workload_key: one.algorithm})
+    assert [alternative.algorithm for alternative in alternatives] == ["winograd-2", "winograd-4"]
+    for alternative in alternatives:
+        changed_module = put_alternatives_in(
+            module, alternatives, {alternative.workload_key: alternative.algorithm}
+        )
         names = {variable.name_hint for variable in changed_module.get_global_vars()}
-        assert one.instead_of not in names
-        assert {one.tuned.name, *one.fixed} <= names
-        made = run(changed_module, x, tmp_path)
+        assert alternative.instead_of not in names
+        assert {alternative.tuned.name, *alternative.fixed} <= names
+        actual = run(changed_module, x, tmp_path)
         np.testing.assert_allclose(
-            made, expected, rtol=1e-3, atol=2e-4 * float(np.sqrt(np.mean(expected**2)))
+            actual, expected, rtol=1e-3, atol=2e-4 * float(np.sqrt(np.mean(expected**2)))
         )
 
 
@@ -165,12 +167,12 @@ def test_weights_that_are_inputs_are_left_alone(tmp_path: Path) -> None:
 
 def test_only_what_should_win_is_worth_a_trial(tmp_path: Path) -> None:
     wide = find_alternatives(prepared(conv_net(size=(28, 28), channels=(64, 64)), tmp_path), CPU)
-    assert [one.algorithm for one in wide] == ["winograd-4"]
+    assert [alternative.algorithm for alternative in wide] == ["winograd-4"]
     # Few positions and many weights: fetching these is what takes the time, and Winograd has more of them.
     deep = find_alternatives(prepared(conv_net(size=(4, 4), channels=(256, 256)), tmp_path), CPU)
-    assert [one.algorithm for one in deep] == []
+    assert [alternative.algorithm for alternative in deep] == []
     thin = find_alternatives(prepared(conv_net(size=(28, 28), channels=(3, 64)), tmp_path), CPU)
-    assert [one.algorithm for one in thin] == []
+    assert [alternative.algorithm for alternative in thin] == []
 
 
 def test_layers_that_differ_only_in_what_follows_share_a_task(tmp_path: Path) -> None:
@@ -209,10 +211,10 @@ def test_a_gpu_has_no_alternatives(tmp_path: Path) -> None:
 def test_transformed_weights_are_exact_to_the_last_digits() -> None:
     weights = np.random.default_rng(0).normal(size=(3, 3, 4, 5)).astype(np.float32)
     for m in winograd.TILES:
-        made = winograd.transform_weights(weights, m)
-        assert made.shape == ((m + 2) ** 2, 4, 5)
-        np.testing.assert_allclose(made[0], weights[0, 0] * (1.0 if m == 2 else 1 / 16), rtol=1e-6)
-        np.testing.assert_allclose(made[-1], weights[2, 2], rtol=1e-6)
+        transformed = winograd.transform_weights(weights, m)
+        assert transformed.shape == ((m + 2) ** 2, 4, 5)
+        np.testing.assert_allclose(transformed[0], weights[0, 0] * (1.0 if m == 2 else 1 / 16), rtol=1e-6)
+        np.testing.assert_allclose(transformed[-1], weights[2, 2], rtol=1e-6)
 
 
 def test_a_compile_says_what_became_of_each_alternative(tmp_path: Path) -> None:
@@ -222,14 +224,16 @@ def test_a_compile_says_what_became_of_each_alternative(tmp_path: Path) -> None:
     with apply_history_best(records) as history:
         artifact = tunefarm_tuning.compile(model, "host", output=tmp_path / "net", limits=limits)
     candidates = artifact.report["alternatives"]["candidates"]
-    assert [one["algorithm"] for one in candidates] == ["winograd-4"]
+    assert [candidate["algorithm"] for candidate in candidates] == ["winograd-4"]
     hits = {hit.workload_key for hit in history.coverage.hits}
-    for one in candidates:
-        assert one["weight"] == 1
-        assert len(one["kernels_sec"]) == 3
-        assert one["sum_sec"] == pytest.approx(sum(one["kernels_sec"].values()))
-        assert one["chosen"] or one["reason"]  # which of them depends on random kernels, and on the machine
-    chosen = [one for one in candidates if one["chosen"]]
+    for candidate in candidates:
+        assert candidate["weight"] == 1
+        assert len(candidate["kernels_sec"]) == 3
+        assert candidate["sum_sec"] == pytest.approx(sum(candidate["kernels_sec"].values()))
+        assert (
+            candidate["chosen"] or candidate["reason"]
+        )  # which of them depends on random kernels, and on the machine
+    chosen = [candidate for candidate in candidates if candidate["chosen"]]
     assert len(chosen) <= 1
     assert (candidates[0]["workload_key"] in hits) != bool(chosen)
     assert artifact.report["checks"]["ok"]

@@ -113,8 +113,8 @@ def test_a_small_sum_is_right_with_and_without_threads() -> None:
     space = design_space(sample_workload("conv2d", **CONV))
     for config in some_configs(space.config_space, 8):
         for decision in (0, 1):
-            asked = Config(config.sketch, (*config.decisions[:-1], decision))
-            schedule, applied = space.apply(asked)
+            wanted = Config(config.sketch, (*config.decisions[:-1], decision))
+            schedule, applied = space.apply(wanted)
             assert applied.decisions[-1] == decision
             assert ("T.parallel" in schedule.mod.script()) is (decision == 0)
     for sketch in space.config_space.sketches:

@@ -71,10 +71,12 @@ def conv1x1() -> Any:
 
 def configs_with_tails(space: DesignSpace, n: int) -> list[Config]:
     """Return configs with a tail in at least one tile; threads on and off."""
-    found = [
-        one for one in space.config_space.sample(np.random.default_rng(1), 40) if space.leaves_tails(one)
+    with_tails = [
+        config
+        for config in space.config_space.sample(np.random.default_rng(1), 40)
+        if space.leaves_tails(config)
     ]
-    return random.Random(2).sample(found, n)
+    return random.Random(2).sample(with_tails, n)
 
 
 def run(mod: Any, arrays: list[Any], shape: tuple[int, ...]) -> Any:
@@ -109,14 +111,16 @@ def test_configs_with_tails_compute_the_same(mod: Any) -> None:
 
 def test_weights_are_packed_where_no_tail_is_along_them() -> None:
     rows, columns = DesignSpace(dense(37, 64), CPU), DesignSpace(dense(24, 86), CPU)
-    assert any(split_off_packing(rows.apply(one)[0].mod).packings for one in configs_with_tails(rows, 4))
-    for one in configs_with_tails(columns, 8):
-        assert not split_off_packing(columns.apply(one)[0].mod).packings
+    assert any(
+        split_off_packing(rows.apply(config)[0].mod).packings for config in configs_with_tails(rows, 4)
+    )
+    for config in configs_with_tails(columns, 8):
+        assert not split_off_packing(columns.apply(config)[0].mod).packings
     perfect = columns.config_space.sample(np.random.default_rng(1), 400)
     assert any(
-        split_off_packing(columns.apply(one)[0].mod).packings
-        for one in perfect
-        if not columns.leaves_tails(one)
+        split_off_packing(columns.apply(config)[0].mod).packings
+        for config in perfect
+        if not columns.leaves_tails(config)
     )
 
 
@@ -148,8 +152,8 @@ def test_a_tile_that_the_knob_does_not_list_is_refused() -> None:
     space = DesignSpace(dense(37, 64), CPU)
     (config, *_) = configs_with_tails(space, 1)
     rows = next(
-        place
-        for place, knob in enumerate(space.config_space.sketches[config.sketch].knobs)
+        position
+        for position, knob in enumerate(space.config_space.sketches[config.sketch].knobs)
         if knob.extent == 37
     )
     knob = space.config_space.sketches[config.sketch].knobs[rows]

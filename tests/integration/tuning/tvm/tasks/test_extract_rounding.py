@@ -36,7 +36,7 @@ def test_rounding_where_to_read_from_is_none() -> None:
     data = te.placeholder((8,), "float32", "data")
 
     def neighbour(i: Any) -> Any:
-        place = tirx.floor(i.astype("float32") * 0.4)
-        return data[place.astype("int32")] * 0.5
+        position = tirx.floor(i.astype("float32") * 0.4)
+        return data[position.astype("int32")] * 0.5
 
     assert not rounds_values(te.create_prim_func([data, te.compute((8,), neighbour)]))

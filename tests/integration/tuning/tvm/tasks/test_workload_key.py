@@ -35,11 +35,11 @@ def dense(
     product = te.compute(
         (n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name=f"{prefix}product"
     )
-    one = tirx.const(1.0, dtype)
+    unit = tirx.const(1.0, dtype)
 
     def last(i: Any, j: Any) -> Any:
         scaled = product[i, j] * tirx.const(scale, dtype)
-        return scaled + one if add else scaled - one
+        return scaled + unit if add else scaled - unit
 
     c = te.compute((n, m), last, name=f"{prefix}c", attrs=attributes or {})
     by_letter = {"a": a, "b": b, "c": c}

@@ -41,11 +41,11 @@ def names(loaded: LoadedModel) -> list[str]:
 
 
 def keys(loaded: LoadedModel) -> list[tuple[str, str, int]]:
-    return [(one.name, one.workload_key, one.weight) for one in primfunc_workloads(loaded.module)]
+    return [(kernel.name, kernel.workload_key, kernel.weight) for kernel in primfunc_workloads(loaded.module)]
 
 
-def calls(loaded: LoadedModel, what: str) -> int:
-    return sum(kernel.weight for kernel in primfunc_workloads(loaded.module) if what in kernel.name)
+def calls(loaded: LoadedModel, word: str) -> int:
+    return sum(kernel.weight for kernel in primfunc_workloads(loaded.module) if word in kernel.name)
 
 
 def run(loaded: LoadedModel, folder: Path) -> list[NDArray[Any]]:
@@ -62,8 +62,8 @@ def check(model: onnx.ModelProto, folder: Path, select: Selection = select_faste
 
 
 def heads(g: GraphBuilder, x: str, shape: Sequence[int], order: Sequence[int] = (0, 2, 1, 3)) -> str:
-    made: str = g.node("Transpose", g.node("Reshape", x, g.ints(*shape)), perm=list(order))
-    return made
+    head: str = g.node("Transpose", g.node("Reshape", x, g.ints(*shape)), perm=list(order))
+    return head
 
 
 def attention(
@@ -120,15 +120,15 @@ def test_gemms_of_reshaped_copies_are_one_product(tmp_path: Path) -> None:
 def branches(readers: str, *, widths: Sequence[int] = (16, 16), kernel: int = 1, act: str = "Relu") -> Any:
     g = GraphBuilder()
     x = g.input("x", [2, 8, 6, 6])
-    made = []
+    outputs = []
     for width in widths:
         y = g.conv(x, 8, width, kernel=kernel)
         if act == "SiLU":
             y = g.node("Mul", y, g.node("Sigmoid", y))
         elif act:
             y = g.node(act, y)
-        made.append(y)
-    for y, width in zip(made, widths, strict=True):
+        outputs.append(y)
+    for y, width in zip(outputs, widths, strict=True):
         if readers == "concat":
             g.output(g.node("Concat", y, x, axis=1))
         elif readers == "conv":
@@ -218,8 +218,8 @@ def test_convolutions_that_differ_stay_apart(
 ) -> None:
     g = GraphBuilder()
     x = g.input("x", [1, 8, 9, 9])
-    for one in (attributes, others):
-        g.output(g.node("Conv", x, g.weight(16, 8 // one.get("group", 1), 3, 3), **one))
+    for attrs in (attributes, others):
+        g.output(g.node("Conv", x, g.weight(16, 8 // attrs.get("group", 1), 3, 3), **attrs))
     assert calls(check(g.model(), tmp_path, always), "conv2d") == 2
 
 
@@ -260,9 +260,9 @@ def test_precisions_are_kept(dtype: int, tmp_path: Path) -> None:
     apart, ours = load(g.model(), tmp_path, select_none), load(g.model(), tmp_path)
     assert (calls(apart, "matmul"), calls(ours, "matmul")) == (3, 1)
     tolerance = 1e-2 if dtype == TensorProto.FLOAT16 else 1e-12
-    for one, other in zip(run(ours, tmp_path), run(apart, tmp_path), strict=True):
-        assert one.dtype == other.dtype == kind
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+    for fused, other in zip(run(ours, tmp_path), run(apart, tmp_path), strict=True):
+        assert fused.dtype == other.dtype == kind
+        np.testing.assert_allclose(fused, other, rtol=tolerance, atol=tolerance)
 
 
 STEPS: list[Callable[[GraphBuilder, str, NDArray[np.float32]], str]] = [
@@ -287,7 +287,7 @@ def random_branches(seed: int) -> onnx.ModelProto:
     x = g.node("Tanh", g.input("x", shape))
     if rng.integers(4) == 0:
         g.output(x)
-    common = [STEPS[one] for one in rng.integers(len(STEPS), size=rng.integers(4))]
+    common = [STEPS[step] for step in rng.integers(len(STEPS), size=rng.integers(4))]
     for _ in range(int(rng.integers(2, 5))):
         width = int(rng.choice([4, 8, 16]))
         channels = [width, 1, 1] if convolves else [width]
@@ -296,7 +296,7 @@ def random_branches(seed: int) -> onnx.ModelProto:
         else:
             y = g.node("MatMul", x, g.weight(8, width))
             y = g.node("Add", y, g.weight(width)) if rng.integers(3) else y
-        own = [STEPS[one] for one in rng.integers(len(STEPS), size=rng.integers(2))]
+        own = [STEPS[step] for step in rng.integers(len(STEPS), size=rng.integers(2))]
         for step in [*common, *own]:
             sizes = channels if rng.integers(2) else [1] * len(channels)
             before, y = y, step(g, y, rng.uniform(0.5, 1.5, sizes).astype(np.float32))

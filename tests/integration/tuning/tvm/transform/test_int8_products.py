@@ -120,10 +120,10 @@ def q_linear() -> onnx.ModelProto:
     rows = graph.node("Reshape", y, graph.ints(12, 16))
     b = graph.constant(rng.integers(-127, 128, (16, 21)).astype(np.int8))
     weight = [b, graph.number(2e-3), graph.number(0, np.int8)]
-    made = graph.node(
+    product = graph.node(
         "QLinearMatMul", rows, y_scale, y_zero, *weight, graph.number(0.03), graph.number(90, np.uint8)
     )
-    graph.output(graph.float(made, 0.03, np.uint8))
+    graph.output(graph.float(product, 0.03, np.uint8))
     return graph.model()
 
 
@@ -156,14 +156,16 @@ def load(model: onnx.ModelProto, folder: Path, target: Target) -> LoadedModel:
 
 
 def byte_kernels(loaded: LoadedModel) -> list[Any]:
-    return [loaded.module[one.name] for one in primfunc_workloads(loaded.module) if "byte_" in one.name]
+    return [
+        loaded.module[kernel.name] for kernel in primfunc_workloads(loaded.module) if "byte_" in kernel.name
+    ]
 
 
 def run(loaded: LoadedModel, folder: Path, target: Target, x: NDArray[Any]) -> NDArray[Any]:
     build_model(loaded.module, target, folder / "lib.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
-    made: NDArray[Any] = machine["main"](tvm.runtime.tensor(x)).numpy()
-    return made
+    output: NDArray[Any] = machine["main"](tvm.runtime.tensor(x)).numpy()
+    return output
 
 
 def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
@@ -220,10 +222,10 @@ def test_other_cpus_compute_in_floats(name: str, target: Target, tmp_path: Path)
 def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tmp_path: Path) -> None:
     (func,) = byte_kernels(load(NETWORKS["3x3 u8"], tmp_path, AVX512))
     try:
-        made = str(default_schedule(func, AVX2))
+        schedule = str(default_schedule(func, AVX2))
     except NoDefaultSchedule:
-        made = ""
-    assert "vpdpbusd" not in made
+        schedule = ""
+    assert "vpdpbusd" not in schedule
 
 
 def test_they_are_no_tuning_tasks(tmp_path: Path) -> None:
@@ -241,12 +243,12 @@ def test_groups_and_weights_that_are_no_integers_stay(tmp_path: Path) -> None:
     assert not byte_kernels(load(graph.model(), tmp_path, AVX512))
 
 
-@pytest.mark.parametrize(("given", "weights"), [([1, 1, 5, 8], [1, 1, 8, 20]), ([2, 3, 5, 8], [2, 3, 8, 20])])
+@pytest.mark.parametrize(("shape", "weights"), [([1, 1, 5, 8], [1, 1, 8, 20]), ([2, 3, 5, 8], [2, 3, 8, 20])])
 def test_products_by_several_matrices_stay_in_floats(
-    given: list[int], weights: list[int], tmp_path: Path
+    shape: list[int], weights: list[int], tmp_path: Path
 ) -> None:
     graph = Quantised()
-    x = graph.rounded(graph.input("x", given), 0.011, np.uint8)
+    x = graph.rounded(graph.input("x", shape), 0.011, np.uint8)
     graph.output(graph.node("MatMul", x, graph.weights(weights, None)))
     assert not byte_kernels(load(graph.model(), tmp_path, AVX512))
 
@@ -270,12 +272,12 @@ def test_weights_with_numbers_out_of_the_ordinary_stay_in_floats(
 
 def test_weights_are_packed_four_products_of_each_lane_side_by_side() -> None:
     weights = np.arange(5 * 18, dtype=np.int8).reshape(5, 18)
-    made = packed(weights, 16)
-    assert made.shape == (2, 2, 64)
-    for place, value in np.ndenumerate(weights):
-        product_, result = place
-        assert made[result // 16, product_ // 4, result % 16 * 4 + product_ % 4] == value
-    assert int(np.count_nonzero(made)) == int(np.count_nonzero(weights))
+    packed_weights = packed(weights, 16)
+    assert packed_weights.shape == (2, 2, 64)
+    for index, value in np.ndenumerate(weights):
+        product_, result = index
+        assert packed_weights[result // 16, product_ // 4, result % 16 * 4 + product_ % 4] == value
+    assert int(np.count_nonzero(packed_weights)) == int(np.count_nonzero(weights))
 
 
 def test_integers_are_found_whatever_their_largest_is() -> None:
@@ -283,9 +285,9 @@ def test_integers_are_found_whatever_their_largest_is() -> None:
     for most in (127, 90, 3, 1):
         steps = rng.integers(-most, most + 1, (40, 6)).astype(np.int8)
         scale = rng.uniform(1e-3, 1, 6).astype(np.float32)
-        found = as_int8((steps * scale).astype(np.float32), 1)
-        assert found is not None
-        np.testing.assert_allclose(found[0] * found[1], steps * scale, rtol=1e-6)
+        converted = as_int8((steps * scale).astype(np.float32), 1)
+        assert converted is not None
+        np.testing.assert_allclose(converted[0] * converted[1], steps * scale, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str, instru
     features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")
     for name in features(tvm_target(parse_target(f"llvm -mcpu={cpu}"))):
         target = parse_target(f"llvm -mcpu={cpu} -mattr=-{name}")
-        has = instruction in {str(one) for one in features(tvm_target(target))}
+        has = instruction in {str(feature) for feature in features(tvm_target(target))}
         assert (dot_product_lanes(target) > 0) is has, name
 
 
@@ -334,7 +336,7 @@ def test_llvm_knows_the_same_cpus() -> None:
     for name in tvm_ffi.get_global_func("target.llvm_get_cpu_archlist")(tvm.target.Target("llvm")):
         target = Target.from_json({"kind": "llvm", "mcpu": str(name), "mtriple": "x86_64-linux-gnu"})
         try:
-            has = {str(one) for one in features(tvm_target(target))}
+            has = {str(feature) for feature in features(tvm_target(target))}
         except Exception:  # (a name of another architecture)
             continue
         wanted = 16 if "avx512vnni" in has else 8 if "avxvnni" in has else 0

@@ -18,14 +18,14 @@ from tunefarm_tuning.tvm.transform.pipeline import LoadedModel
 
 
 def constants(loaded: LoadedModel) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
 
-    def look(one: Any) -> None:
-        if isinstance(one, tvm.ir.GenericConst):
-            found.append(tuple(int(size) for size in one.value.shape))
+    def look(node: Any) -> None:
+        if isinstance(node, tvm.ir.GenericConst):
+            shapes.append(tuple(int(size) for size in node.value.shape))
 
     relax.analysis.post_order_visit(loaded.module["main"].body, look)
-    return found
+    return shapes
 
 
 def squeezed(g: GraphBuilder) -> None:
@@ -96,8 +96,8 @@ def test_taps_that_meet_padding_alone_go(
 ) -> None:
     g = GraphBuilder()
     conv(g, shape, weights, **attributes)
-    found = constants(checked_network(g, tmp_path))
-    assert kept is None or kept in found
+    shapes = constants(checked_network(g, tmp_path))
+    assert kept is None or kept in shapes
 
 
 @pytest.mark.parametrize("number", [np.inf, np.nan])

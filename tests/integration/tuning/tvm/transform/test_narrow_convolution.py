@@ -55,22 +55,22 @@ def network(
 
 def conv_shapes(loaded: LoadedModel) -> list[tuple[int, ...]]:
     """Return the shapes of the weights of the network's convolutions: rows, pixels, inputs, outputs."""
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
 
-    def look(one: Any) -> None:
+    def look(node: Any) -> None:
         if (
-            isinstance(one, tvm.ir.GenericConst)
-            and len(one.value.shape) == 4
-            and max(one.value.shape[:3]) > 1
+            isinstance(node, tvm.ir.GenericConst)
+            and len(node.value.shape) == 4
+            and max(node.value.shape[:3]) > 1
         ):
-            found.append(tuple(int(size) for size in one.value.shape))
+            shapes.append(tuple(int(size) for size in node.value.shape))
 
     relax.analysis.post_order_visit(loaded.module["main"].body, look)
-    return found
+    return shapes
 
 
 @pytest.mark.parametrize(
-    ("given", "wider"),
+    ("conv", "wider"),
     [
         ({"outputs": 1}, (3, 10, 16, 8)),
         ({"outputs": 2}, (3, 6, 16, 8)),
@@ -93,19 +93,19 @@ def conv_shapes(loaded: LoadedModel) -> list[tuple[int, ...]]:
         ({"outputs": 2, "dilations": (2, 1), "pads": (2, 1, 2, 1)}, (3, 6, 16, 8)),
     ],
 )
-def test_numbers_stay(given: dict[str, Any], wider: tuple[int, ...], tmp_path: Path) -> None:
-    path = network(tmp_path, **given)
+def test_numbers_stay(conv: dict[str, Any], wider: tuple[int, ...], tmp_path: Path) -> None:
+    path = network(tmp_path, **conv)
     loaded = load_relax(path, {}, HOST)
     assert conv_shapes(loaded) == [wider]
     values = random_inputs(loaded.inputs, seed=1)
     (ours,) = built_outputs(loaded, values, tmp_path)
     (theirs,) = reference_outputs(path, loaded, values)
-    found = compare_arrays("y", ours, theirs)
-    assert found.ok, found.message
+    comparison = compare_arrays("y", ours, theirs)
+    assert comparison.ok, comparison.message
 
 
 @pytest.mark.parametrize(
-    "given",
+    "conv",
     [
         {"outputs": 8},  # fill the lanes
         {"outputs": 5},  # two pixels' would be ten
@@ -118,9 +118,9 @@ def test_numbers_stay(given: dict[str, Any], wider: tuple[int, ...], tmp_path: P
         {"outputs": 1, "size": (8, 8)},  # too small to matter
     ],
 )
-def test_what_would_not_win_stays(given: dict[str, Any], tmp_path: Path) -> None:
-    ((*_, outputs),) = conv_shapes(load_relax(network(tmp_path, **given), {}, HOST))
-    assert outputs in (given["outputs"], 1)  # of a group, one
+def test_what_would_not_win_stays(conv: dict[str, Any], tmp_path: Path) -> None:
+    ((*_, outputs),) = conv_shapes(load_relax(network(tmp_path, **conv), {}, HOST))
+    assert outputs in (conv["outputs"], 1)  # of a group, one
 
 
 def test_all_cpus_have_the_same_kernels(tmp_path: Path) -> None:
@@ -128,10 +128,13 @@ def test_all_cpus_have_the_same_kernels(tmp_path: Path) -> None:
     path = network(tmp_path, outputs=1)
     targets = ("llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4", "llvm -mtriple=aarch64-linux-gnu")
     keys = [
-        [one.workload_key for one in primfunc_workloads(load_relax(path, {}, parse_target(target)).module)]
+        [
+            kernel.workload_key
+            for kernel in primfunc_workloads(load_relax(path, {}, parse_target(target)).module)
+        ]
         for target in targets
     ]
-    assert all(one == keys[0] for one in keys)
+    assert all(of_target == keys[0] for of_target in keys)
 
 
 def test_no_pixel_is_left_out_or_counted_twice(tmp_path: Path) -> None:
@@ -143,8 +146,8 @@ def test_no_pixel_is_left_out_or_counted_twice(tmp_path: Path) -> None:
     path = tmp_path / "ones.onnx"
     path.write_bytes(g.model().SerializeToString())
     loaded = load_relax(path, {}, HOST)
-    (found,) = built_outputs(loaded, [np.ones((1, 64, 40, 40), np.float32)], tmp_path)
+    (output,) = built_outputs(loaded, [np.ones((1, 64, 40, 40), np.float32)], tmp_path)
     reached = np.full(40, 3.0)
     reached[[0, -1]] = 2.0
-    assert np.array_equal(found[0, 0], 64 * np.outer(reached, reached))
-    assert np.array_equal(found[0, 0], found[0, 1])
+    assert np.array_equal(output[0, 0], 64 * np.outer(reached, reached))
+    assert np.array_equal(output[0, 0], output[0, 1])

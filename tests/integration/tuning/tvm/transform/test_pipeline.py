@@ -67,8 +67,8 @@ def after_a_convolution(
     def build() -> onnx.ModelProto:
         g = GraphBuilder(seed=1)
         x = g.conv(g.input("x", [2, 4, 8, 8]), 4, 8)
-        given = ["" if constant is None else g.constant(np.asarray(constant)) for constant in constants]
-        g.node(operator, x, *given, out="y", **attributes)
+        operands = ["" if constant is None else g.constant(np.asarray(constant)) for constant in constants]
+        g.node(operator, x, *operands, out="y", **attributes)
         g.output("y", None, TensorProto.INT64 if operator.startswith("Arg") else TensorProto.FLOAT)
         return g.model(opset)
 
@@ -226,13 +226,13 @@ def test_batch_norms_of_every_width_are_merged(dtype: str, tmp_path: Path) -> No
     g.output(x, None, element)
     loaded = load(g.model(), tmp_path)
     value = rng.normal(size=(1, 4, 6, 6)).astype(dtype)
-    (made,) = built_outputs(loaded, [value], tmp_path)
-    wide = [one.astype(np.float64).reshape(1, -1, 1, 1) for one in (scale, shift, mean, variance)]
+    (output,) = built_outputs(loaded, [value], tmp_path)
+    wide = [vector.astype(np.float64).reshape(1, -1, 1, 1) for vector in (scale, shift, mean, variance)]
     conv = np.einsum("oc,bchw->bohw", weight[:, :, 0, 0].astype(np.float64), value.astype(np.float64))
     expected = (conv - wide[2]) / np.sqrt(wide[3] + 1e-5) * wide[0] + wide[1]
     error = {"float16": 2e-2, "float32": 1e-5, "float64": 1e-9}[dtype]
-    assert made.dtype == dtype
-    np.testing.assert_allclose(made, expected, rtol=error, atol=error)
+    assert output.dtype == dtype
+    np.testing.assert_allclose(output, expected, rtol=error, atol=error)
 
 
 def test_a_batch_norm_that_would_overflow_its_convolution_stays_apart(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_a_transposed_convolution_is_one_of_phases(
     graph = GraphBuilder()
     x = graph.input("x", [2, 6, 5, 7])
     weight = graph.weight(6, 8 // attributes.get("group", 1), *kernel)
-    made = graph.node("ConvTranspose", x, weight, graph.weight(8), strides=stride, **attributes)
-    graph.output(graph.node("Relu", made))
+    conv = graph.node("ConvTranspose", x, weight, graph.weight(8), strides=stride, **attributes)
+    graph.output(graph.node("Relu", conv))
     loaded = check_numbers(graph.model(), tmp_path)
     assert (
         any("transpose" in name and "conv2d_transpose" in name for name in kernel_names(loaded)) != rewritten
@@ -341,10 +341,10 @@ def test_convolutions_over_any_number_of_axes_have_channels_last(sizes: list[int
     graph = GraphBuilder()
     y, channels, ones = graph.input("x", [2, 4, *sizes]), 4, [1] * len(sizes)
     for group in (1, 8):
-        weights = graph.weight(8, channels // group, *(3 * one for one in ones)), graph.weight(8)
+        weights = graph.weight(8, channels // group, *(3 * size for size in ones)), graph.weight(8)
         y = graph.node("Relu", graph.node("Conv", y, *weights, group=group, pads=[*ones, *ones]))
         channels = 8
-    y = graph.node("MaxPool", y, kernel_shape=[3 * one for one in ones])
+    y = graph.node("MaxPool", y, kernel_shape=[3 * size for size in ones])
     graph.output(y, None)
     loaded = check_numbers(graph.model(), tmp_path)
     first, *_, last = kernel_names(loaded)
@@ -359,9 +359,9 @@ def test_a_transposed_convolution_of_double_precision_stays_such(tmp_path: Path)
     """ONNX Runtime has none, so there is only the import to look at."""
     graph = GraphBuilder()
     weight = graph.constant(np.ones((6, 8, 2, 2)))
-    made = graph.node(
+    conv = graph.node(
         "ConvTranspose", graph.input("x", [1, 6, 5, 7], TensorProto.DOUBLE), weight, strides=[2, 2]
     )
-    graph.output(made, None, TensorProto.DOUBLE)
+    graph.output(conv, None, TensorProto.DOUBLE)
     (output,) = load(graph.model(), tmp_path).outputs
     assert (output.dtype, output.shape) == ("float64", (1, 8, 10, 14))

@@ -87,7 +87,7 @@ def test_no_layout_is_changed_within_a_network(name: str, tmp_path: Path) -> Non
     GONE[name](g)
     names = [kernel.name for kernel in primfunc_workloads(checked_network(g, tmp_path).module)]
     # Into the network and out of it; a shuffle is a transpose of its own.
-    left = [one for one in names if "transpose" in one and "reshape" not in one]
+    left = [name for name in names if "transpose" in name and "reshape" not in name]
     assert len(left) <= 2, names
 
 
@@ -102,11 +102,11 @@ def test_what_has_an_unknown_size_is_not_moved_past() -> None:
             joined = builder.emit(relax.op.concat([first, open_], axis=1))
             result = builder.emit_output(relax.op.permute_dims(joined, [0, 2, 1]))
         builder.emit_func_output(result)
-    made = propagate_transposes_down(builder.get())
+    propagated = propagate_transposes_down(builder.get())
     names: list[str] = []
     relax.analysis.post_order_visit(
-        made["main"].body,
-        lambda one: names.append(str(one.op.name)) if isinstance(one, tvm.ir.Call) else None,
+        propagated["main"].body,
+        lambda node: names.append(str(node.op.name)) if isinstance(node, tvm.ir.Call) else None,
     )
     assert sorted(names) == ["relax.concat", "relax.permute_dims", "relax.permute_dims"]
 
@@ -121,8 +121,8 @@ def test_special_values_go_through_a_pad(mode: str, tmp_path: Path) -> None:
 def test_a_part_of_queries_keys_and_values_is_no_lookup(tmp_path: Path) -> None:
     g = GraphBuilder()
     x = g.node("Transpose", g.input("x", [2, 5, 3, 4, 6]), perm=[2, 0, 3, 1, 4])
-    for place in (0, 2, -2):
-        g.output(g.node("Gather", x, g.constant(np.array(place, np.int64)), axis=0))
+    for index in (0, 2, -2):
+        g.output(g.node("Gather", x, g.constant(np.array(index, np.int64)), axis=0))
     for places in ([1, 2], [2, 0], [1, -1]):
         g.output(g.node("Gather", x, g.constant(np.array(places, np.int64)), axis=2))
     loaded = checked_network(g, tmp_path)
@@ -228,7 +228,7 @@ STEPS: list[Step] = [
     ],
 )
 def test_a_reshape_goes_by_groups_of_axes(before: Any, after: Any, groups: Any) -> None:
-    assert [(one.before, one.after) for one in axis_groups(before, after) or []] == groups
+    assert [(group.before, group.after) for group in axis_groups(before, after) or []] == groups
 
 
 def test_nothing_has_no_groups() -> None:
