@@ -1,4 +1,4 @@
-"""What a call of an artifact costs beside its kernels, against ONNX Runtime's: benchmarks/results/artifact_call.md.
+"""Time a call of an artifact beside its kernels, against ONNX Runtime's: benchmarks/results/artifact_call.md.
 
     taskset -c 1 env OMP_NUM_THREADS=1 python benchmarks/artifact_call.py --output benchmarks/results/artifact_call.md
 

@@ -1,4 +1,4 @@
-"""What TVM's thread pool costs its caller, by its settings, beside ONNX Runtime's: benchmarks/results/artifact_threads.md.
+"""Time what TVM's thread pool costs its caller, by its settings: benchmarks/results/artifact_threads.md.
 
     python benchmarks/artifact_threads.py --output benchmarks/results/artifact_threads.md
 

@@ -1,4 +1,4 @@
-"""Parallel products and convolutions as one kernel, beside the same network with a kernel for each.
+"""Time parallel products and convolutions fused into one kernel, beside the same network with a kernel for each.
 
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.combined --trials 32 > table.md
 

@@ -1,4 +1,4 @@
-"""Kernels and networks that nobody has tuned: by default schedules, as TVM's plain loops, and with ONNX Runtime.
+"""Time untuned kernels and networks: with default schedules, as TVM's plain loops, and with ONNX Runtime.
 
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.defaults --networks resnet18 encoder4 > table.md
 

@@ -1,4 +1,4 @@
-"""A direct convolution beside im2col and a matrix product: the best kernels that equally many trials find.
+"""Compare direct convolution with im2col and a matrix product: the best kernels after equally many trials.
 
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.im2col --trials 64 > table.md
 

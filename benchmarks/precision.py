@@ -1,4 +1,4 @@
-"""What storing weights in fewer bytes gains, and what it costs in accuracy: artifacts of each precision, timed in turns.
+"""Measure what smaller weights gain and cost: artifacts of each precision, timed in turns.
 
     python -m benchmarks.precision make FOLDER --networks encoder4 resnet18
     python -m benchmarks.precision make FOLDER --networks encoder4 --seconds 60

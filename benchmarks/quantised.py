@@ -1,4 +1,4 @@
-"""What quantised networks take: against their float originals, against float arithmetic, and against ONNX Runtime.
+"""Time quantised networks against their float originals, float arithmetic and ONNX Runtime.
 
     python -m benchmarks.quantised make FOLDER
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.quantised time FOLDER > table.md

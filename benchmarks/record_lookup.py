@@ -1,4 +1,4 @@
-"""How long finding the best records of a model's tasks takes, by the number of records in the database.
+"""Time finding the best records of a model's tasks, by the number of records in the database.
 
     python -m benchmarks.record_lookup [--rows 1000 100000 1000000] [--output benchmarks/results/record_lookup.md]
 

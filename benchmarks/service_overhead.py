@@ -1,4 +1,4 @@
-"""What the service costs: the same job through a whole farm, and through the engine alone in one process.
+"""Measure what the service costs: one job through a whole farm, and through the engine in one process.
 
     python benchmarks/service_overhead.py [--trials 64] [--runs 3] [--output benchmarks/results/service_overhead.md]
 

@@ -1,4 +1,4 @@
-"""Tiles that leave tails, beside perfect ones alone: the best kernel that equally many trials find.
+"""Compare tiles that leave a tail with perfect tiles alone: the best kernels after equally many trials.
 
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.tail_tiles --trials 64 --seeds 2 > table.md
 

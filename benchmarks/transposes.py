@@ -1,4 +1,4 @@
-"""How many transposes the graph passes leave in networks, with transpose propagation and without it.
+"""Count the transposes that the graph passes leave in networks, with and without transpose propagation.
 
     python -m benchmarks.transposes FILE...
 

@@ -1,4 +1,4 @@
-"""How much memory the API takes while a large model streams in.
+"""Measure how much memory the API takes while a large model streams in.
 
     python benchmarks/upload_memory.py [--mib 1024] [--output benchmarks/results/upload_memory.md]
 

@@ -1,4 +1,4 @@
-"""``exp`` and ``erf`` as kernels compute them: fits the coefficients, and measures error and speed beside the C library's.
+"""Fit the coefficients of ``exp`` and ``erf``, and measure error and speed beside the C library's functions.
 
 Usage::
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of the README from what a run of the demo left.
+"""Draw the pictures of the README from the results of a demo run.
 
     make demo
     python docs/make_pictures.py --report demo-output/resnet18.report.json

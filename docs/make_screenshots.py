@@ -1,4 +1,4 @@
-"""Take the pictures of the dashboard: a real job in a farm of its own, looked at in Chromium.
+"""Take the screenshots of the dashboard in Chromium, with a real job in a farm of its own.
 
     python docs/make_screenshots.py --seconds 120
 

@@ -1,4 +1,4 @@
-"""Walk a newcomer's path, from a fresh clone to the first artifact, and write down what is typed and how long it takes.
+"""Walk a newcomer's path from a fresh clone to the first artifact, and record the commands and their times.
 
     python docs/newcomer_path.py
 

@@ -1,4 +1,4 @@
-"""The whole way, on this machine: a ResNet-18 goes in over HTTP, a tuned artifact comes out, checked.
+"""Tune a ResNet-18 end to end on this machine: upload it over HTTP, download the tuned artifact, check it.
 
 Usage::
 

@@ -1,4 +1,4 @@
-"""What the scripts for the larger networks share: collects ONNX nodes and weights."""
+"""Collect ONNX nodes and weights, for the scripts that write the larger networks."""
 
 from __future__ import annotations
 

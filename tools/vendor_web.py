@@ -1,4 +1,4 @@
-"""Fetches the dashboard's third-party files into the repository, or checks them against the lock: ``--check`` needs no network.
+"""Fetch the dashboard's third-party files, or check them against the lock: ``--check`` needs no network.
 
 They come out of npm packages, through the `npm` command and whatever registry it is set up with. The lock pins each
 package's version and the SHA-256 of its tarball and of every file that is kept. To take another version, change it in

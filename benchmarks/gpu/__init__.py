@@ -1,1 +1,1 @@
-"""Networks tuned for a GPU, beside PyTorch on the same GPU; and what needs a GPU to be proved."""
+"""Benchmarks of networks on a GPU beside PyTorch, and the checks that need a GPU."""

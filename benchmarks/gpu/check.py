@@ -1,4 +1,4 @@
-"""What needs a GPU, in one script: runs anywhere with an NVIDIA GPU and nvcc, and says what it proved.
+"""Prove what needs a GPU: one script, for any machine with an NVIDIA GPU and nvcc.
 
     python -m benchmarks.gpu.check
     make gpu-check

@@ -1,4 +1,4 @@
-"""A network tuned by an embedded farm whose device is this machine's GPU."""
+"""Tune a network with an embedded farm whose device is this machine's GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole job on the GPU: uploaded, tuned through the device's agent, compiled, checked, downloaded and run."""
+"""Prove a whole job on the GPU: upload, tune through the device's agent, compile, check, download and run."""
 
 from __future__ import annotations
 

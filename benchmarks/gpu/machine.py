@@ -1,4 +1,4 @@
-"""What this machine has of what the benchmark needs, and in plain words what it lacks."""
+"""Describe this machine's GPU and PyTorch, and what the benchmark lacks here."""
 
 from __future__ import annotations
 

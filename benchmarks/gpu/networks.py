@@ -1,4 +1,4 @@
-"""The networks of the GPU's benchmark, in float32 and in float16 through and through, with seeded random weights."""
+"""The networks of the GPU benchmark, in float32 and in float16, with seeded random weights."""
 
 from __future__ import annotations
 

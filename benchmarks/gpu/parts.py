@@ -1,4 +1,4 @@
-"""The parts of the benchmark, each of which becomes one line."""
+"""Run the parts of the GPU benchmark; each part becomes one line of the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do next: which parts of the benchmark are missing, and which of them the time that is left is enough for."""
+"""Choose the next part of the GPU benchmark: one that is missing and fits into the remaining time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks one after the other, what each proved, and what that comes to."""
+"""Run checks one after the other, and report which are proved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks on this machine's GPU: untuned, tuned by an embedded farm, and PyTorch's, with and without `torch.compile`.
+"""Time networks on this machine's GPU: untuned, tuned by an embedded farm, and in PyTorch.
 
     python -m benchmarks.gpu.run --output out/gpu.jsonl --minutes 10
     python -m benchmarks.gpu.run --output out/gpu.jsonl --minutes 20 --tune-minutes 5 --networks bert --dtypes float16

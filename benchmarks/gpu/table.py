@@ -1,4 +1,4 @@
-"""The benchmark's lines as a table for people."""
+"""Print the lines of the GPU benchmark as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One way to run a network with PyTorch: timed, and asked for its outputs. Runs in whatever Python has PyTorch.
+"""Child process that runs a network with PyTorch and times it. It runs in any Python that has PyTorch.
 
     python -m benchmarks.gpu.torch_child REQUEST.json
 

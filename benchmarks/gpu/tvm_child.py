@@ -1,4 +1,4 @@
-"""Child process: an artifact, or a library of the untuned network, on the GPU: timed, and asked for its outputs.
+"""Child process that runs an artifact, or the library of an untuned network, on the GPU and times it.
 
 And a kernel that is wrong on purpose, built.
 """

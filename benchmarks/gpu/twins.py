@@ -1,4 +1,4 @@
-"""PyTorch twins of the benchmark's networks: the same arithmetic on the same weights, written as one writes it for PyTorch.
+"""PyTorch twins of the benchmark's networks: the same arithmetic and weights, written as is usual in PyTorch.
 
 Imports PyTorch and numpy, and nothing of tunefarm: it runs in whatever Python has PyTorch.
 """

@@ -1,1 +1,1 @@
-"""Whole networks, compiled, next to what else runs them. Run from the root: ``python -m benchmarks.models.NAME``."""
+"""Benchmarks of whole networks beside other runtimes. Run from the root: ``python -m benchmarks.models.NAME``."""

@@ -1,4 +1,4 @@
-"""Child process: one way to run a network, opened, timed and asked for its outputs.
+"""Child process that runs a network with one runtime, times it and returns its outputs.
 
 Handlers: `open` first; `sample` returns seconds per inference with inputs and outputs where the runtime wants them,
 `call_sample` of a call as a user writes it, numpy arrays in and out; `outputs` writes what comes out.

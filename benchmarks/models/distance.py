@@ -1,4 +1,4 @@
-"""How far each kernel of a compiled network is from what the machine can do."""
+"""Compare each kernel of a compiled network with the roofline of the machine."""
 
 from __future__ import annotations
 

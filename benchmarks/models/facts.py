@@ -1,4 +1,4 @@
-"""Where and with what a line was measured."""
+"""The machine and the package versions that a line was measured with."""
 
 from __future__ import annotations
 

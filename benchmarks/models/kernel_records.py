@@ -1,4 +1,4 @@
-"""What is on record of a model's kernels, and the library that they make."""
+"""Find the records of a model's kernels, and build the library that they make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a compiled network goes: each kernel within the network, beside the same kernel by itself.
+"""Show where the time of a compiled network goes: each kernel within the network, and by itself.
 
     python -m benchmarks.models.profile out/resnet18-t1.tunefarm
     python -m benchmarks.models.profile resnet18 --records out/records/resnet18-t1.jsonl --threads 1

@@ -1,4 +1,4 @@
-"""Whole networks, tuned and compiled as a user would, and timed beside ONNX Runtime, untuned TVM and PyTorch.
+"""Tune, compile and time whole networks as a user would, beside ONNX Runtime, untuned TVM and PyTorch.
 
     python -m benchmarks.models.run --output out/models.jsonl --minutes 20 --threads 1 2
     python -m benchmarks.models.run --output out/models.jsonl --models resnet18 mine.onnx --minutes 5

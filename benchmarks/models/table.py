@@ -1,4 +1,4 @@
-"""Tables of what `benchmarks.models.run` wrote.
+"""Print tables of what `benchmarks.models.run` wrote.
 
     python -m benchmarks.models.table out/models.jsonl [...]                     # into benchmarks/results/models.md
     python -m benchmarks.models.table out/others.jsonl                           # into benchmarks/results/models_others.md

@@ -1,4 +1,4 @@
-"""A network's contenders, timed in turns: each in a process of its own, so that no one's threads are in another's way."""
+"""Time the contenders of a network in turns, each in its own process, so that their threads do not collide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshapes of a converted network with their sizes written out, so that `torch.compile` can trace them.
+"""Replace computed sizes in the reshapes of a converted network, so that `torch.compile` can trace them.
 
 `onnx2torch` 1.5 keeps an ONNX `Reshape`'s sizes in a tensor, which `torch.compile` cannot follow. Only where PyTorch is installed.
 """

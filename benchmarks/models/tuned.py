@@ -1,4 +1,4 @@
-"""A network tuned and compiled as a user would, with files that a later run goes on from.
+"""Tune and compile a network as a user would, with files that a later run continues from.
 
 Of each model and number of threads there are its records, a summary of its tuning so far, and its artifact.
 """

@@ -1,4 +1,4 @@
-"""Where a compiled network's time goes: each call of its virtual machine, and each kernel by itself beside that.
+"""Profile a compiled network: each call of its virtual machine, and each kernel by itself.
 
 Imports TVM, whose threads have to be set before (``TVM_NUM_THREADS``).
 """

@@ -1,1 +1,1 @@
-"""What it brings that building, measuring and search overlap across rounds."""
+"""Benchmarks of overlapped rounds: building, measuring and searching at the same time."""

@@ -1,4 +1,4 @@
-"""How much does a search lose that proposes each round without the results of those before? No time passes here.
+"""Measure what a search loses if it proposes rounds without the results of the ones before. No time passes.
 
     python -m benchmarks.overlap.lag [--seeds 2]
 

@@ -1,4 +1,4 @@
-"""A machine made up of recorded trials: any config of a recorded task has a cost, a build time and a measuring time.
+"""A replayed machine: every config of a recorded task has a cost, a build time and a measuring time.
 
 They are those of the recorded trials that are nearest to it in what a cost model sees, so that there is something to
 learn, as on a real machine; and what is near to a good kernel is good.

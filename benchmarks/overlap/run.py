@@ -1,4 +1,4 @@
-"""Rounds that overlap against rounds that do not: the same searches on a replayed machine, in real time.
+"""Compare overlapped rounds with rounds one after the other, on a replayed machine in real time.
 
     python -m benchmarks.overlap.run --output out/overlap.jsonl [--seeds 0 1] [--slow 3] [--table]
 

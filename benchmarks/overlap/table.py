@@ -1,4 +1,4 @@
-"""The table of `benchmarks.overlap.run`."""
+"""Print the table of `benchmarks.overlap.run`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Collecting trials, and fitting the priors that ship with the engine."""
+"""Collect trials, and fit the priors that ship with the engine."""

@@ -1,4 +1,4 @@
-"""Build configs of the prior's trials again, and note the processor seconds of each.
+"""Build configs of the prior's trials again, and record the processor seconds of each.
 
     python -m benchmarks.prior.layers layers.onnx
     python -m benchmarks.prior.build_times layers.onnx build_times.jsonl

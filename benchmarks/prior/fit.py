@@ -1,4 +1,4 @@
-"""Fit the priors that ship with the engine: throughput, and how long a trial takes.
+"""Fit the priors that ship with the engine: throughput, and seconds per trial.
 
     python -m benchmarks.prior.fit                 # tell how well they order workloads that they were not fitted on
     python -m benchmarks.prior.fit --write         # fit them on all, and put them where the engine finds them

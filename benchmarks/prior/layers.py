@@ -1,4 +1,4 @@
-"""Single layers of many shapes as one ONNX file: the workloads that the prior is fitted on.
+"""Write single layers of many shapes as one ONNX file: the workloads that the prior is fitted on.
 
     python -m benchmarks.prior.layers layers.onnx
 

@@ -1,1 +1,1 @@
-"""How big a farm may be: real processes and a replay engine, by the number of devices."""
+"""Benchmarks of the size of a farm: real processes and a replay engine, by the number of devices."""

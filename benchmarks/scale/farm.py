@@ -1,4 +1,4 @@
-"""A farm of real processes on this machine, with devices that replay a recording: API, workers, broker, database."""
+"""A farm of real processes on this machine: API, workers, broker and database; its devices replay a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database with so many trials as a farm has them after a year: jobs, rounds, events, records, all of them."""
+"""Fill a database with as many trials as a farm collects in a year: jobs, rounds, events and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a database grows, and how long its queries take after 10⁶ trials.
+"""Measure how large a database grows, and how long its queries take after 10⁶ trials.
 
     python -m benchmarks.scale.growth [--rows 10000 1000000] [--output benchmarks/results/growth.md]
 

@@ -1,4 +1,4 @@
-"""The cells of the table: so many devices at work, watched for a while; then more of them, in the same farm."""
+"""Measure the cells of the table: a farm with a number of devices at work, watched for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a farm asks its database: of every round, of every tick, for the API's lists, for the metrics."""
+"""The queries that a farm sends to its database: in each round, in each tick, for lists and for metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tune a network on this machine, and keep what was measured, with what it took, for farms to replay.
+"""Tune a network on this machine, and record the measurements and their durations for farms to replay.
 
     python -m benchmarks.scale.record [--trials 480] [--output benchmarks/scale/recording.json.xz]
 

@@ -1,4 +1,4 @@
-"""What measuring over RPC adds to a trial: the same kernel timed by a local runner, and by way of a tracker and a server.
+"""Measure what RPC adds to a trial: one kernel timed by a local runner, and through a tracker and a server.
 
     python -m benchmarks.scale.rpc_cost [--runs 60]
 

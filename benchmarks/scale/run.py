@@ -1,4 +1,4 @@
-"""Trials per second of farms with 1 to 64 replayed devices, and what they cost.
+"""Measure trials per second of farms with 1 to 64 replayed devices, and their cost.
 
     python -m benchmarks.scale.run lines.jsonl [--devices 1 2 4 8 16 32 64] [--database sqlite] [--watch 30]
     python -m benchmarks.scale.run lines.jsonl --table benchmarks/results/scale.md

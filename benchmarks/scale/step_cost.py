@@ -1,4 +1,4 @@
-"""What the service adds to a trial: the same search through a job's steps, and through `tune`.
+"""Measure what the service adds to a trial: one search through a job's steps, and through `tune`.
 
     python -m benchmarks.scale.step_cost [--trials 2000] [--tuner random] [--database sqlite] [--statements]
 

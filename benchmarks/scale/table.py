@@ -1,4 +1,4 @@
-"""The table of a farm's throughput by its number of devices."""
+"""Print the table of a farm's throughput by its number of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups of processes use: processor seconds and memory, with all their descendants."""
+"""Measure processor seconds and memory of groups of processes, with all their descendants."""
 
 from __future__ import annotations
 

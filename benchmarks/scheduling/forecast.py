@@ -1,4 +1,4 @@
-"""Does the expected gain per minute come true? Over simulated searches, what it said against what the minute brought.
+"""Compare the expected gain per minute with the gain that came, over simulated searches.
 
     python benchmarks/scheduling/forecast.py
 

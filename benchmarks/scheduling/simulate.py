@@ -1,4 +1,4 @@
-"""Which way of choosing the next task brings a model's latency down soonest? A simulation over recorded kernels.
+"""Simulate, over recorded kernels, which way of choosing the next task reduces a model's latency soonest.
 
     python benchmarks/scheduling/simulate.py                # writes benchmarks/results/scheduling.md
 

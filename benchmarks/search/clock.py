@@ -1,4 +1,4 @@
-"""Stop-watches around the parts of a search: proxies that pass everything on and add up seconds."""
+"""Stopwatches around the parts of a search: proxies that add up seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock MetaSchedule and tunefarm's tuners, side by side, task by task.
+"""Compare stock MetaSchedule with tunefarm's tuners, task by task.
 
     python -m benchmarks.search.compare --output out/compare.jsonl --quick --seeds 0 1 2
     python -m benchmarks.search.compare --output out/compare.jsonl --table

@@ -1,4 +1,4 @@
-"""The tables of `compare`, made of its lines."""
+"""Make the tables of `compare` from its lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as JSON lines: each is on disk once it is known, so that a killed run keeps what it has."""
+"""Write results as JSON lines, each as soon as it is known, so that a killed run loses none."""
 
 from __future__ import annotations
 

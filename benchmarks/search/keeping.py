@@ -1,4 +1,4 @@
-"""Keeping the kernels of a run over many tasks, to time them again when it is over."""
+"""Keep the kernels of a run over many tasks, to time them again at the end."""
 
 from __future__ import annotations
 

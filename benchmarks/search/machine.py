@@ -1,4 +1,4 @@
-"""This machine as the benchmarks use it: one core for kernels, and how to start children that find these modules."""
+"""Pin benchmarks to one core of this machine, and start children that find these modules."""
 
 from __future__ import annotations
 

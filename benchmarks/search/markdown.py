@@ -1,4 +1,4 @@
-"""Tables as text."""
+"""Print tables in Markdown."""
 
 from __future__ import annotations
 

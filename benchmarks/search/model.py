@@ -1,4 +1,4 @@
-"""Whole models, tuned by `tune` as a user would: how long from nothing, how long with records, where the seconds go.
+"""Tune whole models as a user would: with and without records; show where the seconds go.
 
     python -m benchmarks.search.model --output out/model.jsonl --minutes 20
     python -m benchmarks.search.model --output out/model.jsonl --model mine.onnx --compile

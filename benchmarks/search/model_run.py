@@ -1,4 +1,4 @@
-"""One run of `tune` over a whole model, watched: what was the best of each task when, and where the seconds went."""
+"""Run `tune` once over a whole model, and record when each task had which best kernel, and where the seconds went."""
 
 from __future__ import annotations
 

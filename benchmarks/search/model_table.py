@@ -1,4 +1,4 @@
-"""The tables of `model`, made of its lines."""
+"""Make the tables of `model` from its lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tuner of tunefarm on one task, as `tune` runs it: rounds of eight, this machine's builder and runner.
+"""Run a tuner of tunefarm on one task, as `tune` does: rounds of eight, with this machine's builder and runner.
 
 A *side* names who searches and how: ``random``, ``ga``, ``xgb``; ``xgb-no-prior`` is without the model shipped with the
 wheel, ``xgb+history`` is told the records of other tasks first.

@@ -1,4 +1,4 @@
-"""The most floating-point operations per second that one core of this machine can do.
+"""Measure the peak floating-point throughput of one core of this machine.
 
     python -m benchmarks.search.peak [--target "llvm -mcpu=haswell"] [--assembly]
 

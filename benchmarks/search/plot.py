@@ -1,4 +1,4 @@
-"""Draw what `compare` found: the best kernel so far over the seconds, stock and ours.
+"""Draw the results of `compare`: the best kernel over the seconds, of stock MetaSchedule and of tunefarm.
 
     python -m benchmarks.search.plot out/compare.jsonl docs/images/search.svg
 

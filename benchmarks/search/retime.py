@@ -1,4 +1,4 @@
-"""Timing the winners of all sides again, in turn, by one and the same code: only such costs are compared."""
+"""Time the winners of all sides again, in turn and by the same code: only these costs are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's seconds go, for tables."""
+"""Split the seconds of a run into phases, for tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock MetaSchedule on one task: `tune_tir` with all that it is by default, in a fresh child process.
+"""Run stock MetaSchedule on one task: `tune_tir` with its defaults, in a fresh child process.
 
     python -m benchmarks.search.stock --only conv3x3-64-64-56 [--trials 64] [--seed 0]
 

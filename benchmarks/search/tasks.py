@@ -1,4 +1,4 @@
-"""Which kernels are tuned: the convolutions and dense layers of ResNet-18 and MobileNetV2, or of other models.
+"""Choose the kernels to tune: the convolutions and dense layers of ResNet-18 and MobileNetV2, or of other models.
 
     python -m benchmarks.search.tasks [--quick] [--model held-out.onnx ...]
 

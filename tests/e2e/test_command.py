@@ -1,4 +1,4 @@
-"""The command, the embedded farm and the demo for real: TVM, Celery, Valkey, RPC, no stand-ins."""
+"""The command, the embedded farm and the demo, with real TVM, Celery, Valkey and RPC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compose file, run without containers: every service's own command, with its own environment, as a local process.
+"""The compose file without containers: every service's command and environment, as a local process.
 
 PostgreSQL and Valkey are the wheels'. What a container would have of its own is mapped: host names, ports, volumes.
 Then a job goes through.

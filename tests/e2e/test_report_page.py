@@ -1,4 +1,4 @@
-"""The report's page in a real browser: it obeys its own policy, loads nothing, can be read by all, and prints."""
+"""The report's page in a real browser: it keeps its content policy, loads nothing, is accessible, and prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Soaks come in sizes: the small one runs in CI, `make soak` runs the big one (``TUNEFARM_SOAK=big``)."""
+"""The sizes of soaks: the small one runs in CI, `make soak` runs the big one (``TUNEFARM_SOAK=big``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real device whose RPC server meets everything that ends TVM's own for good, again and again."""
+"""A real device whose RPC server repeatedly meets everything that ends TVM's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real device that computes wrongly, and whose clock drifts, while a job is measured on it: kept out, let in again."""
+"""A real device that computes wrongly and drifts during a job: it is locked out, and let in again."""
 
 from __future__ import annotations
 

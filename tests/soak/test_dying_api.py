@@ -1,4 +1,4 @@
-"""The API dies at every point of creating a job, while clients ask for jobs: each request that was accepted has one job."""
+"""The API dies at every point of creating a job, under requests: each accepted request has one job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker dies again and again, with all that it held, and freezes: work goes on afterwards, the API all the time."""
+"""The broker dies and freezes repeatedly: work continues afterwards, and the API throughout."""
 
 from __future__ import annotations
 

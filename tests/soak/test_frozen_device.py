@@ -1,4 +1,4 @@
-"""A real device that freezes in the middle of a measurement, again and again."""
+"""A real device freezes repeatedly in the middle of a measurement."""
 
 from __future__ import annotations
 

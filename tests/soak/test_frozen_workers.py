@@ -1,4 +1,4 @@
-"""Workers that freeze at a round for longer than their lease, and wake up when another one has it."""
+"""Workers freeze for longer than their lease, and wake up when another worker has it."""
 
 from __future__ import annotations
 

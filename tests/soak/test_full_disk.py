@@ -1,4 +1,4 @@
-"""The disk is full, with database, store, temporary files and logs on it: nothing is lost, and work goes on when there is room."""
+"""A full disk under database, store, temporary files and logs: nothing is lost, and work continues with new room."""
 
 from __future__ import annotations
 

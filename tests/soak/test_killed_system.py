@@ -1,4 +1,4 @@
-"""A whole farm, API, workers, broker, tracker and device, is killed at random moments of a job and started again in its folder.
+"""A whole farm is killed at random moments of a job, and restarted in its folder.
 
 Every process is killed at once, the supervisor too: nobody is left to tidy up. The job must end as if nothing had
 been: an undisturbed run with the same seed is what it is held against. What makes runs alike is one device (one track,

@@ -1,4 +1,4 @@
-"""Workers that are killed at their rounds, all the time: their main processes, or the children that measure."""
+"""Workers are killed during their rounds: their main processes, or the children that measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that writes to SQLite is killed, again and again: the file stays whole, and holds all that was committed."""
+"""A process that writes to SQLite is killed repeatedly: the file stays intact, with all that was committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the audits stand on: a lease beside another one, or a second commit, would be written down."""
+"""The audit log would record overlapping leases and second commits."""
 
 from __future__ import annotations
 

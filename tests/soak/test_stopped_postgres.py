@@ -1,4 +1,4 @@
-"""PostgreSQL stops without a word, again and again, under a farm at work."""
+"""PostgreSQL stops repeatedly without warning under a farm at work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An `AsyncClient` that a test calls as it calls a `Client`: one test is then a test of both."""
+"""An `AsyncClient` with the blocking methods of a `Client`, so that one test covers both."""
 
 from __future__ import annotations
 

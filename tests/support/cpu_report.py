@@ -1,4 +1,4 @@
-"""CPU seconds of each test, those of the processes that it starts included: `make cpu-report`.
+"""Report the CPU seconds of each test and of its processes: `make cpu-report`.
 
 A pytest plugin. Wall-clock says little on a machine that others use too, and a test that waits costs nothing while another
 test has the core. Each test's setup, call and teardown is a line of JSON in the file that `--cpu-report` names.

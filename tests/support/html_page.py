@@ -1,4 +1,4 @@
-"""Reads an HTML page: its tags, its texts, its tables by section."""
+"""Read an HTML page: its tags, its texts, its tables by section."""
 
 from __future__ import annotations
 

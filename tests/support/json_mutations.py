@@ -1,4 +1,4 @@
-"""JSON that somebody changed: for what must refuse nonsense by name, whatever it is."""
+"""Random changes of JSON documents, for readers that must refuse nonsense by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notebooks, run in a real kernel."""
+"""Run notebooks in a real kernel."""
 
 from __future__ import annotations
 

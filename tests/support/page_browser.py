@@ -1,4 +1,4 @@
-"""Somebody with a browser that runs no script, and what holds for every page."""
+"""A browser without scripts, and the checks that hold for every page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page as a test reads it: elements by tag, id and class, with their text."""
+"""Parse a page into elements that tests find by tag, id and class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of a test run end with it."""
+"""End the processes of a test run with the run."""
 
 from __future__ import annotations
 

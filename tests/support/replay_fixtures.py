@@ -1,4 +1,4 @@
-"""The real server with one device, for tests of what talks to it; a conftest imports the fixtures."""
+"""Fixtures for the real server with one device; a conftest imports them."""
 
 from __future__ import annotations
 

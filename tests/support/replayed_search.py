@@ -1,4 +1,4 @@
-"""A search whose measurements come from a synthetic landscape: it needs neither a compiler nor a device."""
+"""A search over a synthetic landscape: it needs neither a compiler nor a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program in a terminal of its own, as a person sees it."""
+"""Run a program in a terminal of its own, and read what a person would see."""
 
 from __future__ import annotations
 

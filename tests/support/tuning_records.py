@@ -1,4 +1,4 @@
-"""A tuning record to vary: most tests care about one or two of its fields."""
+"""A tuning record to vary: most tests change one or two of its fields."""
 
 from __future__ import annotations
 

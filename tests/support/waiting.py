@@ -1,4 +1,4 @@
-"""Waiting for what must come true, however busy the machine is."""
+"""Wait for a condition, however busy the machine is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for all unit tests."""
+"""Fixtures of all unit tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks of the benchmark: each a builder of an ONNX model with seeded random weights.
+"""The networks of the benchmark: builders of ONNX models with seeded random weights.
 
 `MEASURED` are the eight that are measured where none is named, `OTHERS` twelve more. Write them as files::
 

@@ -1,4 +1,4 @@
-"""`Graph`: what the benchmark's networks share, over that of the examples, which are scripts that import each other by bare names."""
+"""`Graph`: the builder that the benchmark's networks share. It extends that of the examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One field, its copies: database value, API schema, client result. One term of a job, its copies: client, command, API, form.
+"""The copies of a field agree: database value, API schema, client result; and those of a job's terms.
 
 Each copy is one line, and this test says which is missing: `docs/adr` on adding a field. A field that is left out on purpose
 is listed here.

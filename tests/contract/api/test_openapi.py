@@ -1,4 +1,4 @@
-"""schemathesis walks the OpenAPI description: no 5xx, no undocumented status, every answer of the form that it should have.
+"""schemathesis walks the OpenAPI description: no 5xx, no undocumented status, every answer fits its schema.
 
 Each operation is tested by itself, and each test proves that it got there: a good request, made of the documented example,
 must be answered with a 2xx. An operation that is new needs an example, and where it uses something up an entry in `World`.

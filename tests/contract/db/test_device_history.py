@@ -1,4 +1,4 @@
-"""What is kept of devices: changes of their states, calibrations, what they measured, their use and vitals by the minute."""
+"""The history of devices: changes of state, calibrations, measurements, usage and vitals by the minute."""
 
 from __future__ import annotations
 

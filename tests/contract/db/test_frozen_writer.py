@@ -1,4 +1,4 @@
-"""A process that freezes in a transaction on PostgreSQL: the server ends its session, and others go on."""
+"""PostgreSQL ends the session of a process that freezes in a transaction, so that others continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dashboard reads, on both databases."""
+"""The queries of the dashboard, on both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peaks of devices: one for each, noted by whoever holds it; and what spaces say of what is computed."""
+"""Peaks of devices: one per device, recorded by the holder of its lease."""
 
 from __future__ import annotations
 

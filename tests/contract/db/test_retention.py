@@ -1,4 +1,4 @@
-"""What retention finds, on both databases; what it does with it: tests/unit/app/operations/test_retention.py."""
+"""The rows that retention finds, on both databases; tests/unit/app/operations/test_retention.py tests what it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and statistics: exact, and cheap however much history there is."""
+"""Counters and statistics are exact, and cheap however long the history is."""
 
 from __future__ import annotations
 

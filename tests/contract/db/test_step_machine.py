@@ -1,4 +1,4 @@
-"""The queue against a model of it: whatever workers, reapers and users do in whatever order, the two agree."""
+"""The queue agrees with a model of it, whatever workers, reapers and users do in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue: claims, leases, fences."""
+"""The queue of steps: claims, leases, fences."""
 
 from __future__ import annotations
 

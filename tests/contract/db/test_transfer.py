@@ -1,4 +1,4 @@
-"""Spaces, what a task can learn from, and records that a confirmation took the place of."""
+"""Histories for transfer learning, and records that a confirmation replaced."""
 
 from __future__ import annotations
 

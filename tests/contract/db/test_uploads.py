@@ -1,4 +1,4 @@
-"""Uploads that come in parts: how far each is, whose it is, and when it is forgotten."""
+"""Uploads in parts: their offset, their owner, and when they are deleted."""
 
 from __future__ import annotations
 

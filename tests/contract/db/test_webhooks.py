@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries: written with the event, taken by one, in order within a job."""
+"""Webhooks and their deliveries: stored with the event, claimed once, in order within a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent, and a supervisor, need to have installed."""
+"""The packages that an agent and a supervisor import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every shipped `Nvml` answers each question with a JSON value of the same form, or says why it does not."""
+"""Every shipped `Nvml` answers each question with a JSON value of the same form, or gives a reason."""
 
 from __future__ import annotations
 

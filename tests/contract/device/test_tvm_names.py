@@ -1,4 +1,4 @@
-"""The names and numbers of TVM that the device relies on are still what they were."""
+"""The names and numbers of TVM that the device relies on are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every shipped runner keeps the runner contract: those of real kernels, and the one that replays records of them."""
+"""Every shipped runner keeps the runner contract: those of real kernels, and the one that replays records."""
 
 from __future__ import annotations
 

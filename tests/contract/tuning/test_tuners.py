@@ -1,4 +1,4 @@
-"""Every shipped tuner that needs no TVM keeps the tuner contract (the other one: tests/integration)."""
+"""Every shipped tuner that needs no TVM keeps the tuner contract; tests/integration has the other one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Chromium before the real API: most tests with a farm that answers from a landscape, one with one that compiles."""
+"""A real Chromium with the real API: most tests use a replayed farm, one a farm that compiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads from a browser: the server killed on the way, the page reloaded, several files at once, and what a person does about it."""
+"""Uploads from a browser: a killed server, a reloaded page, several files at once, and their buttons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's page in a real Chromium: its charts, its orders, and that it follows what happens."""
+"""A device's page in a real Chromium: its charts, its buttons, and its live updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of a kernel in a real browser: opened, read, copied, downloaded; however long it is, whatever is in it."""
+"""The source of a kernel in a real browser: opened, read, copied and downloaded, at any length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard without a mouse, and while it renews itself."""
+"""The dashboard without a mouse, also while it updates."""
 
 from __future__ import annotations
 

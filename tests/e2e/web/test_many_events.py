@@ -1,4 +1,4 @@
-"""A page that is told of 200 events a second keeps up, and keeps its size."""
+"""A page keeps up with 200 events a second, and does not grow."""
 
 from __future__ import annotations
 

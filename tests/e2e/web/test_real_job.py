@@ -1,4 +1,4 @@
-"""A stranger's whole way through the dashboard of a farm that compiles and measures for real."""
+"""A new user's whole path through the dashboard of a farm that compiles and measures."""
 
 from __future__ import annotations
 

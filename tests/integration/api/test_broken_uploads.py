@@ -1,4 +1,4 @@
-"""Uploads that break: the API killed in the middle and started again, two of them on one store, clients that fall silent."""
+"""Broken uploads: the API is killed and restarted, two of them share a store, clients go silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API as a process: what it prints, how it ends, and what an upload that breaks off leaves behind."""
+"""The API as a process: its output, its end, and the remains of a broken upload."""
 
 from __future__ import annotations
 

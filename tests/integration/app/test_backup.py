@@ -1,4 +1,4 @@
-"""Backup and restore, on and between both databases: a restored farm goes on where the other one was."""
+"""Backup and restore, on and between both databases: a restored farm continues the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's history is thinned while its last lease is counted, which nobody had given back for days: PostgreSQL."""
+"""Thinning a device's history while its abandoned last lease is counted, on PostgreSQL."""
 
 from __future__ import annotations
 

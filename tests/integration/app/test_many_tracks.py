@@ -1,4 +1,4 @@
-"""Several jobs on several devices, while users pause them and change them and workers lose what they are at: PostgreSQL."""
+"""Several jobs on several devices, with pauses, changes and lost workers, on PostgreSQL."""
 
 from __future__ import annotations
 

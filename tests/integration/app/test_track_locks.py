@@ -1,4 +1,4 @@
-"""Two transactions about tracks at once, each waiting where the other would have to wait for it: PostgreSQL."""
+"""Two transactions about tracks at once never deadlock, on PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps on real TVM: a model is imported, tuned over RPC, compiled, checked."""
+"""The steps with real TVM: a model is imported, tuned over RPC, compiled and checked."""
 
 from __future__ import annotations
 

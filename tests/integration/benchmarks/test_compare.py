@@ -1,4 +1,4 @@
-"""The comparison of tuners, on two small tasks: it runs, goes on where it was killed, and makes a table."""
+"""The comparison of tuners on two small tasks: it runs, resumes after a kill, and makes a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic of `compare`'s tables, on lines made by hand."""
+"""The arithmetic of `compare`'s tables, on lines written by hand."""
 
 from __future__ import annotations
 

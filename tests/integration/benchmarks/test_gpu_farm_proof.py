@@ -1,4 +1,4 @@
-"""The job that proves a GPU's farm, on a CPU in its place."""
+"""The proof of a GPU farm, with a CPU in the GPU's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a network goes: on a tiny one, untuned."""
+"""The profile of a network, on a tiny untuned one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of whole networks: on a tiny one, with next to no budget."""
+"""The benchmark of whole networks, on a tiny one with a minimal budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the prior was fitted on: nothing that a benchmark measures."""
+"""The prior is fitted on no workload that a benchmark measures."""
 
 from __future__ import annotations
 

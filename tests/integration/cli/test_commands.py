@@ -1,4 +1,4 @@
-"""The command against the real API: what it prints, and how it ends."""
+"""The command against the real API: its output and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion in a real bash, of commands and of what the server knows."""
+"""Completion in a real bash, of commands and of names on the server."""
 
 from __future__ import annotations
 

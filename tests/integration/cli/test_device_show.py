@@ -1,4 +1,4 @@
-"""``tunefarm device show``: a device and what it did."""
+"""``tunefarm device show``: a device and its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn live, in a real terminal and in a pipe: `tunefarm jobs watch` and `tunefarm top`."""
+"""Live output in a terminal and in a pipe: `tunefarm jobs watch` and `tunefarm top`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wait` draws bars where somebody sees them, and nowhere else."""
+"""`wait` draws bars in a terminal and in a notebook, and nowhere else."""
 
 from __future__ import annotations
 

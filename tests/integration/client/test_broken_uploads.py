@@ -1,4 +1,4 @@
-"""Uploads of large files by the client: what broke off goes on, for both kinds of client."""
+"""Uploads of large files resume after a break, with both kinds of client."""
 
 from __future__ import annotations
 

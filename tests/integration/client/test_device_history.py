@@ -1,4 +1,4 @@
-"""What a device did, by both kinds of client."""
+"""The history of a device, with both kinds of client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The how-to's examples run as they are written, against a real server, with a smaller budget."""
+"""The how-to's examples run as written, against a real server, with a smaller budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are killed at any moment: nothing is lost, nothing is recorded twice. On both databases."""
+"""Workers are killed at any moment: nothing is lost or recorded twice, on both databases."""
 
 from __future__ import annotations
 

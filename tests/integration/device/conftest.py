@@ -1,4 +1,4 @@
-"""Real trackers, RPC servers and TVM clients, on free ports, gone after each test."""
+"""Real trackers, RPC servers and TVM clients on free ports; they end with each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent keeps its device on the farm, whatever dies, freezes or goes away."""
+"""The agent keeps its device on the farm, whatever process dies or freezes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calibration kernel on real agents: of a device that computes wrongly, of one whose clock drifts, and of a frozen one."""
+"""The calibration kernel on real agents: a device that computes wrongly, one that drifts, one that freezes."""
 
 from __future__ import annotations
 

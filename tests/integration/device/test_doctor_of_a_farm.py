@@ -1,4 +1,4 @@
-"""``tunefarm doctor`` on a farm of separate parts: PostgreSQL, Valkey, tracker, API, worker and agent, each taken away in turn."""
+"""``tunefarm doctor`` on a farm of separate parts, each of which is stopped in turn."""
 
 from __future__ import annotations
 

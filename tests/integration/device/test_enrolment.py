@@ -1,4 +1,4 @@
-"""A machine with an enrolment token becomes a device, stays one, and is thrown out again."""
+"""A machine becomes a device with an enrolment token, remains one, and is removed."""
 
 from __future__ import annotations
 

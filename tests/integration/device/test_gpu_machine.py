@@ -1,4 +1,4 @@
-"""A machine with several GPUs: each is a device of its own. The driver's answers are a file's, the rest is real."""
+"""A machine with several GPUs: each is a device. A file gives the driver's answers; the rest is real."""
 
 from __future__ import annotations
 

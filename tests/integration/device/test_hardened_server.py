@@ -1,4 +1,4 @@
-"""The RPC server stays usable through everything that ends TVM's own for good."""
+"""The RPC server survives everything that ends TVM's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that lost its lease, and does not know it, gives the device to whoever holds it now: at once, and for good."""
+"""A worker that lost its lease without knowing loses the device to the new holder, at once and for good."""
 
 from __future__ import annotations
 

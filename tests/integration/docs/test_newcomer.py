@@ -1,4 +1,4 @@
-"""The newcomer's path: what it says is typed is what the other pages say."""
+"""The newcomer's path types the commands of the other pages."""
 
 from __future__ import annotations
 

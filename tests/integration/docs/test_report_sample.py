@@ -1,4 +1,4 @@
-"""The sample report of the documentation: today's code reads that document, and draws that page."""
+"""The sample report of the documentation: today's code reads the document and draws the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervisors of toy parts, and a look at what is left of them."""
+"""Supervisors of toy parts, and checks that they leave no processes."""
 
 from __future__ import annotations
 

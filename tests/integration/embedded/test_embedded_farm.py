@@ -1,4 +1,4 @@
-"""The real farm of this machine: up, killed piece by piece, side by side, gone."""
+"""The real farm of this machine: started, killed part by part, run beside another, stopped."""
 
 from __future__ import annotations
 

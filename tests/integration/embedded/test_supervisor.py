@@ -1,4 +1,4 @@
-"""The supervisor keeps its parts up, and leaves nothing behind, however it ends."""
+"""The supervisor keeps its parts running, and leaves no processes, however it ends."""
 
 from __future__ import annotations
 

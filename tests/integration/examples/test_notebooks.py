@@ -1,4 +1,4 @@
-"""The example notebooks run, in a real kernel, as they are."""
+"""The example notebooks run unchanged in a real kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the release before this one left behind: see tests/release_7936aea/README.md."""
+"""Files that the previous release wrote: see tests/release_7936aea/README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of the release before, talking to a farm of this one."""
+"""The previous release's client with a farm of this release."""
 
 from __future__ import annotations
 

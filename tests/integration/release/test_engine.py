@@ -1,4 +1,4 @@
-"""Records, tasks, config spaces and an artifact of the release before, in this release's engine."""
+"""Records, tasks, config spaces and an artifact of the previous release, in this release's engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A farm of this release on the database, the store and the backup of the release before."""
+"""A farm of this release on the database, store and backup of the previous release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tiny network with records, for tests of compiling it."""
+"""A tiny network with records, for tests that compile it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages in this process, over a farm that a test drives: a real database and store, no broker, no compiler."""
+"""The pages in this process, with a farm that the test drives: a real database and store, no broker."""
 
 from __future__ import annotations
 

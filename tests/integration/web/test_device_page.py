@@ -1,4 +1,4 @@
-"""A device's page: who it is, how it stands, what it did."""
+"""A device's page: its description, its state and its history."""
 
 from __future__ import annotations
 

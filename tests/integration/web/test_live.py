@@ -1,4 +1,4 @@
-"""The stream that tells pages what changed: read as a browser reads it, off a real server."""
+"""The stream of changes for pages, read from a real server as a browser reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real Celery workers on a real broker: killed, restarted, out of touch."""
+"""Real Celery workers on a real broker: killed, restarted, disconnected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device agent whose RPC server is `bent_server`; its command line is that of the agent."""
+"""A device agent that starts `bent_server` as its RPC server; its command line is that of the agent."""
 
 from __future__ import annotations
 

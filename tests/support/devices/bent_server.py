@@ -1,4 +1,4 @@
-"""The hardened RPC server of a device that is not what it was.
+"""The hardened RPC server of a device that changed after it was registered.
 
 What the file that ``BENT_FILE`` names says happens to every single kernel: ``straight`` nothing, ``slow`` it runs twice (a clock at
 half its speed), ``wrong`` it computes nothing. ``BENT_SHIM`` is `SHIM_SOURCE`, compiled.

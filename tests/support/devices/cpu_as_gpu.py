@@ -1,4 +1,4 @@
-"""A device session for what asks for a GPU, where there is none."""
+"""A device session that runs on the CPU where a test asks for a GPU."""
 
 from __future__ import annotations
 

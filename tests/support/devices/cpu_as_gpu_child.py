@@ -1,4 +1,4 @@
-"""`tvm.children.measure`, whose GPU is the CPU."""
+"""`tvm.children.measure` with the CPU in the place of the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's processes as tests start and kill them: tracker, hardened server, agent; and kernels of every temper."""
+"""Start and kill a device's processes in tests: tracker, hardened server and agent; kernels that hang or crash."""
 
 from __future__ import annotations
 

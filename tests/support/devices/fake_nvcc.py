@@ -1,4 +1,4 @@
-"""A stand-in for CUDA's compiler: it says what it builds for, and then does as a script says."""
+"""A stand-in for CUDA's compiler: it lists the architectures that it is given, and runs a script."""
 
 from __future__ import annotations
 

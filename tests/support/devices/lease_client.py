@@ -1,4 +1,4 @@
-"""A worker that holds a lease of a device: opens sessions under it when told (a line on standard input), and says how it went."""
+"""A worker that holds a device lease: each line on standard input opens a session, and the result is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger may say to an RPC server in place of a hello."""
+"""Malformed hello messages for an RPC server."""
 
 from __future__ import annotations
 

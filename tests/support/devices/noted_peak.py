@@ -1,4 +1,4 @@
-"""Peaks of devices that nobody measured."""
+"""Made-up peaks of devices."""
 
 from __future__ import annotations
 

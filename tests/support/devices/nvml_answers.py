@@ -1,4 +1,4 @@
-"""What NVML answers, in the hand of a test: see ``nvml/README.md``."""
+"""Recorded answers of NVML that a test can change: see ``nvml/README.md``."""
 
 from __future__ import annotations
 

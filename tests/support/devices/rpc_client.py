@@ -1,4 +1,4 @@
-"""What a worker does at a device: ask the tracker for a session, and call kernels.
+"""A worker's side of a device: request a session from the tracker, and call kernels.
 
 Also a script, for a process that can be killed, and a child's module, for one that stays and can be given up (`steady`).
 """

@@ -1,4 +1,4 @@
-"""The API as a process of its own."""
+"""The API in its own process."""
 
 from __future__ import annotations
 

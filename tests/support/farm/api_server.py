@@ -1,4 +1,4 @@
-"""The real API on a free port, with a farm behind it that a test drives: nothing moves by itself."""
+"""The real API on a free port, with a farm that only moves when a test drives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A farm with one of everything that the API can be asked for, and what a good request to each operation needs."""
+"""A farm with an instance of everything in the API, and the fields of a valid request to each operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A farm in one process: a real database and store, a dispatcher that a test drains, and no compiler."""
+"""A farm in one process: a real database and store, a dispatcher that the test drains, and no compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API as a process that kills itself at a chosen point of creating a job: ``failing_api.py PORT [POINT:COUNT]``.
+"""The API in a process that kills itself at a chosen point of creating a job: ``failing_api.py PORT [POINT:COUNT]``.
 
 Points, in the order in which a request passes them: ``inserted`` (the job's row, in a transaction that is open),
 ``committing``, ``committed`` (nothing sent yet), ``sent`` (the client not answered yet). COUNT is how many jobs pass

@@ -1,4 +1,4 @@
-"""A farm's processes as a test starts and kills them: a private broker, and workers."""
+"""Start and kill a farm's processes in tests: a private broker, and workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real HTTP server that receives webhooks, and checks their signatures with code of its own."""
+"""A real HTTP server that receives webhooks, and checks their signatures by its own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triggers that write down every lease and every commit of a step, for an audit: the rows alone forget who held them."""
+"""Triggers that log every lease and every commit of a step for an audit, since rows forget their earlier owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases with their schema in them. SQLite's is made once in a process, and copied: migrations take a tenth of a second."""
+"""Databases with their schema. The SQLite file is migrated once per process and copied, since that takes 0.1 s."""
 
 from __future__ import annotations
 

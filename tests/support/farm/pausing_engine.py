@@ -1,4 +1,4 @@
-"""A replay engine that stops in the middle of a round, so that a test can do something just then."""
+"""A replay engine that pauses in the middle of a round, so that a test can act at that moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server (from a PyPI wheel; no apt, no Docker), which a test can stop hard and start again."""
+"""A private PostgreSQL server from a PyPI wheel, which a test can kill and start again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A soak's farm that compiles and measures: TVM, a tracker, and this machine as its device, lent by a real agent."""
+"""A soak's farm that compiles and measures: TVM, a tracker, and this machine as its device."""
 
 from __future__ import annotations
 

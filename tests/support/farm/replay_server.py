@@ -1,4 +1,4 @@
-"""The real API on a free port, with a worker in a thread that runs steps on the replay engine: no broker, no compiler."""
+"""The real API on a free port, and a worker thread with the replay engine: no broker, no compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A farm whose compiler is replayed, but writes reports as the real one does."""
+"""A farm with a replayed compiler that writes reports like the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serving an API app from a thread of the test's process."""
+"""Serve an API app from a thread of the test's process."""
 
 from __future__ import annotations
 

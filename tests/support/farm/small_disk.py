@@ -1,4 +1,4 @@
-"""A file system of a few megabytes, which a test can fill up and make room on again."""
+"""A file system of a few megabytes that a test can fill and free."""
 
 from __future__ import annotations
 

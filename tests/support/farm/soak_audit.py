@@ -1,4 +1,4 @@
-"""The audit after a soak: nothing lost, nothing twice, no lease beside another, nothing left over."""
+"""The audit after a soak: nothing is lost, doubled, leased twice or left over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A farm of real processes that a soak breaks, and the audit that follows.
+"""A farm of real processes that a soak test breaks, and the audit that follows.
 
 Everything is private: the broker, the store, the folder for temporary files. The engine replays, so that the farm's
 own machinery is what runs. Every process carries a mark in its environment, by which what is left over is found.

@@ -1,4 +1,4 @@
-"""Files that must be refused, each with the code of its error: broken, unsupported, and hostile ones."""
+"""Broken, unsupported and hostile model files, each with the error code that refuses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LiteRT, TFLite's interpreter, makes of the files in `tflite_zoo`: recorded, since it is no dependency of ours.
+"""Recorded outputs of LiteRT, TFLite's interpreter, for the files in `tflite_zoo`: it is no dependency.
 
 After a change of the zoo, in an environment that has ai-edge-litert: ``python tests/support/networks/litert_outputs.py``.
 """

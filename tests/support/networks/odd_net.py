@@ -1,4 +1,4 @@
-"""A network with all that is odd about inputs and outputs, and none that computes much."""
+"""A network with unusual inputs and outputs and little computation."""
 
 from __future__ import annotations
 

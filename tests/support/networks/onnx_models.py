@@ -1,4 +1,4 @@
-"""Small ONNX networks for tests: ordinary ones, built node by node with seeded random weights."""
+"""Small ordinary ONNX networks, built node by node with seeded random weights."""
 
 from __future__ import annotations
 

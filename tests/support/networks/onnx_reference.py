@@ -1,4 +1,4 @@
-"""A network's outputs by our own build without records, and by ONNX Runtime without its optimisations."""
+"""Outputs of a network by our untuned build, and by ONNX Runtime without its optimisations."""
 
 from __future__ import annotations
 

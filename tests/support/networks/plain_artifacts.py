@@ -1,4 +1,4 @@
-"""Artifacts that TVM alone compiled, in a second: for tests of how one is called, and not of what is in it."""
+"""Artifacts that TVM compiles in a second, for tests of calling an artifact."""
 
 from __future__ import annotations
 

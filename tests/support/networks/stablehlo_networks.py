@@ -1,4 +1,4 @@
-"""Small whole networks, written as people write them in JAX."""
+"""Small whole networks in ordinary JAX code."""
 
 from __future__ import annotations
 

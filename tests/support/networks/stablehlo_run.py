@@ -1,4 +1,4 @@
-"""Functions of JAX as StableHLO, and what the ONNX made of it computes."""
+"""Export functions of JAX as StableHLO, and run the ONNX models that they are converted to."""
 
 from __future__ import annotations
 

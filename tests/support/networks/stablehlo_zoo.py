@@ -1,4 +1,4 @@
-"""Functions of JAX for each operation and form of StableHLO that tunefarm converts, and inputs for them."""
+"""Functions of JAX for each operation and form of StableHLO that tunefarm converts, with inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing small TFLite files, operator by operator, with the same flatbuffers classes that read them."""
+"""Write small TFLite files operator by operator, with the flatbuffers classes that also read them."""
 
 from __future__ import annotations
 

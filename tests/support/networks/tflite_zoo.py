@@ -1,4 +1,4 @@
-"""Small TFLite files, one for every operator that is read, and for the ways in which it is written."""
+"""Small TFLite files for every operator that is read, in each of its forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API in this process, on a real database and a real store. The broker is away, which must not matter."""
+"""The API in this process, on a real database and store. The broker is away, which must not matter."""
 
 from __future__ import annotations
 

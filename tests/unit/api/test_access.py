@@ -1,4 +1,4 @@
-"""Who may ask what: every route but health is closed without a key, and each names the scope it needs."""
+"""Every route but health needs a key, and each names the scope that it needs."""
 
 from __future__ import annotations
 

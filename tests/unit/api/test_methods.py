@@ -1,4 +1,4 @@
-"""Methods: HEAD wherever there is GET, and what a refusal says."""
+"""HTTP methods: HEAD wherever there is GET, and the list of an answer 405."""
 
 from __future__ import annotations
 

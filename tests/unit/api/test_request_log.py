@@ -1,4 +1,4 @@
-"""The API's log: a request's lines say which job, model or device it was about."""
+"""Each line of the API's log names the job, model or device of its request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU's benchmark as far as it goes without a GPU: what it does next, what it lacks, what it prints."""
+"""The parts of the GPU benchmark that need no GPU: its plan, its requirements, its tables."""
 
 from __future__ import annotations
 

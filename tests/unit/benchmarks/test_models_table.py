@@ -1,4 +1,4 @@
-"""The tables of whole networks, on lines made by hand."""
+"""The tables of whole networks, from lines written by hand."""
 
 from __future__ import annotations
 

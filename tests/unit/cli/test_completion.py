@@ -1,4 +1,4 @@
-"""What is offered to a shell means nothing to it."""
+"""Completions are text that a shell does not interpret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tunefarm top` shows, from values."""
+"""The output of `tunefarm top`, from given values."""
 
 from __future__ import annotations
 

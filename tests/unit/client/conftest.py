@@ -1,4 +1,4 @@
-"""A scripted HTTP server on a free port: it answers from a list and keeps what it was asked."""
+"""A scripted HTTP server on a free port: it answers from a list and keeps the requests."""
 
 from __future__ import annotations
 

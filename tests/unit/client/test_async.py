@@ -1,4 +1,4 @@
-"""What only an awaited client has: many requests at once, an end from outside. All else is tested for both kinds."""
+"""The awaited client: many requests at once, and cancellation. Other tests run for both kinds of client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which server a client talks to when it is told none: the environment's, else that of this machine."""
+"""The server that a client finds by itself: the environment's, else the one of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peaks and rooflines as a server tells them: older ones tell none, odd ones are refused."""
+"""Peaks and rooflines in answers: missing from older servers, refused if malformed."""
 
 from __future__ import annotations
 

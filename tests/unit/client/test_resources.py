@@ -1,4 +1,4 @@
-"""Answers become values; lists are walked; waiting ends as the model or the job does."""
+"""Answers become values, lists are paged through, and waiting ends with the model or the job."""
 
 from __future__ import annotations
 

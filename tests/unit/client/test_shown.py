@@ -1,4 +1,4 @@
-"""What a REPL and a notebook show: one line, a table; nothing of it is obeyed."""
+"""Values in a REPL and a notebook: a line, a table; no markup in them has an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent again and what is not; problems become errors; files come whole or not at all."""
+"""Retries, problems as errors, and downloads that are complete or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wait` bears a server that is away for a while, and an impatient user."""
+"""`wait` survives a server that is away for a while, and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identities."""
+"""Identifiers of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values mirror tables: a column that is added to one of the two only is named here."""
+"""Values mirror tables: the test names a column that only one of the two has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compose file says what it should; tests/e2e/test_compose.py runs it."""
+"""The contents of the compose file; tests/e2e/test_compose.py runs it."""
 
 from __future__ import annotations
 

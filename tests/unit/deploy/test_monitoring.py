@@ -1,4 +1,4 @@
-"""Dashboard, alerts and scrape configuration speak of metrics, labels and services that there are."""
+"""Dashboard, alerts and scrape configuration name metrics, labels and services that exist."""
 
 from __future__ import annotations
 

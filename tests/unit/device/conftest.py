@@ -1,4 +1,4 @@
-"""What tests of the device agent's parts share."""
+"""Fixtures for tests of the device agent's parts."""
 
 from __future__ import annotations
 

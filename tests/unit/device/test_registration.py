@@ -1,4 +1,4 @@
-"""The device's standing with the API, on a clock of the test's own."""
+"""The device's registration with the API, on a test clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent can be told, and what it says when it was told wrong."""
+"""The settings of an agent, and its errors for wrong ones."""
 
 from __future__ import annotations
 

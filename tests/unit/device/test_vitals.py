@@ -1,4 +1,4 @@
-"""What the machine tells of itself."""
+"""The vitals of a machine: load, temperature, clocks, GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crosses the border between handle and supervisor."""
+"""The options that the handle passes to the supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts are started with."""
+"""The commands and environments that the farm's parts start with."""
 
 from __future__ import annotations
 

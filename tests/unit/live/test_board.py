@@ -1,4 +1,4 @@
-"""The board follows a run; the views show it."""
+"""The board follows a run, and the views show it."""
 
 from __future__ import annotations
 

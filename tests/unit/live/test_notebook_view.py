@@ -1,4 +1,4 @@
-"""Bars in the output of a notebook's cell: shown once, then written again in the same place."""
+"""Progress bars in a notebook's cell: displayed once, then updated in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device's page is drawn from."""
+"""The values of a device's page."""
 
 from __future__ import annotations
 

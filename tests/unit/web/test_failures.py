@@ -1,4 +1,4 @@
-"""What failures said: in groups, counted, with the newest as the example."""
+"""Failures in groups of like messages, counted, with the newest as the example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of others that the dashboard ships: what is here is what was locked."""
+"""The dashboard's third-party files are those of the lock."""
 
 from __future__ import annotations
 

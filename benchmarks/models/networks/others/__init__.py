@@ -1,4 +1,4 @@
-"""Twelve other networks, so that the compiler is not judged by the eight alone.
+"""Twelve more networks, so that the compiler is not judged by the first eight alone.
 
 Standard ones where there are such, at their published sizes or (where the module says so) smaller; seeded random weights. Not
 all are new to the compiler: networks like six of them led to changes of it, which CHANGELOG.md and docs/adr/ (0027, 0029)

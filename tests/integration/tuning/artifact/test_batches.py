@@ -1,4 +1,4 @@
-"""Any number of samples through an artifact of batch 1, and of batch 4."""
+"""Any number of samples through artifacts of batch 1 and of batch 4."""
 
 from __future__ import annotations
 

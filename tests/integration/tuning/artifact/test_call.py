@@ -1,4 +1,4 @@
-"""How an artifact is called: what is copied and what is not, and whose memory is whose."""
+"""Calling an artifact: which arrays are copied, and who owns the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The C++ example: built with this system's compiler, it says what the Python loader says."""
+"""The C++ example, built with this system's compiler, computes what the Python loader computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts whose manifest was edited: it and the library no longer say the same."""
+"""Artifacts with an edited manifest that no longer fits the library."""
 
 from __future__ import annotations
 

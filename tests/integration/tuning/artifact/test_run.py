@@ -1,4 +1,4 @@
-"""An artifact in a fresh process that knows nothing of tunefarm: only the file itself is on its path."""
+"""An artifact in a fresh process without tunefarm: only the file itself is on its path."""
 
 from __future__ import annotations
 

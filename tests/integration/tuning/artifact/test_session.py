@@ -1,4 +1,4 @@
-"""``InferenceSession``: the same calls to ONNX Runtime's and to ours have the same results, or both fail."""
+"""Equal calls of ONNX Runtime's and of our ``InferenceSession`` have equal results, or both fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that an artifact runs on: as many as it says, and nothing done to the caller's."""
+"""An artifact runs on the requested number of threads, and leaves the caller's threads alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`build_child` as it is on a machine with a GPU: TVM has a CUDA runtime there, and asks it to make modules of CUDA C."""
+"""`build_child` as on a machine with a GPU: TVM asks its CUDA runtime to make modules of CUDA C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`build_child` as it is on a machine where no CUDA toolkit is at its usual place."""
+"""`build_child` as on a machine without a CUDA toolkit at its usual place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiling: what history gives, what falls back, and what is never written."""
+"""Compiling with a history: tuned kernels, fallbacks, and files that are never written."""
 
 from __future__ import annotations
 

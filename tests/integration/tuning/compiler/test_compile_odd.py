@@ -1,4 +1,4 @@
-"""Networks at the edges: nothing to compute, scalars, integers that not any value will do for, strange names, a GPU."""
+"""Unusual networks: nothing to compute, scalars, integers with few legal values, strange names, a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tuned kernel that is wrong, crashes, hangs or is slow is left out, and the next one is none the worse for it."""
+"""A tuned kernel that is wrong, crashes, hangs or is slow is left out, and the next one is unaffected."""
 
 from __future__ import annotations
 

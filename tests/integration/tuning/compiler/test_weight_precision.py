@@ -1,4 +1,4 @@
-"""Weights in fewer bytes: which are, what the kernels make of them, and what the artifact says of it."""
+"""Weights in fewer bytes: which are stored so, how kernels read them, and the artifact's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StableHLO programs through the whole conversion: parsed in a child, written as ONNX, imported, compared with XLA."""
+"""StableHLO programs through the whole conversion: parsed in a child, written as ONNX, compared with XLA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StableHLO operations as ONNX: what ONNX Runtime computes is what JAX does."""
+"""StableHLO operations as ONNX: ONNX Runtime computes what JAX does."""
 
 from __future__ import annotations
 

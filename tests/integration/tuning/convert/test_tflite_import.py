@@ -1,4 +1,4 @@
-"""TFLite files through the whole import: checked, loaded by ONNX Runtime, imported into TVM, and converted for people."""
+"""TFLite files through the whole import: checked, loaded by ONNX Runtime, imported into TVM, converted."""
 
 from __future__ import annotations
 

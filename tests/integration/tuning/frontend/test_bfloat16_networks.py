@@ -1,4 +1,4 @@
-"""Networks that compute in bfloat16 between float32 edges: taken in, compared with a twin in float32, built for CPUs and GPUs."""
+"""Networks that compute in bfloat16 between float32 edges, compared with a float32 twin, for CPUs and GPUs."""
 
 from __future__ import annotations
 

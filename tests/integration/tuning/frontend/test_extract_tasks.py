@@ -1,4 +1,4 @@
-"""What there is to tune in a network."""
+"""The tuning tasks of a network."""
 
 from __future__ import annotations
 

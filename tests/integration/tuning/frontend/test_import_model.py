@@ -1,4 +1,4 @@
-"""Taking in networks: ordinary ones, broken ones, hostile ones."""
+"""Importing networks: ordinary, broken and hostile ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ONNX operators and opsets mean, kept through import and pipeline: small networks against ONNX Runtime.
+"""Import and pipeline keep the meaning of ONNX operators and opsets: small networks against ONNX Runtime.
 
 ``TUNEFARM_ALL_OPSETS=1`` runs every network in every opset that has it, not only once per way of writing it.
 """

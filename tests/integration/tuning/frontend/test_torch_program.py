@@ -1,4 +1,4 @@
-"""`torch.export` programs. What needs PyTorch is skipped where it is not installed: it is in no extra of ours."""
+"""`torch.export` programs. Tests that need PyTorch are skipped where it is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LocalBuilder`: time-outs, crashes, growth and cancelling cost candidates, never the builder."""
+"""`LocalBuilder`: time-outs, crashes, memory growth and cancelling cost candidates, never the builder."""
 
 from __future__ import annotations
 

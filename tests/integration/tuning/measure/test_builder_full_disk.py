@@ -1,4 +1,4 @@
-"""Building where the disk for temporary files is full."""
+"""Building on a machine whose disk for temporary files is full."""
 
 from __future__ import annotations
 

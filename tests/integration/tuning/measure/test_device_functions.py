@@ -1,4 +1,4 @@
-"""What a GPU's device does in a job beside running kernels, on a CPU that says it is one: others are timed, an artifact is run.
+"""A GPU device times baselines and runs artifacts for a job; a CPU stands in for the GPU.
 
 PyTorch is a stand-in here, found before any that is installed: what is tested is the way to it and back.
 """

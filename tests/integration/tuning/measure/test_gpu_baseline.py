@@ -1,4 +1,4 @@
-"""Others on a GPU where there is none: each says why, and no compile fails of it."""
+"""Baselines on a machine without a GPU: each gives a reason, and no compile fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How kernels are measured on a GPU, on a CPU that says it is one: sessions, what the device tells of itself, flushed caches."""
+"""Measuring kernels on a GPU, with a CPU in its place: sessions, readings of its state, flushed caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU without a device agent: `LocalRunner` asks it how it is, too. The GPU is the CPU, its driver a file of answers."""
+"""`LocalRunner` reads the state of a GPU without an agent. A CPU and a file of answers stand in for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring what a device can do at its best: here and over RPC."""
+"""Measuring the peak of a device, here and over RPC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runners: a device that goes away, and what kernels are given."""
+"""Runners: a device that goes away, and the arguments of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds that overlap, with real compilers: builds of the next go on, and end where it is thrown away."""
+"""Overlapped rounds with real compilers: builds of the next round continue, and end if it is discarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small networks, one or a few per operator and way of writing it, for every opset from 7 on."""
+"""Small networks for each operator and way of writing it, for every opset from 7 on."""
 
 from __future__ import annotations
 

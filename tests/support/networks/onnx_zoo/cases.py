@@ -1,4 +1,4 @@
-"""The list of networks, and how one is built for an opset."""
+"""The list of networks, and how they are built for an opset."""
 
 from __future__ import annotations
 

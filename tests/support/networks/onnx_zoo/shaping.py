@@ -1,4 +1,4 @@
-"""Shapes, and what exporters compute with them."""
+"""Shape operators, and the computations that exporters make with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk is told as such (507), and is over when there is room."""
+"""A full disk is reported as such (507), and requests succeed again once there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each code that the API answers with is documented, and every code that is documented can come."""
+"""Each code that the API answers with is documented, and every documented code is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/metrics`` on a real database: what Prometheus reads is what the tables say."""
+"""``/metrics`` on a real database: Prometheus reads what the tables say."""
 
 from __future__ import annotations
 

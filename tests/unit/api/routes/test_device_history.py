@@ -1,4 +1,4 @@
-"""What a device did, over the API."""
+"""The history of a device over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device says for which job it is at work."""
+"""A device shows the job that holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: making them, looking at them, stopping them."""
+"""Jobs over HTTP: created, listed, cancelled."""
 
 from __future__ import annotations
 

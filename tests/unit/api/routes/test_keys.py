@@ -1,4 +1,4 @@
-"""API keys over HTTP: made, shown once, listed, revoked."""
+"""API keys over HTTP: created, shown once, listed, revoked."""
 
 from __future__ import annotations
 

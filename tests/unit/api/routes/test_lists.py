@@ -1,4 +1,4 @@
-"""Lists: what all of them share."""
+"""Paging, the same for all lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploading models and looking at them."""
+"""Models over HTTP: uploaded, listed, deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: registered, shown without their secret, tried, deleted."""
+"""Webhooks over HTTP: registered, shown without their secret, tested, deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of all kinds against the description of the API: nothing breaks it, and it answers as it says it does."""
+"""Arbitrary requests, checked against the API's description: none breaks it, and answers are as described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An artifact whose file was removed by retention: told as such, and its report is still there."""
+"""An artifact whose file retention removed is reported as such, and its report remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices are let in by the calibration kernel, and kept out by it."""
+"""The calibration kernel admits devices, and rejects those that are wrong or slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people's orders mean for a job that is running."""
+"""People's commands to a device, while a job runs on it."""
 
 from __future__ import annotations
 

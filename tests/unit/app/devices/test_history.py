@@ -1,4 +1,4 @@
-"""What is kept of devices: for how long, how finely, and what their calibrations leave."""
+"""The history of devices: how long and how finely it is kept, and what calibrations record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device can do at its best is measured when it has joined, seldom afterwards, and never keeps it from its work."""
+"""A device's peak is measured when it joins, seldom afterwards, and never delays its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A farm that replays recorded tasks: what was measured comes back, in the time that it took."""
+"""A farm that replays recorded tasks returns the recorded results after the recorded times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine tells the compiler of the step that it compiles in."""
+"""The limits that the engine passes to the compiler for a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget that is changed while the job runs, and a failed job that is retried."""
+"""Changing a job's budget while it runs, and retrying a failed job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paused jobs: what stops, what is kept, and how they go on."""
+"""Pausing jobs: what stops, what is kept, and how they resume."""
 
 from __future__ import annotations
 

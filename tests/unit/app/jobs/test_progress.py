@@ -1,4 +1,4 @@
-"""How far a job's search is, and how long it will go on."""
+"""The progress of a job's search, and its remaining time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets a device first, and what the others are told."""
+"""Which job gets a device first, and what the others show as their reason to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several rounds of one job at once, on several devices."""
+"""Several rounds of one job at the same time, on several devices."""
 
 from __future__ import annotations
 

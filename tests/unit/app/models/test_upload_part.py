@@ -1,4 +1,4 @@
-"""However the bytes are split over requests, and whatever is killed when: the blob is the file, and no told offset is taken back."""
+"""Uploads in parts: the blob is the file, and the offset never falls, however parts are split and processes killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The farm's checks, each with the fault that it is for."""
+"""The farm's checks, each with the fault that it detects."""
 
 from __future__ import annotations
 

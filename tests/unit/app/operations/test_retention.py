@@ -1,4 +1,4 @@
-"""Retention: what a setting says may go goes, and nothing that somebody needs."""
+"""Retention deletes what its settings allow, and nothing that is needed."""
 
 from __future__ import annotations
 

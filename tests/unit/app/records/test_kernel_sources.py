@@ -1,4 +1,4 @@
-"""Sources of kernels: asked for, made by a step, kept, forgotten; and why there is none."""
+"""Sources of kernels: requested, made by a step, kept, deleted; and the reasons for their absence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device's peak a job's kernels are held against."""
+"""The device whose peak a job's kernels are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a job that has ended: what it says, and its page."""
+"""The report of a finished job, and its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever follows a job, a device or a trial through the logs finds its id on every line."""
+"""Every log line has the id of its job, device or trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job in a farm that an older release filled: tasks and spaces are made anew where they may be others now."""
+"""A job in the database of an older release: tasks and spaces are computed again where they may differ now."""
 
 from __future__ import annotations
 

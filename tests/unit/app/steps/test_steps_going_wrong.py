@@ -1,4 +1,4 @@
-"""Killed workers, cancelled jobs, lost devices: what is written, and what is not."""
+"""Killed workers, cancelled jobs and lost devices: what is stored, and what is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round's rows: what is stored of a trial is what its outcome says."""
+"""The rows of a round: each trial is stored as its outcome says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a job is compiled, the few best of each task are measured again where the winner is in doubt."""
+"""Before a job is compiled, the best configs of each task are measured again where the winner is uncertain."""
 
 from __future__ import annotations
 

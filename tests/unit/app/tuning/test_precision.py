@@ -1,4 +1,4 @@
-"""A job that stores weights in fewer bytes: what the engine is asked for, what is kept apart, what the report says."""
+"""A job that stores weights in fewer bytes: the engine's request, separate records, the report."""
 
 from __future__ import annotations
 

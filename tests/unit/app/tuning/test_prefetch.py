@@ -1,4 +1,4 @@
-"""A track prepares its next round while it measures the present one; what becomes of it when things go otherwise."""
+"""A track prepares its next round while it measures the present one, and handles every interruption."""
 
 from __future__ import annotations
 

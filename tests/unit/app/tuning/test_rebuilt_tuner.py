@@ -1,4 +1,4 @@
-"""A rebuilt tuner learns from what other jobs measured, and a process does not read the same records twice.
+"""A rebuilt tuner learns from the records of other jobs, and a process reads each record once.
 
 `choose_histories` and the tuners have tests of their own.
 """

@@ -1,4 +1,4 @@
-"""Where webhooks may lead, however that is written."""
+"""The addresses that webhooks may lead to, in every spelling."""
 
 from __future__ import annotations
 

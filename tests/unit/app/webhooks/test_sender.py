@@ -1,4 +1,4 @@
-"""Webhooks are told: a real receiver, a real database, senders that die, race and meet what they should not."""
+"""Webhook senders with a real receiver and database: they die, race and meet hostile answers."""
 
 from __future__ import annotations
 

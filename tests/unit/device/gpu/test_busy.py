@@ -1,4 +1,4 @@
-"""Whose is the GPU?"""
+"""Whether a GPU is in use by others."""
 
 from __future__ import annotations
 

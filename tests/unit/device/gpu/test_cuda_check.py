@@ -1,4 +1,4 @@
-"""CUDA's libraries: found where a package brings them, and named where they are missing, before the farm hears of a GPU."""
+"""CUDA's libraries are found in packages, and reported where they are missing, before the device registers."""
 
 from __future__ import annotations
 

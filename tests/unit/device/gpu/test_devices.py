@@ -1,4 +1,4 @@
-"""Machines with GPUs: what the driver tells, and which devices follow from it."""
+"""The devices of a machine with GPUs, from the driver's answers."""
 
 from __future__ import annotations
 

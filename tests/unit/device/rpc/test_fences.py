@@ -1,4 +1,4 @@
-"""Who gives way to whom at a device, by the numbers of their leases."""
+"""Which lease gives way at a device, by its fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper's decisions, on a clock of the test's own."""
+"""The keeper's decisions, on a test clock."""
 
 from __future__ import annotations
 

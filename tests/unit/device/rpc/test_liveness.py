@@ -1,4 +1,4 @@
-"""When an RPC server is believed, and when it is given up."""
+"""When an RPC server counts as alive, and when it is given up."""
 
 from __future__ import annotations
 

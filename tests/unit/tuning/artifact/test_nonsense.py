@@ -1,4 +1,4 @@
-"""Manifests and files that make no sense: each is refused with a name, or is as good as any."""
+"""Malformed manifests and files are refused by name, or loaded correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The artifact's file: what is in it, that equal contents give equal bytes, and that damage is noticed."""
+"""The artifact's file: its contents, equal bytes for equal contents, and the detection of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which alternatives go into a network: its own time decides, not that of its kernels."""
+"""The choice of alternatives by the network's time, not by that of their kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom an artifact's check on a device blames: the device for its GPU and its memory, the model for the rest."""
+"""Failed checks of an artifact on a device: its GPU and memory are the device's fault, the rest the model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compile says of weights in fewer bytes: nothing that it does not know."""
+"""The warnings of a compile about weights in fewer bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a tuned network is slower than the untuned one, and when nobody can tell."""
+"""Whether a tuned network is slower than the untuned one, or the difference is noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which format a file has, and whether it is complete, by its bytes and its name."""
+"""The format of a file, and its completeness, by its bytes and name."""
 
 from __future__ import annotations
 

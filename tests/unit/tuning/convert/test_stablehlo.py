@@ -1,4 +1,4 @@
-"""What StableHLO's files begin with, what their inputs are called, and what their small inner programs do."""
+"""StableHLO files: their first bytes, the names of inputs, and small inner programs."""
 
 from __future__ import annotations
 

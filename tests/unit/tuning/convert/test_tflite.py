@@ -1,4 +1,4 @@
-"""TFLite files become ONNX models that compute what TFLite's interpreter computes; broken ones become errors."""
+"""TFLite files become ONNX models with the outputs of TFLite's interpreter; broken files become errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancelling closes what is attached."""
+"""Cancelling closes every attached resource."""
 
 from __future__ import annotations
 

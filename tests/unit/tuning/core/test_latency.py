@@ -1,4 +1,4 @@
-"""Waiting until a process is idle: no timing begins while another process's threads still ask for work."""
+"""Waiting until a process is idle, so that its threads do not disturb a timing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's file is replaced by a whole one, or not at all."""
+"""A user's file is replaced by a complete one, or stays."""
 
 from __future__ import annotations
 

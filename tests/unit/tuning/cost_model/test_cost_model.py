@@ -1,4 +1,4 @@
-"""Features and the cost model on them."""
+"""The cost model and its features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features of a loop nest, against numbers worked out by hand; and the prior that reads them."""
+"""Features of a loop nest against numbers computed by hand, and the prior that reads them."""
 
 from __future__ import annotations
 

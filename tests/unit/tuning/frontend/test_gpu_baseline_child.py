@@ -1,4 +1,4 @@
-"""How often others are waited for on a GPU: once a sample, as an artifact is.
+"""Baselines on a GPU are synchronised once per sample, like an artifact.
 
 PyTorch is a stand-in, and ONNX Runtime's CPU provider says that it is CUDA's: what is tested is the order of the calls.
 """

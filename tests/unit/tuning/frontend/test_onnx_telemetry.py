@@ -1,4 +1,4 @@
-"""ONNX Runtime tells nobody that it was used."""
+"""ONNX Runtime sends no telemetry."""
 
 from __future__ import annotations
 

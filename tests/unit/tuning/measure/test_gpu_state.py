@@ -1,4 +1,4 @@
-"""How a GPU was when something was timed on it, and what its errors mean."""
+"""The state of a GPU during a timing, and the meaning of its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels built lately: links of their own, fresh paths, and a bound on their size."""
+"""The cache of built kernels: hard links, fresh paths, and a bound on its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a kernel is timed, on made-up kernels that count their calls."""
+"""How long a kernel is timed, with made-up kernels that count their calls."""
 
 from __future__ import annotations
 

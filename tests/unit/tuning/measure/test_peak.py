@@ -1,4 +1,4 @@
-"""Peaks as values: the better of two, and what another release wrote."""
+"""Peaks as values: the better of two, and the JSON of other releases."""
 
 from __future__ import annotations
 

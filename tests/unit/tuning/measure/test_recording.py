@@ -1,4 +1,4 @@
-"""Recorded measurements: what they said comes back, after the time that it took."""
+"""Recorded measurements are replayed with their results and durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay builder and runner, and the landscape: stand-ins must be as strict as the real ones."""
+"""The replay builder, the replay runner and the landscape are as strict as the real ones."""
 
 from __future__ import annotations
 

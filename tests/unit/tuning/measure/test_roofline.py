@@ -1,4 +1,4 @@
-"""Where a kernel stands beside what its device can do; nothing is claimed that was not measured."""
+"""The roofline of a kernel: only from figures that were measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History: a record holds for its workload, target, device model and toolchain together."""
+"""History: a record applies to its workload, target, device model and toolchain together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The growing log: whatever state a killed writer left it in, no record is glued to another."""
+"""The record log: after a killed writer, no record is joined to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records count: a confirmed config is judged by its newest confirmation alone."""
+"""The choice of records: a confirmed config is judged by its newest confirmation alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which histories a tuner is given: the most alike first, within a bound."""
+"""The histories that a tuner learns from: the most similar first, within a bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as the same answer."""
+"""Comparing outputs within tolerances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that checks are made on: what a wrong network would get away with is not checked."""
+"""The inputs of checks reveal wrong networks."""
 
 from __future__ import annotations
 

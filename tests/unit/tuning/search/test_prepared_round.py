@@ -1,4 +1,4 @@
-"""A round that is prepared while another is measured: what goes on when, what is left of it, what its tuner knows."""
+"""A round that is prepared while another is measured: overlap, leftovers, and the tuner's knowledge."""
 
 from __future__ import annotations
 

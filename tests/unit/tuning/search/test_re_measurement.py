@@ -1,4 +1,4 @@
-"""Which configs are measured again before the winner is named; they are built again, measured in turn, marked."""
+"""Re-measurement before the winner is named: the configs are built again, measured in turn and marked."""
 
 from __future__ import annotations
 

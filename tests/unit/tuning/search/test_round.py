@@ -1,4 +1,4 @@
-"""One round: ask, build, measure, tell; what is a trial and what is not."""
+"""One round: propose, build, measure, learn; and which candidates count as trials."""
 
 from __future__ import annotations
 

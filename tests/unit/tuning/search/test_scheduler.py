@@ -1,4 +1,4 @@
-"""The task scheduler: warm-up, gain per second, what is left out."""
+"""The task scheduler: warm-up, gain per second, and tasks that are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of a kernel and its alternatives, the cheapest counts."""
+"""The cheapest of a kernel and its alternatives counts."""
 
 from __future__ import annotations
 

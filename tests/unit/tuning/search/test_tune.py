@@ -1,4 +1,4 @@
-"""`tune` on replay: budgets, events, the log, resuming, what goes wrong."""
+"""`tune` on replay: budgets, events, the log, resuming, failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune` with a device on another machine: the next round is prepared while one is measured."""
+"""`tune` with a remote device: the next round is prepared while another is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU's configs ask for, known without a compiler: configs that do not fit are not proposed, the others have features."""
+"""The resources of a GPU config, computed without a compiler: configs that do not fit are not proposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine is called."""
+"""The name of this machine's device model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Target names that people say."""
+"""Target names, parsed."""
 
 from __future__ import annotations
 

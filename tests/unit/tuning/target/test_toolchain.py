@@ -1,4 +1,4 @@
-"""CUDA's compiler: found, asked what it builds for, and missed before there is work for it."""
+"""CUDA's compiler: found, asked for its architectures, and reported as missing early."""
 
 from __future__ import annotations
 

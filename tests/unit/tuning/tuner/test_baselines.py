@@ -1,4 +1,4 @@
-"""GridSearchTuner: every config once, and no long runs of configs that may become one."""
+"""GridSearchTuner: every config once, and no long runs of configs that may be equal when built."""
 
 from __future__ import annotations
 

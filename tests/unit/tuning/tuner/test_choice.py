@@ -1,4 +1,4 @@
-"""Tuners by name, their seeds, and what each is honest about."""
+"""Tuners by name, and their seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuners that learn find better configs than chance does, on landscapes and seeds that are fixed."""
+"""Learning tuners find better configs than random search, on fixed landscapes and seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of targets that ships in place of TVM is what the pinned TVM says."""
+"""The shipped table of target tags equals that of the pinned TVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of elements that lie near each other in another order: read whole, and never beyond the tensor."""
+"""Vector loads of nearby elements in another order: at once, and never beyond the tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``exp`` and ``erf`` as kernels for a CPU compute them, against double precision."""
+"""``exp`` and ``erf`` of CPU kernels, against double precision."""
 
 from __future__ import annotations
 

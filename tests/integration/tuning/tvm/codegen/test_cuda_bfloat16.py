@@ -1,4 +1,4 @@
-"""Tensor cores for bfloat16, without a GPU: kernels are those of float16 in the other type, and become machine code.
+"""Tensor cores for bfloat16 without a GPU: the kernels are those of float16, and become machine code.
 
 What fragments hold, and which thread holds it, is the same for both types (PTX ISA); so a kernel that is float16's letter by
 letter, but for the names of types, computes what float16's does.

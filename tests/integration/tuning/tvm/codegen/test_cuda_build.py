@@ -1,4 +1,4 @@
-"""Kernels for NVIDIA GPUs, built where there is no GPU: machine code of the architecture, and no process left behind."""
+"""Building kernels for NVIDIA GPUs without a GPU: machine code of the architecture, and no process left."""
 
 from __future__ import annotations
 

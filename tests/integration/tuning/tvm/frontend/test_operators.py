@@ -1,4 +1,4 @@
-"""The list of supported operators that ships in place of TVM is what the importer supports."""
+"""The shipped list of supported operators equals that of the importer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: one kernel for all steps, on CPUs; `test_onnx_opsets` has what they compute."""
+"""Recurrent layers have one kernel for all steps on CPUs; `test_onnx_opsets` tests their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights in the order that a kernel wants: which they are, the kernels that take them, the networks of such kernels."""
+"""Weight pre-packing: which weights, their kernels, and networks of such kernels."""
 
 from __future__ import annotations
 

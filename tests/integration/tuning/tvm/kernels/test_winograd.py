@@ -1,4 +1,4 @@
-"""Winograd's convolution in place of a direct one: the same results, whatever is fused onto it."""
+"""Winograd convolution has the results of the direct one, whatever is fused onto it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Design spaces: the same everywhere, and every config of them means a correct kernel."""
+"""Design spaces are equal on all machines, and every config gives a correct kernel."""
 
 from __future__ import annotations
 

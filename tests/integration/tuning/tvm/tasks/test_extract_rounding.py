@@ -1,4 +1,4 @@
-"""Kernels that round are told from those that do not: their answers may differ by a step where a float ties."""
+"""Kernels that round are recognised: their outputs may differ by one step where a float ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workload keys: equal for equal computations, and for nothing else."""
+"""Workload keys are equal for equal computations only."""
 
 from __future__ import annotations
 

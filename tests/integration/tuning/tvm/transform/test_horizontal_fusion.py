@@ -1,4 +1,4 @@
-"""Parallel products and convolutions become one kernel where that costs nothing, and compute what they did."""
+"""Horizontal fusion of parallel products and convolutions keeps the results."""
 
 from __future__ import annotations
 

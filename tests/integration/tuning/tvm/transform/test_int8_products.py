@@ -1,4 +1,4 @@
-"""Quantised convolutions and products multiply bytes, where the CPU does: their results are those of ONNX Runtime."""
+"""Quantised convolutions and products use int8 dot products where the CPU has them, with ONNX Runtime's results."""
 
 from __future__ import annotations
 

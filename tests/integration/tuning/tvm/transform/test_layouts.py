@@ -1,4 +1,4 @@
-"""Networks whose layout TVM's own rules cannot change, and kernels cut to what they reach: the numbers stay."""
+"""Layout changes that TVM's rules lack, and cropped kernels, keep the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions with few output channels: computed several pixels at a time, to the same numbers."""
+"""Convolutions with few output channels compute several pixels at a time, with the same results."""
 
 from __future__ import annotations
 

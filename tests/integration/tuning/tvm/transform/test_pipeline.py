@@ -1,4 +1,4 @@
-"""The graph pipeline keeps the numbers: networks and single operators against ONNX Runtime."""
+"""The graph pipeline keeps the results: networks and single operators against ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transpose propagation: results stay the same, and transposes that meet their inverse go."""
+"""Transpose propagation keeps the results, and removes transposes that meet their inverse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA's compiler while it runs: what it does not get done."""
+"""Runs of CUDA's compiler: its failures and time-outs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of a GPU: taken again while it is held back, refused while it is another's, cold where the network is."""
+"""Samples on a GPU: repeated while it is throttled, refused while others use it, cold where the network is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights fit into the formats that they are stored in."""
+"""Which weights fit into the formats that store them."""
 
 from __future__ import annotations
 
