@@ -52,7 +52,7 @@ class Form:
 
     @classmethod
     def image(cls, size: int, channels: int) -> Form:
-        """Return one that begins with a small convolution: what is combined reads channels last, as within a network."""
+        """Return a form with a small convolution first: the fused layers read channels last, as within a network."""
         form = cls((1, 4, size, size))
         form.conv(4, channels, "stem")
         return form
@@ -110,7 +110,7 @@ def attention(length: int, hidden: int, key_hidden: int | None = None, *, size: 
 
 
 def gated(length: int, hidden: int, wide: int) -> onnx.ModelProto:
-    """The first half of a gated feed-forward layer: what is combined has to be cut apart for the gate."""
+    """Return the first half of a gated feed-forward layer: the fused result is split again for the gate."""
     form = Form((1, length, hidden))
     gate, up = form.dense(hidden, wide, "gate"), form.dense(hidden, wide, "up")
     node = form.graph.node
@@ -142,7 +142,7 @@ def inception(size: int, inner: int, widths: Sequence[int]) -> onnx.ModelProto:
 
 
 def concatenated(size: int, inner: int, widths: Sequence[int]) -> onnx.ModelProto:
-    """1x1 convolutions, each of which goes to a concatenation of its own with what it reads."""
+    """Return 1x1 convolutions whose results are concatenated with each other."""
     form = Form.image(size, inner)
     for number, width in enumerate(widths):
         branch = form.conv(inner, width, f"c{number}")
@@ -163,7 +163,7 @@ def shortcut(size: int, inner: int, outer: int) -> onnx.ModelProto:
 
 
 def partial(size: int, inner: int, outer: int) -> onnx.ModelProto:
-    """A cross-stage partial block: two 1x1 convolutions with SiLU, one of which goes on through a 3x3."""
+    """Return a cross-stage partial block: two 1x1 convolutions with SiLU, one of them followed by a 3x3."""
     form = Form.image(size, inner)
     a = form.conv(outer, outer, "a3", form.conv(inner, outer, "a1", act="SiLU"), kernel=3, act="SiLU")
     both = form.graph.node("Concat", [a, form.conv(inner, outer, "b1", act="SiLU")], "both", axis=1)

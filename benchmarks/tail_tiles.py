@@ -89,7 +89,7 @@ def workload(tensors: list[Any], weight: int | None = None) -> Workload:
 
 
 def without_tails(space: ConfigSpace) -> ConfigSpace:
-    """Return a space with its perfect tiles alone; its configs are such of the space, too."""
+    """Return a space with perfect tiles alone; its configs also belong to the full space."""
     sketches = [
         replace(sketch, knobs=tuple(replace(knob, tail_products=()) for knob in sketch.knobs))
         for sketch in space.sketches

@@ -59,7 +59,7 @@ def fit_erf(above: int = 5, below: int = 5, end: float = 4.0) -> tuple[list[floa
 
 
 def measure(function: Callable[[Any], Any], values: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
-    """Return what a kernel makes of the values, and its nanoseconds per element."""
+    """Return the outputs of a kernel for the values, and its nanoseconds per element."""
     source = te.placeholder(values.shape, "float32", name="given")
     schedule = tvm.s_tir.Schedule(
         te.create_prim_func([source, te.compute(values.shape, lambda i: function(source[i]), name="made")])

@@ -33,7 +33,7 @@ PATIENCE_SEC = 1800.0
 
 @dataclass(frozen=True)
 class Step:
-    """Something that the newcomer does. `typed` is what they type; `done` what they do in the browser."""
+    """A step of the newcomer. `typed` is a command; `done` an action in the browser."""
 
     typed: str
     done: str
@@ -256,7 +256,7 @@ def megabytes(count: int) -> str:
 
 
 def machine() -> str:
-    """Return what this machine is, in words."""
+    """Return a description of this machine."""
     named = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     total = re.search(r"MemTotal:\s*(\d+) kB", Path("/proc/meminfo").read_text())
     memory = f", {int(total[1]) / 1e6:.0f} GB of memory" if total else ""
@@ -278,7 +278,7 @@ def load_of_others(seconds: float = 5.0) -> float:
 
 
 def received_bytes() -> int:
-    """Return what came over the network since the machine was started."""
+    """Return the bytes received over the network since the machine started."""
     lines = Path("/proc/net/dev").read_text().splitlines()[2:]
     parts = [line.split(":", 1) for line in lines]
     return sum(int(rest.split()[0]) for name, rest in parts if name.strip() != "lo")

@@ -44,7 +44,7 @@ GONE_SEC = 120.0
 
 
 class Checks:
-    """What has to hold; printed at the end."""
+    """Claims that must hold; each is printed."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def demo(out: Output, checks: Checks, args: argparse.Namespace) -> None:
-    """Run all of it; what does not hold is noted in `checks`."""
+    """Run the whole demo, and note in `checks` which claims hold."""
     marker = f"demo-{uuid.uuid4().hex}"
     began = time.monotonic()
     with scratch_folder(marker) as folder:

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check(packages: list[dict[str, Any]]) -> list[str]:
-    """Return what differs between the folder and the lock."""
+    """Return the differences between the folder and the lock."""
     locked = {file["name"]: file["sha256"] for package in packages for file in package["files"]}
     there = {path.name: _sha256(path.read_bytes()) for path in FOLDER.iterdir() if path != LOCK}
     return [
@@ -50,7 +50,7 @@ def check(packages: list[dict[str, Any]]) -> list[str]:
 
 
 def fetch(packages: list[dict[str, Any]], *, update: bool) -> list[str]:
-    """Write the files, unless a checksum says that they are not what was locked; return what is wrong."""
+    """Write the files unless a checksum differs from the lock; return the errors."""
     wrong = []
     for package in packages:
         tarball = _pack(package["name"], package["version"])

@@ -18,7 +18,7 @@ _UP = ("online", "leased")
 
 
 class GpuFarm:
-    """A farm that is started when it is first needed, and goes on with what its folder holds from earlier runs.
+    """A farm that starts on first use, and continues with what its folder holds from earlier runs.
 
     Args:
         home: Its folder.
@@ -109,7 +109,7 @@ class GpuFarm:
 
 
 def others_sec() -> float:
-    """Return what a job may take to time others: its device runs in this interpreter, and jobs have no choice in that."""
+    """Return the time limit for baselines: the device runs in this interpreter, and jobs cannot change that."""
     # Of ONNX Runtime alone it is seconds.
     return 0.0 if not_installed(TORCH_COMPILE) else BUDGET_SEC
 

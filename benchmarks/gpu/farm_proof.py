@@ -54,7 +54,7 @@ def tuned_by(
 
 
 def extras(artifact: Path) -> list[dict[str, Any]]:
-    """Return what the records in an artifact say beside their timings."""
+    """Return the extra fields of the records in an artifact."""
     with zipfile.ZipFile(artifact) as archive:
         lines = archive.read(RECORDS).decode().splitlines()
     return [json.loads(line).get("extra", {}) for line in lines]

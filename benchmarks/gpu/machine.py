@@ -31,7 +31,7 @@ Ask = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What there is.
+    """The GPU and the PyTorch of this machine, and what is missing.
 
     Attributes:
         gpu: The first GPU's ``name``, ``uuid``, ``arch``, ``driver``, ...; empty without one.
@@ -67,7 +67,7 @@ def ask(command: Sequence[str]) -> str:
 
 
 def look(torch_python: str = sys.executable, *, run: Ask = ask, nvml: Nvml | None = None) -> Machine:
-    """Find out what there is.
+    """Inspect this machine.
 
     Args:
         torch_python: A Python interpreter to look for PyTorch in.

@@ -44,7 +44,7 @@ def network_file(name: str, dtype: str, folder: Path) -> Path:
 
 
 def weights_file(network: Path) -> Path:
-    """Return a network's weights as arrays by name (.npz), beside it; what PyTorch's twin of it reads."""
+    """Write a network's weights beside it as arrays by name (.npz) for its PyTorch twin; return the file."""
     path = network.with_suffix(".npz")
     if not path.exists():
         model = onnx.load(str(network))

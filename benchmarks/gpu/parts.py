@@ -34,7 +34,7 @@ SAMPLES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where and with what parts are run.
+    """The folder, the target and the PyTorch that parts run with.
 
     Attributes:
         folder: For networks, inputs, outputs, artifacts and the farm.
@@ -52,7 +52,7 @@ class Place:
 
 
 def run_part(step: Step, setup: Place, farm: GpuFarm, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Do one part; return its line, but for what it is of."""
+    """Run a part; return the results for its line."""
     network = network_file(step.network, step.dtype, setup.folder / "networks")
     if step.part == plan.TUNE:
         name = f"{step.network}-{step.dtype}"
@@ -134,7 +134,7 @@ def _torch(step: Step, setup: Place, network: Path, inputs: Path, expected: Path
 
 
 def inputs_and_expected(network: Path) -> tuple[Path, Path]:
-    """Return files of seeded inputs, and of what ONNX Runtime's CPU provider makes of them, unoptimised."""
+    """Return the files of seeded inputs, and of the outputs of ONNX Runtime's CPU provider without optimisations."""
     inputs = network.with_name(f"{network.stem}-inputs.npz")
     expected = network.with_name(f"{network.stem}-expected.npz")
     if not expected.exists():
@@ -151,7 +151,7 @@ def inputs_and_expected(network: Path) -> tuple[Path, Path]:
 
 
 def compared(output: NDArray[Any], expected: Path) -> dict[str, Any]:
-    """Return how an output compares with what it should be."""
+    """Compare an output with the expected one."""
     wanted = load_arrays(expected)[0]
     compared = compare_arrays("y", output.astype(wanted.dtype), wanted)
     return {"ok": compared.ok, "max_rel_error": compared.max_rel_error, "wrong": compared.message}

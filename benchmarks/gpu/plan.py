@@ -36,7 +36,7 @@ def next_step(
     others_sec: float = 0.0,
     skipped: Collection[tuple[str, str, str]] = (),
 ) -> Step | None:
-    """Return the first missing part that there is time for.
+    """Return the first missing part that fits into the remaining time.
 
     Args:
         lines: What is known; failures do not count as done.
@@ -66,7 +66,7 @@ def searched_sec(lines: Sequence[Mapping[str, Any]], network: str, dtype: str) -
 
 
 def of(lines: Sequence[Mapping[str, Any]], part: str, network: str, dtype: str) -> list[Mapping[str, Any]]:
-    """Return what a part came to, each time that it was done."""
+    """Return the lines of a part, in the order of its runs."""
     wanted = {"kind": part, "network": network, "dtype": dtype}
     return [line for line in lines if wanted.items() <= line.items() and "failed" not in line]
 

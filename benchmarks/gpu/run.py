@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(options: argparse.Namespace, machine: Machine) -> int:
-    """Do what is missing, as long as there is time."""
+    """Run the missing parts while there is time."""
     until = time.monotonic() + 60.0 * options.minutes
     folder = options.output.with_suffix(".files").absolute()
     setup = Place(folder=folder, target=machine.target, torch_python=options.torch_python, tf32=options.tf32)

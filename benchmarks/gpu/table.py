@@ -24,7 +24,7 @@ _NOTES = (
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return what is known as Markdown; a dash is what is not."""
+    """Return the results as a Markdown table, with a dash for each unknown figure."""
     pairs = dict.fromkeys((line["network"], line["dtype"]) for line in lines if "network" in line)
     rows = [_row(lines, network, dtype) for network, dtype in pairs]
     parts = [*_where(lines), *_HEAD, *rows, "", _NOTES, *_failures(lines)]

@@ -81,7 +81,7 @@ class ResNet50(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and two dense layers, each added to what went in and normalised."""
+    """Attention and two dense layers, each with a residual connection and a norm."""
 
     def __init__(self, weights: Weights, name: str, heads: int) -> None:
         super().__init__()

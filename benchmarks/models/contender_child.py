@@ -24,7 +24,7 @@ class Contender(Protocol):
     """One way to run a network."""
 
     def sample(self, number: int, *, warm: bool) -> float:
-        """Return seconds per inference of so many in a row; `warm`: after one that does not count."""
+        """Return seconds per inference of a number of inferences in a row; `warm` runs one before that does not count."""
 
     def call(self) -> list[NDArray[Any]]:
         """Run it as a user would."""
@@ -97,7 +97,7 @@ class OnnxRuntimeContender:
 
 
 class TorchContender:
-    """PyTorch with what `onnx2torch` makes of the file, eagerly or by `torch.compile`."""
+    """PyTorch with the module that `onnx2torch` makes of the file, eager or through `torch.compile`."""
 
     def __init__(self, path: Path, inputs: Arrays, threads: int, *, compiled: bool) -> None:
         import onnx2torch
@@ -127,7 +127,7 @@ class TorchContender:
 
 
 def timed(run: Callable[[], object], number: int, *, warm: bool) -> float:
-    """Return the mean seconds of so many calls."""
+    """Return the mean seconds of a number of calls."""
     if warm:
         run()
     began = time.perf_counter()
@@ -164,12 +164,12 @@ def open_(params: dict[str, Any]) -> dict[str, float]:
 
 def sample(params: dict[str, Any]) -> float:
     """Return seconds per inference: ``{"number", "warm"}``."""
-    return _then_rest(_get().sample(params["number"], warm=params["warm"]))
+    return _when_idle(_get().sample(params["number"], warm=params["warm"]))
 
 
 def call_sample(params: dict[str, Any]) -> float:
     """Return seconds per call of a user: ``{"number", "warm"}``."""
-    return _then_rest(timed(_get().call, params["number"], warm=params["warm"]))
+    return _when_idle(timed(_get().call, params["number"], warm=params["warm"]))
 
 
 def outputs(params: dict[str, Any]) -> None:
@@ -177,8 +177,8 @@ def outputs(params: dict[str, Any]) -> None:
     save_arrays(Path(params["path"]), _get().call())
 
 
-def _then_rest(seconds: float) -> float:
-    """Return what is given once our threads have stopped asking for work: another's turn is next."""
+def _when_idle(seconds: float) -> float:
+    """Return the argument as soon as our threads are idle, so that the next contender is undisturbed."""
     wait_until_idle()
     return seconds
 

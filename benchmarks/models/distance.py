@@ -30,7 +30,7 @@ def task_rows(
     threads: int,
     kernels: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """Return each task, its kernel's cost, and its share of the roofline; what is not known is None.
+    """Return each task, its kernel's cost, and its share of the roofline; unknown values are None.
 
     The cost is the record's; of a kernel without one in the artifact, that of its default schedule.
 
@@ -70,12 +70,12 @@ def task_rows(
 
 
 def kernel_sum_sec(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return what the kernels with records take by them, in one inference."""
+    """Return the seconds that the recorded kernels take in one inference, by their records."""
     return sum(row["weight"] * row["cost_sec"] for row in rows if row["tuned"])
 
 
 def weighted_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the share of the roofline over all kernels with records of which it is known: the mean, weighted by time."""
+    """Return the mean share of the roofline over all recorded kernels with a known share, weighted by time."""
     known = [
         (row["weight"] * row["cost_sec"], row["share_of_roofline"])
         for row in rows

@@ -12,7 +12,7 @@ from tunefarm_tuning.target.toolchain import versions
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of what was measured; what is not installed is left out."""
+    """Return the versions of the installed packages that are measured."""
     package_versions = dict(versions())
     for package in ("torch", "onnx2torch"):
         try:

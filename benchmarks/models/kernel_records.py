@@ -18,7 +18,7 @@ from tunefarm_tuning.workload.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelState:
-    """What is known of a kernel, by its name in the network. `cost_sec` is its record's; None where it has none."""
+    """The tuning state of a kernel of a network. `cost_sec` is the cost of its record, or None."""
 
     tunable: bool
     cost_sec: float | None = None
@@ -34,7 +34,7 @@ def read_records(paths: Iterable[Path]) -> list[TuningRecord]:
 def build_from_records(
     model: Model, target: Target, records: Iterable[TuningRecord], library: Path
 ) -> dict[str, KernelState]:
-    """Build a network with the best record of each kernel, unchecked; return what is known of its kernels.
+    """Build a network with the best record of each kernel, unchecked; return the states of its kernels.
 
     A record counts whichever number of cores the machine had when it was made: pinned to a core, it has one.
     """
@@ -70,7 +70,7 @@ def build_from_records(
 def states_of_artifact(
     manifest: Mapping[str, object], report: Mapping[str, object]
 ) -> dict[str, KernelState]:
-    """Return what an artifact says of its kernels."""
+    """Return the states of an artifact's kernels."""
     states: dict[str, KernelState] = {}
     for kernel in _rows(report, "not_tunable"):
         states[kernel["name"]] = KernelState(tunable=False)

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(options: argparse.Namespace) -> tuple[NetworkProfile, dict[str, KernelState]]:
-    """Profile what the options name; return what is known of its kernels as well."""
+    """Profile the network of the options; return the profile and the states of its kernels."""
     from benchmarks.models import kernel_records
     from benchmarks.models.networks import network_file
     from benchmarks.models.vm_profile import profile_library
@@ -89,7 +89,7 @@ def measure(options: argparse.Namespace) -> tuple[NetworkProfile, dict[str, Kern
 
 
 def make_table(profile: NetworkProfile, states: Mapping[str, KernelState]) -> str:
-    """Return the kernels by what they take within the network, and sums."""
+    """Return a table of the kernels, by their time within the network, with sums."""
     from benchmarks.search.markdown import table
 
     total_sec = sum(kernel.total_sec for kernel in profile.kernels)

@@ -50,7 +50,7 @@ class ModelsBenchmark:
         self._peaks: dict[int, Peak] = {}
 
     def run(self, name: str, threads: int) -> None:
-        """Do what is missing of a model on so many threads."""
+        """Run the missing measurements of a model for a number of threads."""
         options = self._options
         title = Path(name).stem
         known = finished(self._lines, title, threads)
@@ -140,13 +140,13 @@ class ModelsBenchmark:
 
 
 def finished(lines: Sequence[dict[str, Any]], title: str, threads: int) -> dict[str, Any] | None:
-    """Return the last line of a model on so many threads."""
+    """Return the last line of a model for a number of threads."""
     wanted = {"kind": "network", "model": title, "threads": threads}
     return next((line for line in reversed(lines) if wanted.items() <= line.items()), None)
 
 
 def result_of(timing: Timing) -> dict[str, Any]:
-    """Return what a line says of the times: medians, and ratios to ONNX Runtime round by round."""
+    """Return the figures of a line: medians, and ratios to ONNX Runtime round by round."""
     samples = timing.samples_sec
     best = best_onnxruntime(samples)
     tuned = samples["artifact"]

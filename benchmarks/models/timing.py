@@ -33,7 +33,7 @@ ONNXRUNTIME = ("onnxruntime", "onnxruntime_still")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How far outputs are from the reference's: the largest absolute difference, and that over the reference's RMS."""
+    """The largest absolute difference from the reference's outputs, and its ratio to the reference's RMS."""
 
     largest: float
     relative: float
@@ -41,7 +41,7 @@ class Difference:
 
 @dataclass(slots=True, kw_only=True)
 class Timing:
-    """What was seen.
+    """Samples and differences of a network's contenders.
 
     Attributes:
         samples_sec: Seconds per inference, by contender; one sample a round. ``artifact_call`` and ``onnxruntime_call`` are calls
@@ -98,7 +98,7 @@ def time_network(
     rounds: int = ROUNDS,
     left_out: Mapping[str, str] | None = None,
 ) -> Timing:
-    """Time what there is of a network.
+    """Time the available contenders of a network.
 
     Args:
         files: By kind of `contender_child.KINDS`; ``"onnxruntime"`` and ``"artifact"`` have to be there.
@@ -193,7 +193,7 @@ def torch_files(path: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
 
 def best_onnxruntime(samples_sec: Mapping[str, Iterable[float]]) -> str:
-    """Return which of ONNX Runtime's settings is the faster."""
+    """Return the faster one of ONNX Runtime's two settings."""
     return min(
         (kind for kind in ONNXRUNTIME if kind in samples_sec), key=lambda kind: median(samples_sec[kind])
     )

@@ -39,7 +39,7 @@ _LEAST_MINUTES = 0.02
 
 @dataclass(slots=True, kw_only=True)
 class Tuning:
-    """What has been spent so far, over all runs, and the tasks by workload. `wall_sec` includes confirming."""
+    """The tuning of a network over all runs: time spent, and tasks by workload. `wall_sec` includes confirming."""
 
     wall_sec: float = 0.0
     trials: int = 0
@@ -48,7 +48,7 @@ class Tuning:
 
 
 class TunedNetwork:
-    """A model on so many threads.
+    """A model that is tuned and compiled for a number of threads.
 
     Args:
         model: What to tune.
@@ -74,7 +74,7 @@ class TunedNetwork:
         return extract_tasks(self._model, self._target)
 
     def tune(self, minutes: float, *, seed: int) -> None:
-        """Tune until so many minutes have been spent on it, those of earlier runs included."""
+        """Tune until the minutes are spent, including those of earlier runs."""
         left_sec = 60.0 * minutes - self.tuning.wall_sec
         if left_sec < 60.0 * _LEAST_MINUTES:
             return
@@ -134,7 +134,7 @@ class TunedNetwork:
         }
 
     def report_kernels(self) -> list[dict[str, Any]]:
-        """Return what the artifact's report says of each kernel."""
+        """Return the entries of the kernels in the artifact's report."""
         with zipfile.ZipFile(self.artifact_path) as artifact:
             kernels: list[dict[str, Any]] = json.loads(artifact.read("report.json"))["kernels"]
         return kernels

@@ -36,7 +36,7 @@ SIDES = {"model": ("off", "one ahead", "on", "three ahead"), "one task": ("off",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """What takes how long.
+    """The durations of a replayed machine.
 
     Attributes:
         build: What recorded seconds of building are multiplied by.

@@ -45,7 +45,7 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one workload: nest features, and what is to be expected of them."""
+    """The trials of one workload: nest features, and the values to predict."""
 
     names: tuple[str, ...]
     features: np.ndarray
@@ -103,7 +103,7 @@ def fit(groups: list[Group]) -> xgboost.Booster:
 
 
 def left_out(groups: list[Group]) -> list[np.ndarray]:
-    """Return what is predicted of each workload by a fit to others."""
+    """Return predictions for each workload by a fit to the others."""
     fold_of = np.random.default_rng(0).permutation(len(groups)) % FOLDS
     predicted: list[np.ndarray] = [np.zeros(0)] * len(groups)
     for fold in range(FOLDS):
@@ -116,7 +116,7 @@ def left_out(groups: list[Group]) -> list[np.ndarray]:
 
 
 def judge_throughput(groups: list[Group]) -> None:
-    """Print what the best predicted of a workload's trials reach."""
+    """Print the share of the best trial that the predicted best trials reach."""
     predicted = left_out(groups)
     for count in (1, 4, 8):
         reached = [

@@ -69,7 +69,7 @@ class ScaleFarm:
         return log
 
     def start_workers(self, steps: int) -> None:
-        """Start workers for so many steps at once, after one another: a start is a second of work per child."""
+        """Start workers for a number of steps at once, one worker after the other: a start costs a second per child."""
         while steps > 0:
             children = min(steps, CHILDREN_PER_WORKER)
             steps -= children

@@ -48,7 +48,7 @@ _MESSAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What the questions are asked about.
+    """The ids and keys that the queries use.
 
     Attributes:
         long_job: A job that is being tuned, and has more trials than any other.
@@ -64,7 +64,7 @@ class Filled:
 
 
 def fill(url: str, rows: int, tasks: Sequence[RecordedTask]) -> None:
-    """Store synthetic jobs with `rows` trials and as many records; what is there already stays."""
+    """Store synthetic jobs with `rows` trials and as many records; earlier rows stay."""
     engine = make_engine(url)
     rng = random.Random(1)
     began = time.monotonic()
@@ -82,7 +82,7 @@ def fill(url: str, rows: int, tasks: Sequence[RecordedTask]) -> None:
 
 
 def look(url: str) -> Filled | None:
-    """Return what `fill` left; None where the database has no trials."""
+    """Return the ids and keys of a filled database; None if it has no trials."""
     engine = make_engine(url)
     with engine.connect() as connection:
 

@@ -72,7 +72,7 @@ def _databases(options: argparse.Namespace) -> Iterator[dict[tuple[str, int], st
 
 
 def ask_all(url: str, filled: Filled, options: argparse.Namespace) -> dict[str, float]:
-    """Return the milliseconds of each question, by ``who asks: what``."""
+    """Return the milliseconds of each query, by ``who asks: name``."""
     engine = make_engine(url)
     uow = UnitOfWork(engine)
     times_ms: dict[str, float] = {}

@@ -20,7 +20,7 @@ ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What to measure.
+    """The conditions of a cell.
 
     Attributes:
         jobs: One per device, of networks that are alike but for their names; or one job that has all devices.
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What was seen.
+    """The figures of a cell.
 
     Attributes:
         per_sec: Trials per second of all devices, each counted from the end of a round to the end of a round.
@@ -67,7 +67,7 @@ class Cell:
 
 
 def measure_cells(cells: Sequence[Asked], tasks: Sequence[RecordedTask]) -> Iterator[Cell]:
-    """Start a farm for the first cell, let its devices work and watch them; add what the next cell has more, and so on.
+    """Start a farm for the first cell and watch its devices work; then grow it for each next cell.
 
     The cells are of one database, and each has as many devices and jobs as the one before, or more.
     """

@@ -18,7 +18,7 @@ import psycopg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresServer:
-    """Where a running server is to be reached, and its process."""
+    """The URL of a running server, and its process."""
 
     url: str
     pid: int

@@ -46,7 +46,7 @@ def record(trials: int) -> list[dict[str, Any]]:
 
 
 def load_recording(path: Path = RECORDING) -> tuple[RecordedTask, ...]:
-    """Return what `record` wrote."""
+    """Return the recording."""
     with lzma.open(path, "rt", encoding="utf-8") as file:
         return tuple(RecordedTask.from_json(data) for data in json.load(file))
 

@@ -12,7 +12,7 @@ _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Of one part of a farm.
+    """The usage of one part of a farm.
 
     Attributes:
         cpu_sec: Since its processes began, those that ended meanwhile included.

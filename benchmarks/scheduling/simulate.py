@@ -69,8 +69,8 @@ def recorded() -> list[Recorded]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LikeState(TaskState):
-    """What the schedulers tried here are shown beyond what the shipped one is."""
+class FamilyState(TaskState):
+    """The state of a search, with the family of its workload."""
 
     family: str
 
@@ -111,8 +111,8 @@ class Search:
         return took
 
     @property
-    def state(self) -> LikeState:
-        return LikeState(
+    def state(self) -> FamilyState:
+        return FamilyState(
             weight=self.weight,
             flops=self.workload.flops,
             history=tuple(self.rounds),
@@ -122,17 +122,17 @@ class Search:
         )
 
 
-Gain = Callable[[LikeState, Sequence[LikeState]], float]
+Gain = Callable[[FamilyState, Sequence[FamilyState]], float]
 """The seconds of the model's latency that one more round of a task is expected to win."""
 
 
-def _recent(state: LikeState, window: int = 3) -> float:
+def _recent(state: FamilyState, window: int = 3) -> float:
     bests = [round_.best_sec for round_ in state.history[-window - 1 :] if round_.best_sec is not None]
     return max((bests[0] - bests[-1]) / (len(bests) - 1), 0.0) if len(bests) > 1 else 0.0
 
 
 def fading(recent: float, power: float = 1.0) -> Gain:
-    def gain(state: LikeState, states: Sequence[LikeState]) -> float:  # noqa: ARG001
+    def gain(state: FamilyState, states: Sequence[FamilyState]) -> float:  # noqa: ARG001
         assert state.best_sec is not None
         fading_sec = state.best_sec / float(len(state.history) ** power)
         return recent * _recent(state) + (1 - recent) * fading_sec
@@ -140,7 +140,9 @@ def fading(recent: float, power: float = 1.0) -> Gain:
     return gain
 
 
-def _reachable_sec(state: LikeState, states: Sequence[LikeState], reach: float, *, by_family: bool) -> float:
+def _reachable_sec(
+    state: FamilyState, states: Sequence[FamilyState], reach: float, *, by_family: bool
+) -> float:
     """Return the cost at `reach` times the best throughput seen in the family (or in the model)."""
     fastest = max(
         other.flops / other.best_sec
@@ -151,9 +153,9 @@ def _reachable_sec(state: LikeState, states: Sequence[LikeState], reach: float, 
 
 
 def capped(reach: float, *, by_family: bool = True) -> Gain:
-    """Ansor's similarity term: no task is expected to get beyond what its like have shown."""
+    """Ansor's similarity term: no task is expected to do better than similar tasks did."""
 
-    def gain(state: LikeState, states: Sequence[LikeState]) -> float:
+    def gain(state: FamilyState, states: Sequence[FamilyState]) -> float:
         assert state.best_sec is not None
         room = max(state.best_sec - _reachable_sec(state, states, reach, by_family=by_family), 0.0)
         forecast = min(state.best_sec / len(state.history), room)
@@ -163,9 +165,9 @@ def capped(reach: float, *, by_family: bool = True) -> Gain:
 
 
 def headroom(reach: float, *, by_family: bool = True, recent: float = 0.2, floor: float = 0.02) -> Gain:
-    """What is left to win fades, and not what the kernel costs."""
+    """Forecast by the room for improvement over the rounds, instead of by the cost over the rounds."""
 
-    def gain(state: LikeState, states: Sequence[LikeState]) -> float:
+    def gain(state: FamilyState, states: Sequence[FamilyState]) -> float:
         assert state.best_sec is not None
         room = state.best_sec - _reachable_sec(state, states, reach, by_family=by_family)
         room = max(room, floor * state.best_sec)
@@ -191,7 +193,7 @@ VARIANTS: dict[str, Gain | None] = {
 }
 
 
-def pick(states: Sequence[LikeState], gain: Gain | None) -> int:
+def pick(states: Sequence[FamilyState], gain: Gain | None) -> int:
     untouched = [i for i, state in enumerate(states) if not state.history]
     if untouched:
         return max(untouched, key=lambda i: (states[i].weight * states[i].flops, -i))

@@ -38,12 +38,12 @@ class SideRun:
         return self.incumbents[-1][2] if self.incumbents else None
 
     def cost_at(self, trials: int) -> float | None:
-        """Cost of the kernel that it would have named after so many trials; None where it had none, or stopped before."""
+        """Return the cost of the best kernel after some trials; None if there was none, or the run stopped before."""
         costs = [cost for _, count, cost in self.incumbents if count <= trials]
         return costs[-1] if costs and self.num_trials >= trials else None
 
     def seconds_to(self, cost_sec: float) -> float | None:
-        """When it first named a kernel as good as that; None if it never did."""
+        """Return the seconds until a kernel was as good as the cost; None if none was."""
         return next((sec for sec, _, cost in self.incumbents if cost <= cost_sec), None)
 
 

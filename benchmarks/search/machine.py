@@ -20,7 +20,7 @@ def one_core_target() -> Target:
 
 
 def cores_target(cores: int) -> Target:
-    """Return this machine's target with so many cores."""
+    """Return this machine's target for a number of cores."""
     return Target.from_json({**detect_host_target().to_json(), "num-cores": cores})
 
 
@@ -34,7 +34,7 @@ def child(module: str) -> ChildProcess:
 
 
 def machine_facts() -> dict[str, str]:
-    """Return what a table says about where it was made."""
+    """Return the facts about this machine that a table shows."""
     return {
         "device": host_device_model(),
         "target": one_core_target().key,

@@ -48,7 +48,7 @@ class ModelBenchmark:
         self._lines = json_lines.load(path)
 
     def run(self, name: str) -> None:
-        """Run what is missing of a model."""
+        """Run the missing searches of a model."""
         options = self._options
         if not self._find("machine"):
             self._add("machine", **machine_facts() | {"target": self._target.key}, cores=options.cores)

@@ -27,7 +27,7 @@ from tunefarm_tuning.workload.task import TuningTask
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What to run.
+    """The settings of a run.
 
     Attributes:
         cores: Threads of a kernel.

@@ -46,7 +46,7 @@ class ModelRun:
         return self.curve[-1][1] if self.curve else None
 
     def latency_at(self, sec: float) -> float | None:
-        """Return the latency that it had after so many seconds; None where some task had no kernel, or it had stopped."""
+        """Return the latency after a number of seconds; None if a task had no kernel yet, or the run had stopped."""
         latencies = [latency for at, latency in self.curve if at <= sec]
         return latencies[-1] if latencies and self.wall_sec >= sec else None
 
@@ -103,7 +103,7 @@ def _runs_of(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) ->
 
 
 def _unkept(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) -> dict[str, float]:
-    """Return costs for kernels of records that nobody kept, so that they could not be timed again.
+    """Return costs of recorded kernels that were not kept, and so could not be timed again.
 
     A confirmation may name a kernel that was never the best when it was measured. It counts as the last that was, in
     the cold run: the confirmation found them alike.

@@ -36,7 +36,7 @@ _SIDE = re.compile(r"(?P<tuner>\w+)(?P<no_prior>-no-prior)?(?P<history>\+history
 
 
 def tuner_options(side: str) -> tuple[str, dict[str, Any], bool]:
-    """Return a side's tuner, what else `make_tuner` is given, and whether the tuner is told a history."""
+    """Return a side's tuner, its options for `make_tuner`, and whether it is given a history."""
     match = _SIDE.fullmatch(side)
     if match is None:
         raise SystemExit(f"no such side: {side}")

@@ -30,7 +30,7 @@ def retiming_runner(*, threads: int) -> LocalRunner:
 def retime_on(
     runner: Runner, task: TuningTask, kernels: Mapping[str, Path], *, rounds: int = ROUNDS
 ) -> dict[str, float]:
-    """Do what `retime` does, on a given runner."""
+    """Time kernels like `retime`, on a given runner."""
     inputs = [MeasureInput(task=task, artifact_path=path.absolute()) for path in kernels.values()]
     results = runner.run_interleaved(inputs, rounds=rounds)
     return {

@@ -9,7 +9,7 @@ HEAD = (*PARTS, "propose+fit+apply")
 
 
 def split_of(sec: Mapping[str, float], wall_sec: float) -> dict[str, float]:
-    """Return the parts of the wall-clock by what a `Clock` has added up.
+    """Return the parts of the wall-clock time from the sums of a `Clock`.
 
     Candidates are applied inside of their builds: by as large a share of them as in the sum over all candidates.
     """

@@ -149,7 +149,7 @@ def _keeping_callback(ms: Any, folder: Path) -> Any:
 
 
 class _Keep:
-    """What the measure callback sees: every cost, and the archive of each kernel that is the best so far."""
+    """A measure callback that keeps every cost, and the archive of each kernel that is the best so far."""
 
     def __init__(self, folder: Path) -> None:
         self.callback: Any = None

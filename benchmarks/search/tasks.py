@@ -113,7 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_tasks(options: argparse.Namespace) -> list[BenchTask]:
-    """Return what `add_options`' options ask for."""
+    """Return the tasks that the options of `add_options` choose."""
     tasks = bench_tasks(options.model, quick=options.quick)
     return [task for task in tasks if not options.only or any(text in task.name for text in options.only)]
 

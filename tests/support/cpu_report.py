@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Write what the processor did between the start of a test's setup and the end of its teardown."""
+    """Record the processor seconds between the start of a test's setup and the end of its teardown."""
     path = item.config.getoption("--cpu-report")
     if path is None:
         return (yield)

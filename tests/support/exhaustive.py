@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what this run leaves out, and count it in pytest's summary."""
+    """Deselect the tests that this run leaves out; pytest's summary counts them."""
     which = config.getoption("--exhaustive")
     if which == "all" or any("::" in argument for argument in config.args):
         return

@@ -37,7 +37,7 @@ SCALARS = st.one_of(
 
 
 def any_json(*keys: str) -> st.SearchStrategy[Any]:
-    """Return JSON values, small ones; objects have some of these keys."""
+    """Return a strategy for small JSON values; objects have some of these keys."""
     return st.recursive(
         SCALARS,
         lambda inner: (

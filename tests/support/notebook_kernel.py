@@ -49,6 +49,6 @@ def notebook_of(*cells: str) -> Any:
 
 
 def outputs(notebook: Any, kind: str = "") -> list[Any]:
-    """Return what the cells put out, in order; of one kind (``stream``, ``display_data``, ``execute_result``) or all."""
+    """Return the outputs of the cells in order, of one kind (``stream``, ``display_data``, ``execute_result``) or all."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [output for cell in code for output in cell.outputs if not kind or output.output_type == kind]

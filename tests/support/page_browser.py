@@ -19,7 +19,7 @@ _HTML = {"Accept": "text/html,application/xhtml+xml"}
 
 @dataclass
 class Browser:
-    """Somebody with a browser: follows redirects and keeps cookies, and runs no script."""
+    """A browser that follows redirects and keeps cookies, but runs no script."""
 
     client: TestClient
 
@@ -39,7 +39,7 @@ class Browser:
 
 
 def checked(text: str) -> Element:
-    """Parse a page, and check what holds for all of them."""
+    """Parse a page, and check the rules for all pages."""
     page = read_page(text)
     ids = [element.attrs["id"] for element in page.walk() if "id" in element.attrs]
     assert len(ids) == len(set(ids)), "an id is used twice"

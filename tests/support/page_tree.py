@@ -70,7 +70,7 @@ class _Reader(HTMLParser):
 
 
 def read_page(text: str) -> Element:
-    """Parse a page; what is not closed, or closed out of order, is an error."""
+    """Parse a page; an element that is not closed, or closed out of order, is an error."""
     reader = _Reader()
     reader.feed(text)
     reader.close()

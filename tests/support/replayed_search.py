@@ -14,7 +14,7 @@ from tunefarm_tuning.workload.task import TuningTask
 
 
 def replayed_search(task: TuningTask, space: ConfigSpace, *, trials: int) -> TuneResult:
-    """Search a task's space for so many trials; the same every time."""
+    """Search a task's space for a number of trials; the result is reproducible."""
     replayed = ReplayBuilder({task.workload.key: space})
     with replayed, ReplayRunner(SyntheticLandscape(space, seed=3)) as runner:
         option = MeasureOption(builder=replayed, runner=runner)

@@ -21,7 +21,7 @@ _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
 class Terminal:
-    """What a process draws. `raw` is all that it wrote."""
+    """The terminal of a process. `raw` is everything that the process wrote."""
 
     def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
         self.process = process
@@ -32,7 +32,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What it wrote, without control sequences."""
+        """Return the output without control sequences."""
         return _SEQUENCE.sub("", self.raw)
 
     def wait_for(self, text: str) -> None:

@@ -18,7 +18,7 @@ def wait_until(
     within_sec: float = 300.0,
     every_sec: float = 0.05,
 ) -> Value:
-    """Return the first true value of the condition; `awaited` says what was waited for in vain."""
+    """Return the first true value of the condition; `awaited` names it in the error."""
     deadline = time.monotonic() + within_sec
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -38,6 +38,6 @@ def gone(pid: int) -> bool:
 
 
 def wait_gone(pids: Iterable[int], awaited: str) -> None:
-    """Wait for the end of processes: of what was killed something is there for a moment longer."""
+    """Wait for the end of processes: a killed one disappears after a moment."""
     left = list(pids)
     wait_until(lambda: all(map(gone, left)), f"the end of {awaited}")

@@ -60,7 +60,7 @@ def _block(
 def squeeze_and_excite(
     graph: Graph, x: str, channels: tuple[int, int], name: str, *, hard: bool = False
 ) -> str:
-    """Weigh each channel by what two dense layers say of the means of all.
+    """Scale each channel by two dense layers over the means of all channels.
 
     Args:
         graph: Gets the nodes.

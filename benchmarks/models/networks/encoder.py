@@ -27,7 +27,7 @@ class EncoderGraph:
             graph.constant(name, value)
 
     def layer(self, x: str, feed_forward: int, name: str) -> str:
-        """Attention and two dense layers, each added to what went in and normalised."""
+        """Attention and two dense layers, each with a residual connection and a norm."""
         graph, hidden = self.graph, self._hidden
         y = graph.add(self._attention(x, f"{name}.attention"), x, f"{name}.sum1")
         y = graph.layer_norm(y, hidden, f"{name}.norm1")

@@ -38,15 +38,15 @@ def mean_square(
 
 
 class Graph(ExampleGraph):
-    """With convolutions of any size with a bias, what only moves values, and the layers of transformers."""
+    """A graph with biased convolutions of any size, operators that only move values, and layers of transformers."""
 
     def constant(self, name: str, values: object) -> str:
-        """Floats that are no parameters; once, however often they are asked for."""
+        """Add floats that are no parameters; once per name."""
         known = any(weight.name == name for weight in self.weights)
         return name if known else self.weight(name, np.array(values))
 
     def ints(self, name: str, values: Sequence[int]) -> str:
-        """Sizes or places, of int64; once, however often they are asked for."""
+        """Add sizes or indices as int64; once per name."""
         if not any(weight.name == name for weight in self.weights):
             self.weights.append(numpy_helper.from_array(np.array(values, np.int64), name))
         return name

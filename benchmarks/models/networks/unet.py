@@ -51,7 +51,7 @@ def _two_convs(graph: Graph, x: str, channels: tuple[int, int], name: str) -> st
 
 
 def _transposed(graph: Graph, x: str, channels: tuple[int, int], name: str) -> str:
-    """2×2, stride 2: each input gives four outputs, none of which has another's part in it."""
+    """2×2, stride 2: each input value gives four outputs, and no output mixes two inputs."""
     inner, outer = channels
     w = graph.weight(f"{name}.weight", graph.rng.normal(0.0, np.sqrt(1.0 / inner), (inner, outer, 2, 2)))
     bias = graph.weight(f"{name}.bias", graph.rng.normal(0.0, 0.1, outer))

@@ -13,7 +13,7 @@ from tunefarm_app.devices.register import heartbeat
 from tunefarm_db.values import CalibrationOutcome, NewCalibration
 
 
-def give_it_a_past(server: ReplayServer) -> str:
+def give_it_a_history(server: ReplayServer) -> str:
     with server.services.uow.read() as repos:
         (device,) = repos.devices.list().items
     agent = {"state": "serving", "load": [1.5], "temperature_celsius": 61.0, "clock_mhz": 3410}
@@ -50,7 +50,7 @@ def run_a_job(server: ReplayServer, tmp_path_factory: pytest.TempPathFactory) ->
 def test_a_device_from_the_list_to_quarantine(
     seat, server: ReplayServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    device_id = give_it_a_past(server)
+    device_id = give_it_a_history(server)
     page = seat.sign_in()
     page.goto(f"{server.url}/devices")
     page.get_by_role("link", name="node-1").click()

@@ -115,7 +115,7 @@ class ServerProcess(Child):
         return list(self.work_dir.glob("session-*"))
 
     def wait_childless(self) -> None:
-        """Wait until nothing runs below it: what was killed needs a moment to be gone."""
+        """Wait until the process has no children: a killed one needs a moment to disappear."""
         wait_until(
             lambda: all(gone(child.pid) for child in psutil.Process(self.pid).children(recursive=True)),
             "the end of all sessions' processes",

@@ -24,7 +24,7 @@ from tunefarm_tuning.measure.interfaces import Failure
 
 @dataclass(frozen=True, kw_only=True)
 class Good:
-    """What a good request needs besides the documented example.
+    """The fields that a valid request needs besides the documented example.
 
     Attributes:
         known: Values of path parameters and of members of the body, by name.
@@ -79,7 +79,7 @@ class World:
         return self.farm.ready_model(Scenario(tasks=2, seed=next(self._numbers)))
 
     def good(self, operation: str) -> Good:
-        """Return what a good request to the operation needs; make what it uses up."""
+        """Return the fields of a valid request to the operation; create what it consumes."""
         make = getattr(self, f"_{operation}", None)
         return make() if make else Good()
 

@@ -91,7 +91,7 @@ class Farm:
         return done
 
     def run_until_quiet(self) -> None:
-        """Deliver, and let the reconciler send what is due, until nothing is due any more."""
+        """Deliver messages and let the reconciler send due steps, until nothing is due."""
         self.run()
         while send_due(self.services, resend_after_sec=0):
             self.run()
@@ -163,7 +163,7 @@ class Farm:
 
 
 def farm_settings(folder: Path, **changes: Any) -> Settings:
-    """Return settings of a farm whose database and store are in the folder, and whose broker nobody reaches."""
+    """Return settings of a farm whose database and store are in the folder, with an unreachable broker."""
     places = {
         "database_url": f"sqlite:///{folder / 'farm.db'}",
         "broker_url": "redis://127.0.0.1:1/0",

@@ -21,7 +21,7 @@ _PORTS = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now, and that can be listened on again and again."""
+    """Return a free port that can be bound repeatedly."""
     while True:
         port = random.SystemRandom().choice(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 def command_line(process: psutil.Process) -> str:
-    """Return what it was started with; nothing for one that has ended."""
+    """Return the command line of a process; an empty text if it has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # a zombie is one, too
@@ -51,7 +51,7 @@ class Broker:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Start it. Its port may be somebody's for a moment, as that of a connection: then it ends, and starts again."""
+        """Start the broker, and start it again if another connection uses its port for a moment."""
         wait_until(self._comes_up, "the broker")
 
     def _comes_up(self) -> bool:

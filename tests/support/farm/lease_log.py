@@ -28,7 +28,7 @@ _POSTGRESQL_NOW = "extract(epoch from statement_timestamp())"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLog:
-    """What happened.
+    """The findings of an audit of leases and commits.
 
     Attributes:
         leases: How many leases of steps, and of devices, there were.
@@ -77,7 +77,7 @@ def _trigger(connection: Connection, name: str, table: str, when: str, event: st
 
 
 def read(engine: Engine) -> LeaseLog:
-    """Return what was written down so far."""
+    """Return the log so far."""
     with engine.connect() as connection:
 
         def rows(columns: str, where: str) -> list[tuple[Any, ...]]:
@@ -97,7 +97,7 @@ def read(engine: Engine) -> LeaseLog:
 
 
 class _Order:
-    """What the order of leases and commits says.
+    """Follows the order of leases and commits.
 
     The row of a device is locked from its lease to the commit of who gives it back: the numbers are in that order.
     """

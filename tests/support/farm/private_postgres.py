@@ -42,7 +42,7 @@ class PrivatePostgres:
         self._server.ensure_pgdata_inited()
 
     def start(self, *, within_sec: float = 300.0) -> None:
-        """Start it, and wait until it answers; what the last one left may keep it from starting for a moment."""
+        """Start the server and wait until it answers; remains of an earlier one may delay that."""
         wait_until(
             self._comes_up, lambda: f"PostgreSQL, which says: {self._last_words()}", within_sec=within_sec
         )
@@ -114,7 +114,7 @@ def started_postgres(*options: str) -> PrivatePostgres:
 
 
 def _has_user() -> bool:
-    """Whether there is the system user that the server runs as where we are root; it is added if nobody else is adding it.
+    """Whether the system user exists that the server runs as for root; it is added if missing.
 
     On a fresh machine several test processes need it first, at once: of their `useradd`, all but one fail.
     """

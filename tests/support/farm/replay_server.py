@@ -81,7 +81,7 @@ class ReplayServer:
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """Keep the server's log out of what the commands under test print."""
+    """Send the server's log to a file, away from the output of the commands under test."""
     before = structlog.get_config()
     with path.open("w", encoding="utf-8") as file:
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(file))

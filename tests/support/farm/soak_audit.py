@@ -69,7 +69,7 @@ _NEVER = {
 
 
 def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
-    """Stop the farm and look at what it left; `trials` is what all its jobs were to measure.
+    """Stop the farm and audit it; `trials` is the number that all its jobs had to measure.
 
     Raises:
         AssertionError: With what is wrong.
@@ -111,7 +111,7 @@ def nothing_wrong(rows: Callable[[str], list[tuple[Any, ...]]]) -> None:
 
 
 def _nothing_left_over(farm: SoakFarm) -> None:
-    """What killed processes left is what the sweeps take away, whatever its age, and no more than that."""
+    """Check that the sweep removes everything that killed processes left."""
     temporary = farm.folder / "tmp"
     for path in temporary.iterdir():
         os.utime(path, (1e9, 1e9))

@@ -62,7 +62,7 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a soak came to, after its audit."""
+    """The figures of a soak, after its audit."""
 
     jobs: int = 0
     steps: int = 0
@@ -153,7 +153,7 @@ class SoakFarm:
         return wait_until(met, lambda: f"{awaited}; {self.standing()}", within_sec=WITHIN_SEC)
 
     def standing(self) -> str:
-        """Say what is open, for a test that waited in vain."""
+        """Describe the open steps, for a test that waited in vain."""
         with self.services.uow.read() as repos:
             steps = [vars_of(step) for step in repos.steps.due(50, resend_after_sec=0)]
             open_steps = {

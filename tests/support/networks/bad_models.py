@@ -18,7 +18,7 @@ def truncated() -> bytes:
 
 
 def damaged_inside() -> bytes:
-    """The outermost field is whole; what is in it is not."""
+    """The outermost field is intact; its content is damaged."""
     inner = b"\x0a\xff\xff\xff\x7f" + b"x" * 20
     return b"\x08\x08" + b"\x3a" + bytes([len(inner)]) + inner
 

@@ -54,7 +54,7 @@ def odd_inputs(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def odd_outputs(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return what it should say."""
+    """Return the expected outputs."""
     y = np.maximum(inputs["x"], 0)
     return {
         "y": y, "same": inputs["x"], "flat": y.ravel(), "twice": y,

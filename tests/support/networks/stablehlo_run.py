@@ -26,7 +26,7 @@ def converted(module: bytes | str) -> onnx.ModelProto:
 
 
 def computed(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
-    """Return what ONNX Runtime makes of inputs, optimisations off."""
+    """Return the outputs of ONNX Runtime without optimisations."""
     onnx.checker.check_model(model, full_check=True)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -39,7 +39,7 @@ def computed(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
 def assert_like_jax(
     function: Callable[..., Any], *inputs: Any, rtol: float = 2e-4, atol: float = 2e-5
 ) -> onnx.ModelProto:
-    """Convert a function, and compare with what JAX computes."""
+    """Convert a function, and compare its outputs with those of JAX."""
     model = converted(exported(function, *inputs).mlir_module_serialized)
     expected = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(jax.jit(function)(*inputs))]
     outputs = computed(model, inputs)

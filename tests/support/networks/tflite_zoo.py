@@ -38,7 +38,7 @@ def _feed(shape: tuple[int, ...], dtype: str, seed: int, case: Case) -> NDArray[
 
 
 class Net(TfliteWriter):
-    """A file in the making that remembers what goes in."""
+    """A file under construction that remembers its inputs."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -897,7 +897,7 @@ def quantized_to_16_bits() -> Case:
 
 @case
 def quantized_movement() -> Case:
-    """What only moves numbers keeps the integers, unless their scales differ."""
+    """Operators that only move numbers keep the integers, unless their scales differ."""
     net = Net()
     inp = (1, 4, 4, 4)
     x = _scaled(net, inp)

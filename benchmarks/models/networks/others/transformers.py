@@ -72,7 +72,7 @@ def _embedding(graph: Graph, shape: tuple[int, ...], name: str) -> str:
 def _block(
     graph: Graph, x: str, shape: tuple[int, int, int], heads: int, name: str, *, mask: str | None = None
 ) -> str:
-    """Attention and two dense layers; each reads normed values and is added to what went in."""
+    """Attention and two dense layers; each reads normed values and has a residual connection."""
     hidden = shape[-1]
     y = graph.layer_norm(x, hidden, f"{name}.norm1")
     x = graph.add(x, _attention(graph, y, shape, heads, f"{name}.attention", mask), f"{name}.sum1")

@@ -22,7 +22,7 @@ def stages_of(width: int) -> list[list[tuple[int, int]]]:
 
 
 def dense_sizes(width: int, hidden: int, size: int, classes: int) -> list[tuple[int, int]]:
-    """Return what goes into and comes out of each dense layer."""
+    """Return the input and output widths of each dense layer."""
     flat = STAGES[-1][0] * width * (size // 2 ** len(STAGES)) ** 2
     return [(flat, hidden), (hidden, hidden), (hidden, classes)]
 

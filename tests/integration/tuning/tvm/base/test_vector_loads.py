@@ -65,12 +65,12 @@ PATTERNS: dict[str, tuple[int, int, int, Place]] = {
     "again after eight": (64, 64, 16, lambda i: i % 8 + i // 16 * 16),
     "twelve lanes": (64, 36, 12, lambda i: i // 2),
     "three lanes": (64, 36, 3, lambda i: i // 2),
-    "a rest that fills no vector": (61, 60, 4, lambda i: i // 4 * 4 + 4 - i % 4),
+    "a tail that fills no vector": (61, 60, 4, lambda i: i // 4 * 4 + 4 - i % 4),
     "not aligned": (67, 64, 16, lambda i: i // 4 * 4 + 3),
     "the end of what is no whole number of vectors": (66, 64, 16, lambda i: i // 4 * 4 + 5),
 }
 OUTSIDE = ["not aligned", "the end of what is no whole number of vectors"]
-SHUFFLED = [name for name in PATTERNS if name not in (*OUTSIDE, "three lanes", "a rest that fills no vector")]
+SHUFFLED = [name for name in PATTERNS if name not in (*OUTSIDE, "three lanes", "a tail that fills no vector")]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "int64", "bool"])

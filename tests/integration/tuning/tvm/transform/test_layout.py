@@ -129,12 +129,12 @@ def made_smaller(g: GraphBuilder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "lifted"), [(enlarged, True), (enlarged_and_read_twice, False), (made_smaller, False)]
+    ("build", "moves_up"), [(enlarged, True), (enlarged_and_read_twice, False), (made_smaller, False)]
 )
 def test_what_is_enlarged_is_transposed_first(
-    build: Callable[[GraphBuilder], None], *, lifted: bool, tmp_path: Path
+    build: Callable[[GraphBuilder], None], *, moves_up: bool, tmp_path: Path
 ) -> None:
     g = GraphBuilder()
     build(g)
     names = [kernel.name for kernel in primfunc_workloads(checked_network(g, tmp_path).module)]
-    assert any(name.startswith("fused_transpose") and "resize2d" in name for name in names) is lifted, names
+    assert any(name.startswith("fused_transpose") and "resize2d" in name for name in names) is moves_up, names
