@@ -72,7 +72,7 @@ class Host:
         return f"dir {self.folder}/valkey\nport {self.ports['valkey:6379']}\nbind 127.0.0.1\n"
 
     def environment(self, service: str) -> dict[str, str]:
-        """Return what the container would have, and nothing of this test's own."""
+        """Return the environment of the container, without this test's own variables."""
         variables = SERVICES[service].get("environment", {})
         return {
             "PATH": self.path,

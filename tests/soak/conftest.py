@@ -32,7 +32,7 @@ def farm_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def rng() -> random.Random:
-    """What is broken when; the processes' own timing stays as it comes."""
+    """Random numbers that choose the faults; the timing of processes stays as it comes."""
     return random.Random(20260)
 
 

@@ -25,7 +25,7 @@ HOW = {"wrong": "gave a wrong answer", "slow": "its clock drifts"}
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that somebody may read at any moment: he finds the old text or the new one."""
+    """Write a file atomically: a reader finds the old text or the new one."""
     part = path.with_suffix(".part")
     part.write_text(text)
     part.replace(path)

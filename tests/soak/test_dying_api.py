@@ -28,7 +28,7 @@ def ask(client: httpx.Client, model_id: str, key: str, number: int) -> httpx.Res
 
 
 def ask_on(farm: SoakFarm, model_id: str, name: int, enough: threading.Event) -> dict[str, str]:
-    """Ask for job after job, each until it is accepted; return what the API said its id is, by key."""
+    """Request jobs one after the other, each until it is accepted; return the ids by key."""
     accepted: dict[str, str] = {}
     with farm.client() as client:
         while not enough.is_set():

@@ -21,7 +21,7 @@ TRIALS = 2
 
 
 class Visitor:
-    """Somebody who uses the API while the broker is away."""
+    """A user of the API while the broker is away."""
 
     def __init__(self, farm: SoakFarm, model: Model) -> None:
         self._farm = farm

@@ -27,7 +27,7 @@ USABLE = (DeviceState.ONLINE, DeviceState.LEASED)
 
 
 def freeze(real: RealFarm, number: int, keep_busy: Callable[[], None]) -> tuple[str, float]:
-    """Freeze what measures, or the server before it too; return the step, and when it was."""
+    """Freeze the measuring process, or also the server above it; return the step and the time."""
     while True:
         keep_busy()
         step, session = real.measuring(), real.session()

@@ -23,7 +23,7 @@ TRIALS = 2
 
 
 class Visitor:
-    """Somebody who uploads and asks for jobs all the time."""
+    """A user who uploads models and requests jobs all the time."""
 
     def __init__(self, farm: SoakFarm, model_id: str) -> None:
         self._farm = farm
@@ -62,7 +62,7 @@ class Visitor:
         self.jobs += answer.is_success
 
     def _note(self, answer: httpx.Response) -> None:
-        """Count what went wrong; whatever does is told in a problem document, and is not the user's fault."""
+        """Count the failures; each must be a problem document that does not blame the user."""
         if answer.is_success:
             return
         assert answer.headers["Content-Type"] == "application/problem+json", answer.text

@@ -49,7 +49,7 @@ SEED = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a job came to.
+    """The results of a job.
 
     Attributes:
         trials: Task and config of each, in their order.
@@ -133,7 +133,7 @@ def system(home: Path, engine: str, round_size: int, lease_sec: float) -> Iterat
 def run_job(
     home: Path, engine: str, model: Path, *, trials: int, round_size: int, kill_at: list[tuple[int, float]]
 ) -> Run:
-    """Tune in a farm of its own; kill it when so many trials are there, and that many seconds more have passed."""
+    """Tune in a farm of its own, and kill it at the given numbers of trials, some seconds later."""
     began = time.monotonic()
     # A lease that nobody is killed under must not end, however busy the machine is; one that is waited for, soon.
     with system(home, engine, round_size, lease_sec=8.0 if kill_at else 60.0) as farm:

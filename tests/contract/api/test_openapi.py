@@ -193,7 +193,7 @@ def test_any_request(walker: Walker, label: str) -> None:
 
 
 def test_one_answer_leads_to_the_next_request(walker: Walker) -> None:
-    """Ids of answers go into requests: schemathesis finds out by itself what leads where."""
+    """Ids of answers go into requests: schemathesis finds these links by itself."""
     reached: set[str] = set()
 
     class Walk(SCHEMA.as_state_machine()):  # type: ignore[misc]

@@ -20,7 +20,7 @@ from tunefarm_db.values import Device, Job, Model, NewRecord, NewTrial, Step, St
 
 @pytest.fixture(scope="session")
 def migrate_postgres(postgres_server: str) -> Callable[[str], None]:
-    """A function that puts a copy of a database with its schema in an empty one's place: migrating takes three times as long."""
+    """Return a function that replaces an empty database by a copy with a schema: migrating takes three times as long."""
     migrated = f"migrated_{uuid4().hex}"
 
     def order(*statements: str) -> None:

@@ -33,7 +33,7 @@ def shift_lease(repos: Repositories, device_id: str, *, began_sec_ago: float) ->
 
 
 def in_all(repos: Repositories, device_id: str) -> dict[str, float]:
-    """Return what the device's slots come to."""
+    """Return the sums over a device's slots."""
     query = "SELECT sum(work_sec), sum(calibration_sec), sum(measured_sec), sum(beats) FROM device_slots WHERE device_id = :id"
     row = repos._connection.execute(text(query), {"id": device_id}).one()
     return dict(zip(("work", "calibration", "measured", "beats"), (total or 0 for total in row), strict=True))

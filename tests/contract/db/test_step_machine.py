@@ -25,7 +25,7 @@ age = st.sampled_from([0, 0, 0, 1, 2])
 
 @dataclass
 class Modelled:
-    """What a step should look like."""
+    """The expected state of a step."""
 
     id: str
     state: StepState = StepState.READY
@@ -39,7 +39,7 @@ class Modelled:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Rules are what may happen; each checks its answer, and the invariant compares everything."""
+    """Rules are the possible actions. Each checks its result, and the invariant compares everything."""
 
     def __init__(self, uow: UnitOfWork, expire: Any) -> None:
         super().__init__()

@@ -141,7 +141,7 @@ def plan_of(uow: UnitOfWork, ask: Callable[[Repositories], None], table: str = "
 
 
 def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
-    """What keeps it flat: the plan reads the best record's entry, and sorts nothing."""
+    """The query's time stays flat because its plan reads the best record's index entry, and sorts nothing."""
     add_many_records(uow, new_record)
 
     def ask(repos: Repositories) -> None:
@@ -225,7 +225,7 @@ def test_top_and_history(uow: UnitOfWork, new_record: Any) -> None:
 
 
 def test_who_may_win(uow: UnitOfWork, new_record: Any) -> None:
-    """The fastest of each workload, and all that was confirmed and stands, failures and slow ones too."""
+    """The fastest records of each workload, and all valid confirmations, including failed and slow ones."""
     here = dict(WHERE)
 
     def config(number: int) -> list[Any]:

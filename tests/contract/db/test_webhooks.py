@@ -189,7 +189,7 @@ def test_pages_and_what_is_forgotten(uow: UnitOfWork, seed: Any) -> None:
 
 
 def test_health(uow: UnitOfWork, seed: Any) -> None:
-    """Only what could be sent now, and is not, is overdue."""
+    """Only deliveries that could be sent now count as overdue."""
     job = seed.job()
     webhook, idle = add(uow), add(uow, kinds=["paused"])
     for number in range(3):

@@ -104,7 +104,7 @@ class TestRpcRunner(_RealKernels):
 
 
 class TestReplayRunner(RunnerContract):
-    """What runners of real kernels say of good kernels and of bad ones, recorded and replayed."""
+    """The recorded results of runners of real kernels, good and bad, are replayed."""
 
     _BAD: ClassVar = {
         "crash": Outcome.RUN_CRASH,

@@ -44,7 +44,7 @@ class Farm(Protocol):
 
 @dataclass
 class Seat:
-    """Somebody before a browser. Whatever the browser complains about is kept, and fails the test at its end."""
+    """A user at a browser. The browser's complaints are kept, and fail the test at its end."""
 
     context: BrowserContext
     server: Farm
@@ -62,7 +62,7 @@ class Seat:
         return page
 
     def nothing_serious(self, page: Page) -> None:
-        """Let axe look for what keeps people out."""
+        """Check with axe that there is no serious obstacle for accessibility."""
         violations = Axe().run(page).response["violations"]
         serious = [violation for violation in violations if violation["impact"] in ("serious", "critical")]
         assert serious == [], [
@@ -81,7 +81,7 @@ class Seat:
         page.evaluate(_DROP, ["#drop", name, base64.b64encode(content).decode()])
 
     def forgive_restart(self) -> None:
-        """Forget what the browser says of a server that was away."""
+        """Forget the browser's complaints about a server that was away."""
         self.complaints[:] = [complaint for complaint in self.complaints if "net::ERR_" not in complaint]
 
 

@@ -23,7 +23,7 @@ LONG_MS = 240_000
 
 
 class Killable:
-    """The API as a process; no worker is there, so what was uploaded stays as it is."""
+    """The API as a process without workers, so that uploads stay as they are."""
 
     def __init__(self, folder: Path, processes: ExitStack) -> None:
         self._folder, self._processes = folder, processes
@@ -64,7 +64,7 @@ def server(tmp_path: Path) -> Iterator[Killable]:
 
 
 def forgive(seat: Any, *texts: str) -> None:
-    """Forget what the browser says of a server that was away, and of these statuses."""
+    """Forget the browser's complaints about a server that was away, and about these statuses."""
     seat.forgive_restart()
     seat.complaints[:] = [
         complaint for complaint in seat.complaints if not any(text in complaint for text in texts)

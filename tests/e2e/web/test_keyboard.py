@@ -47,7 +47,7 @@ def tell(server: ReplayServer, job: Job) -> str:
 
 
 def press_until(page: Page, key: str, name: str) -> None:
-    """Press a key until what has the focus is called so."""
+    """Press a key until the focused element has this name."""
     for _ in range(60):
         page.keyboard.press(key)
         label = page.evaluate(

@@ -92,7 +92,7 @@ def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(tmp_path: Path
 
 
 def send_past_the_answer(host: str, port: int, head: bytes, body: bytes) -> bytes:
-    """Send the rest of the body after the answer has come, and return what is received then.
+    """Send the rest of the body after the answer, and return what is received then.
 
     The server's patience with the rest is seconds; a machine that is busy for longer gets another try.
     """

@@ -205,7 +205,7 @@ def without_last_lines(name: str, data: bytes) -> bytes:
 
 
 def with_broken_middle(name: str, data: bytes) -> bytes:
-    """What is packed there means nothing to gzip any more; its head and its end are whole."""
+    """Damage the middle, which gzip then refuses; the head and the end stay intact."""
     return data[:40] + b"\xff" * 200 + data[240:] if name == DATABASE else data
 
 

@@ -34,11 +34,11 @@ PAUSES = 8
 
 
 class Killed(BaseException):
-    """What a thread has in place of SIGKILL: nothing catches it, and its step stays leased."""
+    """Stands in for SIGKILL in a thread: nothing catches it, and the step stays leased."""
 
 
 def _with_noise(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
-    """Say what the landscape says, as on a machine that is noisy enough for winners to be in doubt."""
+    """Answer like the landscape, with enough noise that winners are uncertain."""
     answer = landscape_answer(task, config)
     return (
         answer
@@ -176,7 +176,7 @@ def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
 
 
 def test_pausing_against_committing(farm: Any) -> None:
-    """A job is paused at random moments of its rounds, and stands still each time; it ends with what was asked for."""
+    """A job is paused at random moments of its rounds, stops each time, and ends with all its trials."""
     farm = farm.with_engine(ReplayEngine()).with_settings(step_chain_sec=0.0, device_retry_sec=0.01)
     model = farm.upload(Scenario(tasks=1, trial_sec=0.01))
     farm.run()

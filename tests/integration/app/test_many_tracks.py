@@ -56,7 +56,7 @@ def farm(server: PrivatePostgres, tmp_path: Path) -> Iterator[Farm]:
 
 
 class Crew:
-    """Workers and a reconciler, in threads; `errors` is what went wrong in them."""
+    """Workers and a reconciler in threads; `errors` holds their exceptions."""
 
     def __init__(self, farm: Farm) -> None:
         self._farm = farm

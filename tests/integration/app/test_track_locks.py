@@ -38,7 +38,7 @@ def farm(new_postgres_url: Callable[[], str], tmp_path: Path) -> Iterator[Farm]:
 
 
 def tuning(farm: Farm, tracks: int, seed: int = 0) -> tuple[Job, list[Step]]:
-    """Return a job at its search with so many tracks, which wait for workers."""
+    """Return a job in its search, with a number of tracks that wait for workers."""
     model = farm.upload(Scenario(tasks=1))
     farm.run(steps=1)
     job = farm.submit(model, trials=64, seed=seed)
@@ -64,7 +64,7 @@ def claimed(farm: Farm, steps: list[Step]) -> list[Step]:
 
 
 class Together:
-    """Runs functions in threads of their own; `errors` is what they raised."""
+    """Runs functions in threads; `errors` holds their exceptions."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -90,7 +90,7 @@ class Together:
 
 
 def wait_for_lock(farm: Farm, waiters: int = 1) -> None:
-    """Wait until so many transactions wait for a lock."""
+    """Wait until a number of transactions wait for a lock."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
     def blocked() -> bool:
@@ -183,7 +183,7 @@ def _held(farm: Farm, step: Step) -> tuple[str, int]:
 
 
 def test_what_somebody_is_at_is_not_reaped_but_passed_over(farm: Farm) -> None:
-    """Somebody pauses the job: his transaction has one of its steps, and wants the other."""
+    """A user pauses the job: the transaction holds one step, and wants the other."""
     _, steps = tuning(farm, 2)
     expire(farm, claimed(farm, steps))
     together = Together()

@@ -23,7 +23,7 @@ SPLIT = {"propose": 1.0, "fit": 1.0, "apply": 2.0, "build": 10.0, "measure": 5.0
 def run(
     side: str, incumbents: list[tuple[float, int, str]], *, seed: int = 0, trials: int = 64
 ) -> dict[str, Any]:
-    """Return a run's line; an incumbent is (seconds, trials, kernel), and what the run saw of it is of no account."""
+    """Return a run's line; an incumbent is (seconds, trials, kernel), and the cost that the run saw is ignored."""
     return {
         "kind": "run",
         "task": "net/conv",

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def transpose(size: int) -> onnx.ModelProto:
-    """Return a network that puts the channels of an image of so many pixels a side first.
+    """Return a network that transposes a square image of this size to channels first.
 
     Its search space has one config. That is several times as fast as the default schedule, on one core as well: whether
     the kernel counts as tuned depends neither on luck nor on what else the machine does.

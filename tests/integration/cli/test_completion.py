@@ -45,7 +45,7 @@ def test_the_script_can_be_had_alone(script: Path) -> None:
 
 
 def completed(script: Path, line: str, **env: str) -> list[str]:
-    """Return what Tab offers at the end of a line."""
+    """Return the completions of Tab at the end of a line."""
     words = [*line.split(" ")]
     quoted = " ".join(f"'{word}'" for word in words)
     program = (

@@ -35,7 +35,7 @@ def start() -> Iterator[Callable[[type[Child] | Callable[..., Child]], Any]]:
 
 @pytest.fixture(scope="session")
 def standing_trackers() -> Iterator[list[TrackerProcess]]:
-    """Trackers that outlived their tests: TVM's import is most of what one costs."""
+    """Trackers that tests share, since importing TVM is most of a tracker's cost."""
     standing: list[TrackerProcess] = []
     yield standing
     for tracker in standing:

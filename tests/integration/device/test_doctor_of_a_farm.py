@@ -38,7 +38,7 @@ class Parts:
     key: str
 
     def examine(self, *, from_a_part: bool = False) -> tuple[Rows, int]:
-        """Run the doctor; return what it found, and its exit code."""
+        """Run the doctor; return its rows and its exit code."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")}
         done = subprocess.run(
             [sys.executable, "-m", "tunefarm.cli.main", "doctor", "--json"],
@@ -73,7 +73,7 @@ class Parts:
         )
 
     def until_failed(self, *checks: str) -> Rows:
-        """Wait until these checks fail, here or at the server, and no other; none: until all is well. Return what is found."""
+        """Wait until exactly these checks fail, here or at the server (none by default); return all rows."""
         seen: list[Rows] = []
 
         def as_expected() -> bool:

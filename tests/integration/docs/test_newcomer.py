@@ -25,7 +25,7 @@ def script() -> ModuleType:
 
 
 def rows(text: str) -> list[tuple[str, float]]:
-    """Return what the tables say was done, and the seconds."""
+    """Return the steps and the seconds of the tables."""
     return [(does, float(sec)) for does, sec in re.findall(r"^\| (.+) \| ([0-9.]+) \|$", text, re.MULTILINE)]
 
 

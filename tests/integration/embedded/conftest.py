@@ -54,7 +54,7 @@ class ToyFarm:
         return (self.home / "logs" / f"{part}.log").read_text()
 
     def pids(self, part: str) -> list[int]:
-        """Process ids that the part wrote: its own, then those of what it started."""
+        """Return the process ids that the part wrote: its own, then those of its children."""
         return [int(line.split("=")[1]) for line in self.log(part).splitlines() if line.startswith("pid=")]
 
     def all_pids(self) -> list[int]:
@@ -68,7 +68,7 @@ class ToyFarm:
         return code
 
     def close(self) -> None:
-        """End all of it, however the test left it; what is in sessions of its own would live on."""
+        """End all processes, including those in sessions of their own."""
         below = (
             psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
         )

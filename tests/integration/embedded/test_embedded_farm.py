@@ -47,7 +47,7 @@ class Farm:
         return supervisor
 
     def part(self, name: str) -> psutil.Process:
-        """Return the part's process; between two lives of it, the next one's."""
+        """Return the part's process, or the next one while it is restarted."""
         children: list[psutil.Process] = []
 
         def is_there() -> bool:
@@ -68,7 +68,7 @@ class Farm:
         return answer.raise_for_status().json()
 
     def expect_device_online(self) -> None:
-        """A busy machine can be late with a sign of life: what counts is that it comes."""
+        """Wait for a sign of life, which is late on a busy machine."""
         wait_until(lambda: self.device_state() == "online", "the device to be online")
 
     def device_state(self) -> str:

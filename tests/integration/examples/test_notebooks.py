@@ -43,7 +43,7 @@ def test_they_are_these() -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_they_come_without_outputs(name: str) -> None:
-    """Figures of somebody's machine would be taken for promises."""
+    """Readers would take the figures of one machine for promises."""
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]

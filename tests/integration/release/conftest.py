@@ -23,7 +23,7 @@ def copies() -> Path:
 
 @pytest.fixture
 def facts(copies: Path) -> Any:
-    """What the farm's makers knew of it: identifiers, keys, and where each job stood."""
+    """Return the facts that were noted with the old farm: identifiers, keys, and the state of each job."""
     return json.loads((copies / "farm.json").read_text(encoding="utf-8"))
 
 
@@ -37,7 +37,7 @@ def farm_folder(copies: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["database", "backup"])
 def old_farm(request: pytest.FixtureRequest, copies: Path, tmp_path: Path) -> Iterator[Farm]:
-    """A farm of this release on the old one's database and store: its files, or its backup restored into an empty one."""
+    """A farm of this release on the old database and store: the files themselves, or their backup restored."""
     settings = farm_settings(tmp_path, device_retry_sec=0.01, step_turn_sec=0.0)
     url = settings.database_url.get_secret_value()
     if request.param == "database":

@@ -102,7 +102,7 @@ def test_a_compile_finds_the_records(copies: Path, model: Model, tmp_path: Path)
 
 
 def test_a_search_goes_on_after_the_records(copies: Path, tasks: tuple[TuningTask, ...]) -> None:
-    """What was tried is not tried again."""
+    """Configs that were tried are not tried again."""
     before = list(load_records(copies / "records.jsonl"))
     tried = defaultdict(set)
     for record in before:

@@ -40,7 +40,7 @@ def farm(settings: Settings) -> Iterator[Farm]:
 
 @pytest.fixture
 def stranger(settings: Settings, farm: Farm) -> Iterator[Browser]:
-    """Somebody who has not signed in."""
+    """A browser that has not signed in."""
     app = create_app(settings, reconcile=False)
     with TestClient(app, raise_server_exceptions=False) as client:
         app.state.services = farm.services
@@ -55,6 +55,6 @@ def key(farm: Farm) -> str:
 
 @pytest.fixture
 def browser(stranger: Browser, key: str) -> Browser:
-    """Somebody who has signed in, and may do everything."""
+    """A browser that has signed in with all scopes."""
     assert stranger.sign_in(key).status_code == 200
     return stranger

@@ -155,7 +155,7 @@ def test_no_other_site_registers_one(browser: Browser, farm, webhook: Webhook) -
 
 
 def test_pages_hear_of_it(farm, webhook: Webhook) -> None:
-    """Whatever a page shows of a webhook changes what open pages are told."""
+    """Every shown change of a webhook notifies open pages."""
     topic = f"webhook:{webhook.id}"
 
     def changed_by(act: Any) -> set[str]:

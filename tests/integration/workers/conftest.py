@@ -75,7 +75,7 @@ def start_worker(environment: dict[str, str], tmp_path: Path) -> Iterator[Callab
 
 @dataclass
 class Farm:
-    """What the API process has, with its reconciler running."""
+    """The services of the API process, with its reconciler running."""
 
     services: Services
 

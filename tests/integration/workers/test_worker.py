@@ -125,7 +125,7 @@ def test_killing_the_worker_in_the_middle_of_a_job(farm, start_worker, settings)
 
 
 def test_killing_a_child_of_the_pool(farm, start_worker, settings) -> None:
-    """What the system does to the process that takes most memory."""
+    """The system kills the process that uses most memory."""
     worker = start_worker("--concurrency", "1")
     model = farm.ready_model(Scenario(tasks=2, trial_sec=0.1))
     farm.add_device()
@@ -156,7 +156,7 @@ def test_a_stopped_worker_that_wakes_up_late_writes_nothing(farm, start_worker, 
 
 
 def test_the_broker_dies_and_forgets(farm, start_worker, broker) -> None:
-    """Without its data, and for some seconds; the database knows what was due."""
+    """The broker loses its data and is away for some seconds; the database knows which steps are due."""
     start_worker("--concurrency", "1")
     model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
     farm.add_device()

@@ -20,7 +20,7 @@ from tunefarm_app.settings import Settings
 
 
 def every_route(app: FastAPI) -> list[tuple[str, str]]:
-    """Return (method, path) of all routes of the API, however they were added. Pages have sessions and tests of their own."""
+    """Return (method, path) of all routes of the API. Pages have sessions and tests of their own."""
 
     def walk(routes: list[BaseRoute]) -> Iterator[tuple[str, str]]:
         for route in routes:

@@ -84,7 +84,7 @@ def test_what_jobs_time_beside_the_artifact_is_counted(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """The only driver that there is."""
+    """The only driver of this machine."""
     monkeypatch.setenv(ANSWERS, str(tmp_path / "nvml.json"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return Driver(tmp_path / "nvml.json")

@@ -12,7 +12,7 @@ from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """The only driver that there is."""
+    """The only driver of this machine."""
     answers = tmp_path / "nvml.json"
     monkeypatch.setenv(ANSWERS, str(answers))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

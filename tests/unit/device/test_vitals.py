@@ -101,7 +101,7 @@ def test_a_driver_that_does_not_answer_holds_up_nothing(driver: Driver) -> None:
 
 
 class OddNvml(RecordedNvml):
-    """Fails as nobody foresaw once it is told."""
+    """Fails with an unexpected error when it is told to."""
 
     odd: bool | None = False
 

@@ -38,7 +38,7 @@ def right(outputs: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> bool
 
 
 def aligned(array: np.ndarray, offset: int = 0) -> np.ndarray:
-    """Return the array at so many bytes past a multiple of 64."""
+    """Return the array at an offset of some bytes from a multiple of 64."""
     memory = aligned_empty((array.nbytes + offset,), np.dtype(np.uint8))[offset:]
     copied: np.ndarray = memory.view(array.dtype).reshape(array.shape)
     copied[...] = array

@@ -52,7 +52,7 @@ def imported(tmp_path: Path) -> Import:
 
 
 def deep_quantised(layers: int, element: int) -> onnx.ModelProto:
-    """A network that rounds what flows through it after every convolution: pixels or floats in, floats out."""
+    """Return a network that rounds its values after every convolution: pixels or floats in, floats out."""
     rng = np.random.default_rng(5)
     g = GraphBuilder()
 

@@ -28,7 +28,7 @@ HANG_SEC = 3.0  # after which a kernel of which the test knows that it hangs is 
 
 
 class HastyDevice(DeviceRun):
-    """Gives up on tuned kernels soon, where it is told to; on nothing else, however slow the machine is.
+    """Times out early on chosen tuned kernels, and on nothing else, however slow the machine is.
 
     Attributes:
         compare_sec: None leaves it to the caller.

@@ -302,7 +302,7 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
 
 @pytest.mark.exhaustive
 def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:
-    """A network of double precision: its weights stay as they are, and so does what its outputs are held to."""
+    """A network of double precision keeps its weights, and the tolerance of its outputs."""
     graph = GraphBuilder()
     weight = graph.constant(np.random.default_rng(6).standard_normal((128, 64)))
     graph.output(graph.node("MatMul", graph.input("x", [4, 128], DOUBLE), weight), dtype=DOUBLE)

@@ -68,7 +68,7 @@ def test_the_compiled_network_keeps_the_program_s_layout(tmp_path: Path) -> None
 
 
 def test_every_form_of_a_program_becomes_the_same_file(program: Any, tmp_path: Path) -> None:
-    """Text, StableHLO's portable bytecode, what JAX's export writes, and the object itself."""
+    """Text, StableHLO's portable bytecode, the output of JAX's export, and the object itself."""
     for name, data in {
         "text.mlir": program.mlir_module().encode(),
         "portable.mlirbc": program.mlir_module_serialized,

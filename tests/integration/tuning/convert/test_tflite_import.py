@@ -93,7 +93,7 @@ def test_a_file_becomes_an_onnx_file(stored: Path, tmp_path: Path) -> None:
 
 
 def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path: Path) -> None:
-    """Where two numbers tie, LiteRT's rounding decides which is the largest."""
+    """LiteRT's rounding decides which of two equal numbers is the largest."""
     net = TfliteWriter()
     x = net.op("RELU", [net.input((2, 3))], (2, 3))
     axis = net.constant(np.array(1, np.int32))

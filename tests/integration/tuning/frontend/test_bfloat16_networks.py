@@ -75,7 +75,7 @@ def encoder() -> onnx.ModelProto:
 
 
 def elements() -> onnx.ModelProto:
-    """Weights that are bfloat16 in the file, a choice between branches, and what TVM has no bfloat16 kernels for."""
+    """Return a network with bfloat16 weights, branches, and operators without bfloat16 kernels."""
     g = NarrowBuilder(seed=7)
     rng = np.random.default_rng(1)
     y = g.narrow(g.input("x", [4, 32]))

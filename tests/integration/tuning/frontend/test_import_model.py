@@ -21,7 +21,7 @@ LIMITS = ImportLimits(memory_bytes=4 << 30, timeout_sec=120)
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """Where a content-addressed store would keep a file: no suffix, nothing else beside it."""
+    """Return the path of a file as in a content-addressed store: no suffix, and no other file beside it."""
     return tmp_path / "3f" / "3f9a"
 
 

@@ -38,7 +38,7 @@ SIZE = 512  # a matrix of it is large enough to be read cold
 
 @pytest.fixture(autouse=True)
 def _own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were made on another session's device are of no use on this one's."""
+    """Make arguments for each session: those of another session's device cannot be used."""
     monkeypatch.setattr(measure_child, "_args", None)
 
 

@@ -26,7 +26,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 @pytest.fixture
 def settings(settings: Settings, disk: SmallDisk, request: pytest.FixtureRequest) -> Settings:
-    """With what the test names on the small disk."""
+    """Settings with the folders that the test names on the small disk."""
     url = f"sqlite:///{disk.path / 'tunefarm.db'}"
     changes: dict[str, Any] = {
         "store": {"store_dir": disk.path / "store"},

@@ -54,7 +54,7 @@ def _parsed(packages: tuple[Any, ...]) -> Iterator[ast.Module]:
 
 
 def raised() -> set[tuple[str, str]]:
-    """Return (code, name of the class) wherever one of ours is made with a code, in what requests reach."""
+    """Return (code, class name) of each error that the code behind requests raises with a code."""
     kinds = set()
     for module in parsed(tunefarm_db, tunefarm_app, tunefarm_api):
         for node in ast.walk(module):

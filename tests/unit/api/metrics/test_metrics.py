@@ -84,7 +84,7 @@ def test_a_farm_at_work(
 
 
 def beat(client: TestClient, device: dict[str, Any], **info: Any) -> dict[str, float]:
-    """Give a sign of life; return what is told of the device."""
+    """Send a sign of life; return the device's metrics."""
     answer = client.post(f"/v1/devices/{device['id']}/heartbeat", json={"info": info})
     assert answer.status_code == 200, answer.text
     return {

@@ -111,7 +111,7 @@ def test_a_job_leaves_the_use_of_its_device(farm: Farm) -> None:
 
 
 class Kernel:
-    """A calibration kernel that does what a test tells it to."""
+    """A calibration kernel with results that a test chooses."""
 
     def __init__(self) -> None:
         self.does: list[CalibrationRun | Exception] = []

@@ -23,7 +23,7 @@ from tunefarm_tuning.target.target import Target
 
 @dataclass
 class Meter:
-    """Measures what it is told to."""
+    """Returns the peaks that a test chooses."""
 
     one_core: float = 100e9
     all_cores: float = 180e9

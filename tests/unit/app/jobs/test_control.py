@@ -39,7 +39,7 @@ def test_a_paused_job_does_nothing_until_it_is_resumed(farm, tuning_job) -> None
 
 
 def test_a_round_is_stopped_at_once_and_done_again(farm) -> None:
-    """Of the round nothing is kept, and none of its time is counted."""
+    """Nothing of the round is kept, and none of its time is counted."""
     model = farm.ready_model(Scenario(tasks=1, trial_sec=4.0))
     device = farm.add_device()
     job = farm.submit(model, trials=256, round_size=256)

@@ -151,7 +151,7 @@ def test_a_job_says_what_it_waits_for(farm) -> None:
 
 
 def test_a_job_whose_turn_it_is_not_wakes_the_one_whose_it_is(farm) -> None:
-    """A device stays idle for nobody: whoever may not have it sees to it that the other one comes."""
+    """A device never idles: a job whose turn it is not wakes the job whose turn it is."""
     model = farm.ready_model(Scenario(tasks=1))
     farm.add_device()
     first, second = (farm.submit(model, trials=16, seed=seed) for seed in (1, 2))

@@ -110,7 +110,7 @@ def test_a_job_whose_rounds_all_fail_fails(farm, monkeypatch: pytest.MonkeyPatch
 
 
 def test_configs_that_another_track_gave_up_are_tried(farm, engine) -> None:
-    """One track has all configs, another finds none left; before that one's end the first loses its lease."""
+    """One track has all configs and another finds none left; then the first loses its lease."""
     farm = farm.with_engine(engine)
     for number in range(2):
         farm.add_device(f"dev-{number}")

@@ -47,7 +47,7 @@ class KilledError(BaseException):
 
 @contextmanager
 def killed_after(calls: int) -> Iterator[None]:
-    """Raise at the so many-th passing of a point."""
+    """Raise at the n-th of the watched points, within the block."""
     left = calls
 
     def passing() -> None:
@@ -98,7 +98,7 @@ class Sender:
         return upload
 
     def send(self, sizes: list[int], *, killed_at: int | None = None, torn: bytes | None = None) -> None:
-        """Send pieces of these sizes in one request, which may be killed; an outage may put `torn` after what was flushed."""
+        """Send pieces of these sizes in one request that may be killed; `torn` bytes may follow the flushed ones."""
         upload = self.look()
         if upload.state is not UploadState.OPEN:
             return
@@ -166,7 +166,7 @@ def test_any_splitting_with_kills_gives_the_same_blob(
 
 
 def test_each_moment_of_the_last_request(farm: Farm) -> None:
-    """From before the first byte until the model is there: a kill at each, then the rest is sent."""
+    """The last request is killed at each moment, from its first byte to the model; then the rest is sent."""
     moments = 0
     for killed_at in range(100):
         content = b"\x08\x0a" + killed_at.to_bytes(2) + bytes(300)

@@ -104,7 +104,7 @@ def test_an_unused_model_goes_and_what_was_learned_stays(farm: Any, model: Model
 
 
 def test_a_model_with_a_job_at_work_stays(farm: Any, model: Model) -> None:
-    """However old it is: nothing of a job that is not finished is touched."""
+    """Nothing of an unfinished job is deleted, however old the model is."""
     job = farm.submit(model, trials=16)
     assert farm.run(steps=2) == 2
     assert not farm.job(job.id).state.is_finished

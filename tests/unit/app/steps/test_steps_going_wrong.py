@@ -91,7 +91,7 @@ def test_a_step_that_kills_its_workers_fails_its_job(farm, tuning_job) -> None:
 
 @pytest.mark.parametrize(("faults", "state"), [(2, JobState.SUCCEEDED), (3, JobState.FAILED)])
 def test_kills_of_workers_are_no_faults_of_their_step(farm, faults, state) -> None:
-    """By default a step outlives many kills; and a fault after them is its first."""
+    """A step survives many kills by default; a fault after them counts as its first."""
 
     class Buggy(ReplayEngine):
         broke = 0
@@ -152,7 +152,7 @@ def test_a_job_is_cancelled_while_a_round_runs(farm, tuning_job) -> None:
 
 
 def test_a_cancelled_round_is_closed_at_once(farm) -> None:
-    """The lease's thread closes the children, so nobody waits for a long trial."""
+    """The lease's thread closes the children, so that a long trial delays nothing."""
     model = farm.ready_model(Scenario(tasks=1, trial_sec=0.05))
     farm.add_device()
     job = farm.submit(model, trials=10_000, round_size=256)
@@ -298,7 +298,7 @@ class RefusingEveryOther(Closing):
 
 
 def test_a_lost_device_is_told_by_what_it_said(farm, tuning_job) -> None:
-    """Not by what the compiler said of a candidate that never came to the device."""
+    """The message is the device's, not the compiler's about a candidate that never reached the device."""
 
     class Refusing(ReplayEngine):
         @contextmanager
@@ -562,7 +562,7 @@ def test_a_worker_that_is_told_to_stop_begins_no_other_round(farm, tuning_job) -
 
 
 def test_others_get_their_turn(farm) -> None:
-    """After its turn, a job goes on without a message only while nobody else waits for a worker."""
+    """After its turn, a job continues without a message only while no other job waits for a worker."""
     model = farm.ready_model(Scenario(tasks=1))
     farm.add_device("a", "one")
     farm.add_device("b", "two")

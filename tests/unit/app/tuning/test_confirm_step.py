@@ -25,7 +25,7 @@ LUCKY = 16
 
 
 class Killed(BaseException):
-    """What a thread has in place of SIGKILL: nothing catches it, and its step stays leased."""
+    """Stands in for SIGKILL in a thread: nothing catches it, and the step stays leased."""
 
 
 class Lucky(ReplayEngine):
@@ -63,7 +63,7 @@ class Lucky(ReplayEngine):
 
 
 class Deadly(Lucky):
-    """Kills the worker in the first so many confirmations."""
+    """Kills the worker in the first confirmations."""
 
     def __init__(self, deaths: int) -> None:
         super().__init__()

@@ -158,7 +158,7 @@ def test_a_chain_that_ends_prepares_nothing(farm, engine) -> None:
 
 
 def test_what_was_prepared_is_thrown_away_when_the_turn_ends(farm, engine) -> None:
-    """Whoever runs the next step then begins it anew."""
+    """The worker of the next step then prepares the round again."""
     thrown_away: list[str] = []
 
     def measure(task: TuningTask) -> None:

@@ -78,7 +78,7 @@ def test_what_is_allowed() -> None:
 
 @pytest.mark.parametrize("port", [1, 22, 25, 110, 445, 587, 993, 1023])
 def test_no_ports_of_other_services(port: int) -> None:
-    """A POST to a mail server is a mail to somebody; nobody receives webhooks there."""
+    """A POST to a mail server would send mail; no webhook receiver listens there."""
     url = parse_url(f"https://8.8.8.8:{port}/")
     with pytest.raises(InvalidInputError, match=f"the port {port}") as caught:
         checked_addresses(url, allow_private=False)
@@ -137,7 +137,7 @@ def test_the_parts_of_a_url() -> None:
 
 
 def test_the_specifications_own_example() -> None:
-    """From the tests of its reference implementations."""
+    """The example is from the tests of the reference implementations."""
     signature = sign(
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         "msg_p5jXN8AQM9LWM0D4loKWxJek",

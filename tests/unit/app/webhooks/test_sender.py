@@ -302,7 +302,7 @@ def test_a_receiver_that_never_ends_its_answer(
 
 
 def test_receivers_that_never_answer_hold_nobody_up(farm: Any, receiver: Receiver, senders: Any) -> None:
-    """However many there are, and however much waits for them: what is slow takes no room that others need."""
+    """Slow receivers take no sender from others, however many there are."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:  # accepts, and says nothing
         port = listener.getsockname()[1]
         slow = [create_webhook(farm.services, url=f"http://127.0.0.1:{port}/{number}") for number in range(9)]
@@ -383,7 +383,7 @@ def test_a_handshake_that_never_ends(farm: Any, receiver: Receiver, senders: Any
     ids=["continue", "headers", "status line", "noughts", "chunk", "length", "nothing"],
 )
 def test_answers_that_are_none(farm: Any, senders: Any, answer: bytes) -> None:
-    """Huge ones, endless ones, nonsense: an attempt ends, and says how."""
+    """Huge, endless and malformed answers: the attempt ends with an error."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -519,7 +519,7 @@ def test_a_receiver_that_speaks_no_http(farm: Any, tuning_job: Job, receiver: Re
 def test_a_name_that_leads_elsewhere_a_moment_later(
     farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
 ) -> None:
-    """DNS rebinding: what was registered when its name was of a public address is looked at again."""
+    """DNS rebinding: the address is checked again at each delivery."""
     webhook = create_webhook(farm.services, url=receiver.url)
     port = receiver.url.split(":")[2].split("/")[0]
     with farm.services.uow.engine.begin() as connection:

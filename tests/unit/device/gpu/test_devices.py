@@ -184,7 +184,7 @@ def test_what_cannot_be_lent_has_a_code(
 
 
 def test_a_target_of_another_architecture_is_refused_by_both_names(driver: Driver) -> None:
-    """Libraries hold the machine code of one architecture: not even an older one's runs."""
+    """Libraries hold machine code of one architecture, which no other one runs."""
     driver.has("H100")
     with pytest.raises(InvalidInputError, match=r"sm_80 .* NVIDIA H100 80GB HBM3, which is sm_90"):
         lent("--target=cuda/sm_80")

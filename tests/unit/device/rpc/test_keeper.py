@@ -8,7 +8,7 @@ from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
 
 
 class ScriptedServer:
-    """A server that tells what the test gives it."""
+    """A server with the events that the test gives it."""
 
     pid = 1
 
@@ -29,7 +29,7 @@ class ScriptedServer:
 
 
 class Scene:
-    """A keeper, its clock, its servers, and what a probe would find."""
+    """A keeper, its clock, its servers, and the results of probes."""
 
     def __init__(self) -> None:
         self.now = 1000.0

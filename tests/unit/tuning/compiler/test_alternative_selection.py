@@ -28,7 +28,7 @@ SETS = [InputSet(kind=InputKind.NORMAL, seed=0, inputs=Path("in.npz"), expected=
 
 
 class Networks:
-    """Stands for the compiler and the device: a network takes what `sec` says of its choices.
+    """Stands in for the compiler and the device: `sec` gives a network's time by its choices.
 
     Attributes:
         built: The choices of each library.
@@ -124,7 +124,7 @@ def test_what_makes_the_network_faster_goes_in(tmp_path: Path) -> None:
 
 
 def three(folder: Path) -> tuple[Networks, AlternativeSelector]:
-    """Return a selector of three candidates, of which only the last does not clearly win."""
+    """Return a selector of three candidates; all but the last clearly win."""
     a, b, c = (kernel(key, 0.020) for key in "abc")
     networks = Networks(
         sets_of(("", 0.080), ("a b c", 0.050), ("a b", 0.052), ("a c", 0.060), ("b c", 0.063))

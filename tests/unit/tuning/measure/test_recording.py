@@ -39,7 +39,7 @@ def record(config: Config, outcome: Outcome = Outcome.OK, **extra: object) -> Tu
 def replay(
     recording: Recording, configs: list[Config], rival_sec: float | None = None
 ) -> tuple[list[MeasureResult | Outcome], list[float]]:
-    """Return what became of each config, and the seconds that were let pass."""
+    """Return the result of each config, and the seconds that replaying took."""
     waited: list[float] = []
     with (
         ReplayBuilder({TASK.workload.key: SPACE}, recorded=recording.build, wait=waited.append) as builder,

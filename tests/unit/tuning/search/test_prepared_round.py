@@ -179,7 +179,7 @@ def test_an_interrupt_while_measuring_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_refused_candidates_are_replaced_ahead(tmp_path: Path) -> None:
-    """What replaces them is built while another round is measured as well."""
+    """Replacements are built while another round is measured, too."""
     refused: list[str] = []
 
     def fail(task: TuningTask, config: Config) -> Failure | None:
@@ -319,7 +319,7 @@ class Timed(ReplayBuilder):
 def test_what_is_saved_is_the_wait_for_kernels_as_far_as_builders_are_free(
     tmp_path: Path, workers: int, share: float
 ) -> None:
-    """Of four kernels that take an hour each; beside that, measuring is nothing."""
+    """Four kernels take an hour each to build; measuring takes no time beside that."""
     builder = Timed(tmp_path, 3600.0, workers)
     option = MeasureOption(builder=builder, runner=ReplayRunner(steady, shares_host=False))
     prepared = prepare_round(tuner_of(), TASK, 4, option)

@@ -168,7 +168,7 @@ def test_a_lost_device_is_no_trial_and_its_configs_come_again() -> None:
 
 
 def test_cancelling_keeps_what_ended_well_and_blames_nobody() -> None:
-    """Whoever cancels closes the runner: what then fails, failed for that."""
+    """Cancelling closes the runner, and later failures follow from that."""
     space = conv_space()
     cancelled: list[bool] = []
 
@@ -189,7 +189,7 @@ def test_cancelling_keeps_what_ended_well_and_blames_nobody() -> None:
 
 
 def refusing(share: float) -> Callable[[TuningTask, Config], Failure | None]:
-    """Refuse this share of the configs, the same ones always."""
+    """Refuse this share of the configs, always the same ones."""
 
     def fail(task: TuningTask, config: Config) -> Failure | None:
         if random.Random(config.key).random() < share:
@@ -244,7 +244,7 @@ def test_what_is_hopeless_is_told_to_the_runner_and_kept_with_the_record() -> No
 
 
 class _Remote(ReplayRunner):
-    """Of another machine: candidates come one by one."""
+    """A runner on another machine, which gets candidates one by one."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer, shares_host=False)

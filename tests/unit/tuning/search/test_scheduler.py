@@ -164,7 +164,7 @@ def test_the_expected_gain_goes_by_what_the_run_has_shown() -> None:
 
 
 def test_the_expected_gain_is_of_one_minute_over_all_tasks() -> None:
-    """Costs that fall as rounds ** -0.2 go on doing so: the forecast is what comes true."""
+    """Costs fall as rounds ** -0.2, as the forecast assumes: the forecast comes true."""
     costs = [1e-3 * rounds**-0.2 for rounds in range(1, 100)]
     now, later = state(*costs[:20]), state(*costs[:50])  # rounds take two seconds: thirty of them a minute
     true = 1 - costs[49] / costs[19]

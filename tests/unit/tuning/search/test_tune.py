@@ -215,7 +215,7 @@ def test_a_device_that_is_away_is_an_error_when_there_is_nothing_else() -> None:
 
 
 def after(calls: int, then: Callable[[], tuple[float, ...] | Failure]) -> MeasureOption:
-    """Return a machine that measures so many candidates, and then does something else."""
+    """Return a machine that measures some candidates, and then does something else."""
     count = 0
 
     def answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
@@ -257,7 +257,7 @@ def test_nonsense_arguments_are_refused_before_any_work(tmp_path: Path) -> None:
 
 
 class Lucky:
-    """A machine on which the first timing of some configs is too good, and later ones are right."""
+    """A machine whose first timing of some configs is too good, and later ones are right."""
 
     def __init__(self) -> None:
         self.true_sec: dict[str, float] = {}

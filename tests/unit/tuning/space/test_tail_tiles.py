@@ -34,7 +34,7 @@ def test_others_have_a_few_that_are_a_little_larger(extent: int, lanes: int) -> 
 
 @pytest.mark.parametrize("lanes", [0, 2, 4, 8, 16, 32])
 def test_none_of_them_is_the_extent_itself(lanes: int) -> None:
-    """Where the best tile divides a large extent of awkward primes, that one is rounder than what lies above it."""
+    """The best tile may divide a large extent of awkward primes, which is then rounder than larger numbers."""
     large = (41_616, 83_232, 110_976, 115_600, 144_400, 166_464, 2_088_960, 27_744, 29_750, 38_250)
     for extent in (*range(1, 300), *large):
         tails = tail_extents(extent, lanes=lanes)

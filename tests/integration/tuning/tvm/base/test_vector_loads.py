@@ -27,7 +27,7 @@ Place = Callable[[Any], Any]
 
 
 def kernel(extent: int, index_of: Place, result: int, lanes: int, dtype: str = "float32") -> tvm.IRModule:
-    """Return ``out[i] = x[place(i)]``, in vectors of so many lanes."""
+    """Return ``out[i] = x[index_of(i)]``, in vectors of some lanes."""
     x = te.placeholder((extent,), dtype, name="x")
     func = te.create_prim_func([x, te.compute((result,), lambda i: x[index_of(i)], name="out")])
     schedule = Schedule(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}))

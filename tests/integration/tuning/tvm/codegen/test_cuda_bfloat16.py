@@ -64,7 +64,7 @@ def kernel_of(text: str) -> str:
 
 
 def legal_config(space: DesignSpace, config_space: ConfigSpace, tensor_cores: int) -> Config:
-    """Return a config with such tensor cores that TVM takes, and that unrolls nothing."""
+    """Return a config with these tensor cores that TVM accepts, and that unrolls nothing."""
     rows = config_space.sample_rows(np.random.default_rng(0), 256)
     for row in rows:
         tiling = config_space.gpu[row[0]]
@@ -114,7 +114,7 @@ def test_tensor_cores_before_ampere_know_no_bfloat16() -> None:
 
 
 def test_intrinsics_are_described_as_those_of_float16() -> None:
-    """What TVM matches a kernel's loops with says what an intrinsic computes: sums of float32 of products of bfloat16."""
+    """TVM matches loops by descriptions of intrinsics: float32 sums of bfloat16 products."""
     design_space(MATMUL, "bfloat16", 80)  # registers them
     from tvm.s_tir import TensorIntrin
 

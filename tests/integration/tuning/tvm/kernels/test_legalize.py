@@ -97,7 +97,7 @@ def test_special_values_go_through_as_in_onnxruntime(group: Group, tmp_path: Pat
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_the_place_of_a_maximum_is_a_place(dtype: str, last: int, tmp_path: Path) -> None:
-    """Of equal least values too: it may be read from there."""
+    """The index of a maximum is valid even if all values are the least one: it may be read from."""
     element = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8}[dtype]
     values = np.zeros((3, 8), dtype)
     if dtype == "float32":
@@ -114,7 +114,7 @@ def test_the_place_of_a_maximum_is_a_place(dtype: str, last: int, tmp_path: Path
 
 @pytest.mark.parametrize(("kernel", "exact"), [(2, True), (4, True), (3, False)])
 def test_an_infinity_through_a_transposed_convolution(kernel: int, *, exact: bool, tmp_path: Path) -> None:
-    """Where the stride divides the kernel, phases have no weights that are nobody's; docs/known-limits.md has the rest."""
+    """If the stride divides the kernel, no phase has padding weights; docs/known-limits.md describes the other case."""
     g = GraphBuilder()
     x = g.input("x", [1, 4, 6, 6])
     g.output(g.node("ConvTranspose", x, g.weight(4, 3, kernel, kernel), strides=[2, 2]))

@@ -57,7 +57,7 @@ def test_the_number_of_kernels_does_not_grow_with_the_steps(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("hidden", "at_once"), [(24, 2), (512, 32)], ids=["a thread each", "shared steps"])
 def test_both_directions_are_computed(hidden: int, at_once: int, tmp_path: Path) -> None:
-    """By a thread each, or, where a step is long, one after the other, their tiles shared."""
+    """Each direction has a thread; if a step is long, they run one after the other, with parallel tiles."""
     g = GraphBuilder(seed=3)
     weights = [g.weight(2, 4 * hidden, 8), g.weight(2, 4 * hidden, hidden)]
     g.output(

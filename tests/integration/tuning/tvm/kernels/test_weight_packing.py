@@ -210,7 +210,7 @@ def test_packed_kernels_are_checked_on_a_device(
 
 
 def test_large_weights_are_timed_out_of_the_caches(kernels: dict[str, Kernel], tmp_path: Path) -> None:
-    """Each sample is of a few single calls then, however short a call is: so many as 3 ms hold are not run."""
+    """Each sample then has a few single calls, even if a call is short."""
     convolution = find(kernels, "conv2d")
     path = tmp_path / "kernel.so"
     build_kernel(next(scheduled(convolution, seed=1)), HOST, path)

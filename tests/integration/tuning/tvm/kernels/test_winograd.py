@@ -45,7 +45,7 @@ def conv_net(
     pad: int = 1,
     layers: int = 1,
 ) -> onnx.ModelProto:
-    """Return convolutions one after the other, each with a bias and what comes after it."""
+    """Return a chain of convolutions, each with a bias and an activation."""
     rng = np.random.default_rng(0)
     nodes, weights, x = [], [], "x"
     inner, outer = channels

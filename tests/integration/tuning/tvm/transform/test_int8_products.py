@@ -43,7 +43,7 @@ ZERO = {np.uint8: 113, np.int8: -9}
 
 
 class Quantised(GraphBuilder):
-    """Adds what quantised networks are made of."""
+    """A graph builder with the parts of quantised networks."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -215,7 +215,7 @@ def test_merged_batch_norms_need_no_compiler_to_fold() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_batch_norms_of_every_width_are_merged(dtype: str, tmp_path: Path) -> None:
-    """ONNX Runtime has no convolution of doubles, so that NumPy says what comes out."""
+    """NumPy gives the expected values, since ONNX Runtime has no convolution of doubles."""
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(5, 4, 1, 1)).astype(dtype)
     scale, shift, mean, variance = rng.uniform(0.5, 1.5, (4, 5)).astype(dtype)

@@ -16,7 +16,7 @@ SHARED = GpuState(clock_mhz=1980.0, used_by="python3 (pid 7)")
 
 
 class Gpu:
-    """In the states of a list, one after the other; the last one stays. A sample takes a second."""
+    """A GPU with a list of states in turn; the last one stays. A sample takes a second."""
 
     def __init__(self, *states: GpuState) -> None:
         self.states = list(states)
@@ -89,7 +89,7 @@ def test_a_gpu_that_is_shared_is_no_place_to_measure() -> None:
 
 
 class Evaluator:
-    """Of a kernel that takes so long, with its data in the cache and without."""
+    """The evaluator of a kernel with given times for warm and cold caches."""
 
     def __init__(self, *, call: float, cold: float, launch: float) -> None:
         self.call, self.cold, self.launch = call, cold, launch
