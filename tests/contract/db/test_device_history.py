@@ -101,7 +101,7 @@ def test_a_device_that_is_silent_and_comes_back_says_so(uow: UnitOfWork, seed: A
         assert states(repos, device.id)[-1] == ("remove", "removed")
 
 
-def test_calibrations_are_kept_with_what_they_said(uow: UnitOfWork, seed: Any) -> None:
+def test_calibrations_are_kept_with_their_results(uow: UnitOfWork, seed: Any) -> None:
     device = seed.newcomer()
     clean = NewCalibration(outcome=CalibrationOutcome.CLEAN, key="k", time_sec=0.002, reference_sec=0.0021)
     broken = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason="no answer")

@@ -43,7 +43,7 @@ def test_equal_bytes_and_shapes_are_one_model(uow: UnitOfWork, seed: Any) -> Non
     assert seed.model(shapes={"a": (1,), "b": (3,)}).id != model.id
 
 
-def test_a_deleted_model_gives_its_place_free(uow: UnitOfWork, seed: Any) -> None:
+def test_a_deleted_model_frees_its_sha256(uow: UnitOfWork, seed: Any) -> None:
     first = seed.model()
     with uow.write() as repos:
         assert repos.models.delete(first.id).state is ModelState.DELETED

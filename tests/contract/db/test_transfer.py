@@ -63,7 +63,7 @@ def test_a_space_is_stored_once_and_replaced(uow: UnitOfWork, add_space: Any) ->
         assert repos.spaces.get("w1", target_key="llvm", toolchain="tvm-1") == newer
 
 
-def test_the_most_alike_come_first(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
+def test_the_most_similar_come_first(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
     add_space("own", 64, 64)
     add_space("own", 64, 64, target_key="cuda", space_key="s9")
     add_space("far", 512, 64)
@@ -105,7 +105,7 @@ def test_the_most_alike_come_first(uow: UnitOfWork, add_space: Any, new_record: 
     assert {outline.workload_key for outline in outlines(uow, family="")[2:]} == {"pool", "near", "far"}
 
 
-def test_what_is_read_is_bounded(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
+def test_reads_are_bounded(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
     for number in range(12):
         add_space(f"w{number}", 64 << number, 64)
         with uow.write() as repos:
@@ -122,7 +122,7 @@ def test_what_is_read_is_bounded(uow: UnitOfWork, add_space: Any, new_record: An
         assert costs == [41, 40, 39, 38, 37, 6, 5, 4, 3, 2]
 
 
-def test_many_places_are_cut_short(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
+def test_many_scopes_are_cut_short(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
     add_space("own", 64, 64)
     with uow.write() as repos:
         repos.records.add_many([new_record("own", device_model=f"model-{n}") for n in range(9)])
@@ -137,9 +137,7 @@ def best_cost(uow: UnitOfWork, workload_key: str = "w1") -> float | None:
         return repos.records.best([workload_key], **WHERE)[workload_key].cost_sec
 
 
-def test_a_confirming_record_takes_the_place_of_all_others_of_its_config(
-    uow: UnitOfWork, new_record: Any
-) -> None:
+def test_a_confirming_record_replaces_all_others_of_its_config(uow: UnitOfWork, new_record: Any) -> None:
     lucky, steady = [0, [1]], [0, [2]]
     with uow.write() as repos:
         repos.records.add_many(

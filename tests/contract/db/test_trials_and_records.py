@@ -158,7 +158,7 @@ def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
         assert not re.search(r"SCAN (records|fast)|Seq Scan on records fast", plan), plan
 
 
-def test_the_best_of_every_place_by_pages(uow: UnitOfWork, new_record: Any) -> None:
+def test_best_records_by_pages(uow: UnitOfWork, new_record: Any) -> None:
     rng, expected, records = random.Random(1), {}, []
     for _ in range(300):
         cost_sec = rng.choice([None, rng.uniform(1e-4, 1e-2)])

@@ -182,7 +182,7 @@ def _held(farm: Farm, step: Step) -> tuple[str, int]:
     return mine.id, mine.fence
 
 
-def test_what_somebody_is_at_is_not_reaped_but_passed_over(farm: Farm) -> None:
+def test_the_reaper_skips_locked_steps(farm: Farm) -> None:
     """A user pauses the job: the transaction holds one step, and wants the other."""
     _, steps = tuning(farm, 2)
     expire(farm, claimed(farm, steps))

@@ -83,7 +83,7 @@ def test_a_running_farm_is_not_restored_over(home: FarmHome, tmp_path: Path) -> 
     assert "a farm runs in" in refused.stderr
 
 
-def test_places_by_variables(home: FarmHome, tmp_path: Path) -> None:
+def test_paths_from_variables(home: FarmHome, tmp_path: Path) -> None:
     places = {"TUNEFARM_DATABASE_URL": home.database_url, "TUNEFARM_STORE_DIR": str(home.store_dir)}
     assert tunefarm("backup", tmp_path / "b.tar", **places).exit_code == 0
     half = tunefarm("backup", tmp_path / "c.tar", TUNEFARM_DATABASE_URL=home.database_url)

@@ -12,7 +12,7 @@ from tunefarm.client import Client
 from tunefarm_db.states.device import DeviceEvent
 
 
-def test_a_device_and_what_it_did(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+def test_a_device_and_its_history(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=1), trials=8)
     job.wait(poll_sec=0.05, timeout_sec=120)
     (device,) = client.devices.list()

@@ -10,7 +10,7 @@ import pytest
 from tunefarm.client import Client, NotFoundError
 
 
-def test_what_a_device_did(farm: Any, client: Client, tmp_path: Path) -> None:
+def test_the_history_of_a_device(farm: Any, client: Client, tmp_path: Path) -> None:
     job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=2, failing=0.3), trials=16)
     job.wait(poll_sec=0.05, timeout_sec=120)
     (device,) = client.devices.list()

@@ -148,7 +148,7 @@ def test_no_second_farm_in_the_same_folder(farm: Farm) -> None:
 
 @pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("name", list(MARKS))
-def test_a_killed_part_comes_back_at_its_place(farm: Farm, name: str) -> None:
+def test_a_killed_part_comes_back_on_its_port(farm: Farm, name: str) -> None:
     before = farm.part(name)
     below = before.children(recursive=True)
     listening = {c.laddr.port for c in before.net_connections(kind="inet") if c.status == "LISTEN"}

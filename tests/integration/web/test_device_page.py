@@ -80,7 +80,7 @@ def test_what_holds_it(browser: Browser, farm, device, path: str) -> None:
     assert "leased" in shown.text
 
 
-def test_what_it_measured_and_what_became_of_it(browser: Browser, farm, device, path: str) -> None:
+def test_its_measurements_and_calibrations(browser: Browser, farm, device, path: str) -> None:
     job = farm.submit(farm.ready_model(), trials=40, tuner="random")
     farm.run_until_quiet()
     with farm.services.uow.write() as repos:

@@ -89,7 +89,7 @@ def test_what_is_not_there(browser: Browser) -> None:
     assert browser.get("/records?cursor=nonsense").status_code == 422
 
 
-def test_by_shape_and_what_is_exported_then(browser: Browser, done) -> None:
+def test_records_by_shape_and_their_export(browser: Browser, done) -> None:
     everything = ["matmul_0", "matmul_1", "matmul_2"]
     for query, expected in (
         ("?shape=1x8", everything),
@@ -108,7 +108,7 @@ def test_by_shape_and_what_is_exported_then(browser: Browser, done) -> None:
     assert "<b>" not in answer.text
 
 
-def test_what_one_job_measured(browser: Browser, farm, done) -> None:
+def test_the_measurements_of_a_job(browser: Browser, farm, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
     (link,) = [anchor for anchor in page.all("a") if anchor.text == "Download what this job measured"]
     answer = browser.get(link.attrs["href"])

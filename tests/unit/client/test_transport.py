@@ -165,7 +165,7 @@ def test_a_garbled_answer(server: Any, client: Any, make_reply: Any) -> None:
     assert len(server.requests) == 1
 
 
-def test_an_id_stays_in_its_place(server: Any, client: Client, make_problem: Any) -> None:
+def test_an_id_stays_one_path_segment(server: Any, client: Client, make_problem: Any) -> None:
     server.replies = [make_problem(404, "job-not-found")]
     for odd in ("..", "../models", "a/b", "a?b=1", "a#b", "\0", "\udcff", "é", "%2E%2E", " "):
         with pytest.raises(NotFoundError):

@@ -116,7 +116,7 @@ class OddNvml(RecordedNvml):
         return super().tells_our_pids()
 
 
-def test_what_nobody_foresaw_is_told(driver: Driver) -> None:
+def test_unexpected_errors_are_reported(driver: Driver) -> None:
     """The last reading must not stand for ever."""
     driver.has("H100")
     (only,) = gpu.find()

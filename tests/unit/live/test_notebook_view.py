@@ -39,7 +39,7 @@ class Place:
         self.shown.append(file.getvalue())
 
 
-def test_one_place_is_written_again() -> None:
+def test_one_output_is_updated_in_place() -> None:
     handle = Place()
     bars = notebook_view(OF_A_JOB, Console(file=io.StringIO()), handle.display)
     assert handle.displays == 0, "nothing to see yet"

@@ -55,7 +55,7 @@ def test_no_file_is_too_long() -> None:
     assert not {path: count for path, count in lines.items() if count > MOST_LINES}
 
 
-def test_the_places_named_in_the_docs_exist() -> None:
+def test_the_paths_named_in_the_docs_exist() -> None:
     roots = [ROOT / folder for folder in (".", "tuning", "db", "services", "workers")]
     text = (DOCS / "extending.md").read_text(encoding="utf-8")
     paths = [path for path in re.findall(r"`([\w./-]+)`", text) if "/" in path]

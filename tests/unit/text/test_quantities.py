@@ -66,7 +66,7 @@ def test_seconds_are_right_to_a_percent(value: float) -> None:
         (q.kernel_shapes([]), ""),
     ],
 )
-def test_others(shown: str, text: str) -> None:
+def test_other_units(shown: str, text: str) -> None:
     assert shown == text
 
 

@@ -138,7 +138,7 @@ def test_any_array_will_do(model: TunedModel, layout: Callable[[np.ndarray], Any
     assert right(model(*[layout(inputs[spec["name"]]) for spec in model.inputs]), inputs)
 
 
-def test_what_does_not_fit_is_told_in_words(model: TunedModel) -> None:
+def test_inputs_that_do_not_fit_are_errors_in_words(model: TunedModel) -> None:
     inputs: dict[str, Any] = odd_inputs()
     cases: list[tuple[str, Any, str]] = [
         ("x", Foreign(inputs["x"].astype(np.float64)), r"'x' is float64, but the model takes float32"),

@@ -131,7 +131,7 @@ def test_a_file_that_is_cut_off_is_refused(program: Any, tmp_path: Path) -> None
     assert (tmp_path / "net.onnx").read_bytes() == b"from before"
 
 
-def test_places_that_cannot_be_are_named(program: Any, tmp_path: Path) -> None:
+def test_bad_locations_are_named(program: Any, tmp_path: Path) -> None:
     file = tmp_path / "net.mlirbc"
     with pytest.raises(InvalidInputError) as missing:
         import_stablehlo(file, tmp_path / "net.onnx")

@@ -131,7 +131,7 @@ def test_what_is_no_tflite_file_is_not_converted(stored: Path, tmp_path: Path) -
     assert stored.read_bytes() == b"something else"
 
 
-def test_where_nothing_can_be_written_is_named(stored: Path, tmp_path: Path) -> None:
+def test_an_unwritable_path_is_named(stored: Path, tmp_path: Path) -> None:
     net = TfliteWriter()
     stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
     for path in (tmp_path / "none" / "net.onnx", tmp_path):

@@ -201,7 +201,7 @@ class TestMessages:
         assert "\x1b" not in f"{error.message}{error.fields}"
         assert "\\x1b[31mred" in error.message
 
-    def test_external_data_names_tensor_and_place(self, stored: Path) -> None:
+    def test_external_data_names_tensor_and_location(self, stored: Path) -> None:
         error = refused(write(stored, bad_models.external_weight()))
         assert error.fields == {"tensor": "w0", "location": "/etc/passwd"}
 

@@ -104,7 +104,7 @@ def training_batch_norm(g: GraphBuilder) -> list[Any]:
         (training_batch_norm, "BatchNormalization", "training mode"),
     ],
 )
-def test_what_cannot_be_imported_is_named(build: Any, operator: str, words: str, tmp_path: Path) -> None:
+def test_unsupported_operators_are_named(build: Any, operator: str, words: str, tmp_path: Path) -> None:
     g = GraphBuilder()
     for output in build(g):
         g.output(output[0], None, output[1]) if isinstance(output, tuple) else g.output(output)

@@ -24,7 +24,7 @@ def test_framework_errors(client: TestClient, problem: Any) -> None:
     assert client.delete("/v1/jobs").headers["allow"]
 
 
-def test_validation_names_the_place_and_echoes_nothing(client: TestClient, problem: Any) -> None:
+def test_validation_names_the_field_and_echoes_nothing(client: TestClient, problem: Any) -> None:
     body = {"model_id": "m", "budget": {"trials": "hunter2"}, "tunner": "xgb"}
     document = problem(client.post("/v1/jobs", json=body), 422, "invalid-request")
     assert {error["where"] for error in document["errors"]} == {"body.budget.trials", "body.tunner"}

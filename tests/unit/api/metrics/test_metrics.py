@@ -130,7 +130,7 @@ def test_how_a_device_is(client: TestClient, services: Services, device: dict[st
     assert not [key for key in read(client) if "celsius" in key[0]], "nobody knows"
 
 
-def test_what_an_agent_makes_up_breaks_nothing(client: TestClient, device: dict[str, Any]) -> None:
+def test_made_up_vitals_break_nothing(client: TestClient, device: dict[str, Any]) -> None:
     for nonsense in ("x", None, [], {}, 10**400, True, [[]], [{}], [{"load": "x"}]):
         gauges = beat(
             client, device, cores=nonsense, agent={"load": nonsense, "gpus": nonsense, "clock_mhz": nonsense}

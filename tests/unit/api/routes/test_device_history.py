@@ -142,13 +142,13 @@ def test_what_it_measured_and_how_much(
 
 
 @pytest.mark.parametrize("collection", ["intervals", "totals", "calibrations", "changes", "records"])
-def test_of_no_device(client: TestClient, stranger: TestClient, problem: Any, collection: str) -> None:
+def test_an_unknown_device(client: TestClient, stranger: TestClient, problem: Any, collection: str) -> None:
     problem(client.get(f"/v1/devices/{new_id('dev')}/{collection}"), 404, "device-not-found")
     stranger.headers.pop("Authorization")
     problem(stranger.get(f"/v1/devices/{new_id('dev')}/{collection}"), 401, "unauthenticated")
 
 
-def test_of_no_span_and_no_cursor(client: TestClient, path: str, problem: Any) -> None:
+def test_a_bad_span_and_a_bad_cursor(client: TestClient, path: str, problem: Any) -> None:
     problem(client.get(f"{path}/intervals", params={"span": "century"}), 422, "invalid-request")
     for collection, other in (("calibrations", "dch"), ("changes", "cal"), ("records", "cal")):
         problem(client.get(f"{path}/{collection}", params={"cursor": new_id(other)}), 422, "invalid-cursor")

@@ -85,7 +85,7 @@ WRONG = [
 
 @pytest.mark.matrix(every=2)
 @pytest.mark.parametrize(("changes", "status", "code"), WRONG)
-def test_what_is_wrong_is_said_before_anything_is_queued(
+def test_errors_are_reported_before_anything_is_queued(
     client: TestClient,
     body: dict[str, Any],
     problem: Any,

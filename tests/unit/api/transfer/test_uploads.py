@@ -217,7 +217,7 @@ def test_a_key_has_so_many_unfinished_uploads(
     begun(client)
 
 
-def test_what_nobody_goes_on_with_is_forgotten(
+def test_abandoned_uploads_are_deleted(
     client: TestClient, services: Services, settings: Settings, problem: Any
 ) -> None:
     left = begun(client)

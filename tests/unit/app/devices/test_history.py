@@ -34,7 +34,7 @@ def use(farm: Farm, device: Device, *, days_ago: float, sec: float = 1800.0) -> 
         repos.device_slots.use(device.id, began_at, began_at + sec, work_sec=1.0)
 
 
-def test_what_is_a_day_old_becomes_wide_and_what_is_too_old_goes(farm: Farm) -> None:
+def test_old_intervals_are_widened_and_deleted(farm: Farm) -> None:
     devices = [farm.add_device(f"dev-{number}") for number in range(3)]
     for device in devices:
         for days_ago in (100.0, 5.0, 0.5):
@@ -123,7 +123,7 @@ class Kernel:
         return does
 
 
-def test_each_calibration_is_kept_with_what_it_said(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_calibration_is_kept_with_its_results(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_calibration, "_PAUSE_SEC", 0.0)
     kernel = Kernel()
     farm = farm.with_settings(calibrate_every_sec=600.0, calibrate_retry_sec=1e-6).with_engine(
@@ -161,7 +161,7 @@ def test_each_calibration_is_kept_with_what_it_said(farm: Farm, monkeypatch: pyt
         assert any(interval.calibration_sec > 0.0 for interval in intervals_of(repos, device, Span.HOUR))
 
 
-def test_signs_of_life_leave_what_they_told(farm: Farm) -> None:
+def test_signs_of_life_leave_their_vitals(farm: Farm) -> None:
     device = farm.add_device()
     for info in ({"agent": {"load": [2.0], "temperature_celsius": 50.0}}, {"agent": "?"}, None):
         heartbeat(farm.services, device.id, info=info)
@@ -186,6 +186,6 @@ def test_signs_of_life_leave_what_they_told(farm: Farm) -> None:
         ({"agent": {"gpus": [1]}}, (None, None, None)),
     ],
 )
-def test_what_agents_tell(info: dict[str, Any], expected: tuple[float | None, ...]) -> None:
+def test_vitals_from_agents(info: dict[str, Any], expected: tuple[float | None, ...]) -> None:
     vitals = vitals_of(info)
     assert (vitals.load, vitals.temperature_celsius, vitals.clock_mhz) == expected

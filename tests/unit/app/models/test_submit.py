@@ -34,7 +34,7 @@ def test_the_same_bytes_and_shapes_are_one_model(farm) -> None:
         (b"hello", "not-protobuf", "does not begin"),
     ],
 )
-def test_what_cannot_be_onnx_is_refused_and_leaves_nothing(farm, data, code, words) -> None:
+def test_files_that_are_no_onnx_are_refused_and_leave_nothing(farm, data, code, words) -> None:
     with pytest.raises(InvalidModelError, match=words) as caught:
         farm.upload(data)
     assert caught.value.code == code

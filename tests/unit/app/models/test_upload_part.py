@@ -189,7 +189,7 @@ def test_each_moment_of_the_last_request(farm: Farm) -> None:
     assert moments >= 12
 
 
-def test_who_is_late_writes_nothing(farm: Farm) -> None:
+def test_a_late_request_writes_nothing(farm: Farm) -> None:
     """A request that waited for the lock meets the blob, not the file that became it."""
     content = b"\x08\x0a" + bytes(100)
     sender = Sender(farm, content)

@@ -298,7 +298,7 @@ def test_a_strangers_text_stays_text(farm: Farm) -> None:
     assert r"\x1b[31m\u202e&amp;{{7*7}}" in page.text
 
 
-def test_an_algorithm_that_took_a_kernels_place_is_told(farm: Farm) -> None:
+def test_an_algorithm_that_replaced_a_kernel_is_reported(farm: Farm) -> None:
     farm, job_id = finished(farm, AlternativeEngine())
     report = job_report(farm.services, job_id)
     direct, part = report.kernels[0], report.kernels[-1]

@@ -56,7 +56,7 @@ def test_limits_grow_from_the_deadline_to_the_brokers_patience(settings) -> None
     assert visibility_timeout_sec(settings) >= 3 * longest
 
 
-def test_the_visibility_timeout_is_the_same_in_all_three_places(settings) -> None:
+def test_the_visibility_timeout_is_the_same_in_all_three_settings(settings) -> None:
     """The shortest time-out of all programs on a broker wins, and Celery reads it from several settings."""
     conf = make_celery(settings, socket_timeout_sec=5.0).conf
     wanted = visibility_timeout_sec(settings)

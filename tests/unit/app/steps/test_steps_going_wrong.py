@@ -297,7 +297,7 @@ class RefusingEveryOther(Closing):
         """The engine closes the inner one."""
 
 
-def test_a_lost_device_is_told_by_what_it_said(farm, tuning_job) -> None:
+def test_a_lost_device_is_reported_by_its_own_message(farm, tuning_job) -> None:
     """The message is the device's, not the compiler's about a candidate that never reached the device."""
 
     class Refusing(ReplayEngine):

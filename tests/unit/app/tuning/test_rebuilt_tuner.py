@@ -84,7 +84,7 @@ def test_the_best_of_another_device_is_tried_first(odd_farm: Any) -> None:
     assert best.config_key in {trial.config_key for trial in odd_farm.trials(second.id)}
 
 
-def test_what_a_tuner_is_given(odd_farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_histories_of_a_tuner(odd_farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Like workloads of other jobs and of this one; the same workload of elsewhere; not the task's own records."""
     loaded: list[dict[str, set[str]]] = []
 

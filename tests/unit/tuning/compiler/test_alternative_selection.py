@@ -225,7 +225,7 @@ def test_what_is_not_exact_enough_is_left_out(tmp_path: Path) -> None:
     assert "not exact enough" in selected.candidates[0].reason
 
 
-def test_smaller_tiles_take_the_place_of_what_is_not_exact_enough(tmp_path: Path) -> None:
+def test_smaller_tiles_replace_inexact_ones(tmp_path: Path) -> None:
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.040)), inexact=frozenset({"winograd-4"}))
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(a, 0.009, "winograd-2"))

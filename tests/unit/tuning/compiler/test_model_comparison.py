@@ -25,7 +25,7 @@ def test_the_tolerance_is_that_of_what_was_done(precision: Precision) -> None:
 
 
 @pytest.mark.parametrize("precision", STORED)
-def test_weights_that_stay_are_told_without_a_cause_that_nobody_knows(precision: Precision) -> None:
+def test_weights_that_stay_are_reported_without_an_unknown_cause(precision: Precision) -> None:
     """They may be beyond the precision, or in a kernel that cannot read them so: they are counted as one."""
     assert storage_warnings(precision, ALL) == storage_warnings(Precision.AS_MODEL, NONE) == []
     (none,) = storage_warnings(precision, NONE)

@@ -47,7 +47,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"), [("none/net.onnx", "No such file or directory"), ("", "no ordinary file")]
 )
-def test_a_place_where_nothing_can_be_written(name: str, reason: str, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written(name: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=reason) as caught, output_file(tmp_path / name):
         pytest.fail("there is nothing to write to")
     assert caught.value.code == "cannot-write"

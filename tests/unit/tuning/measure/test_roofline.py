@@ -99,7 +99,7 @@ def test_the_threads_that_were_used_count() -> None:
         ({"peak": replace(PEAK, bandwidth=())}, True),
     ],
 )
-def test_what_is_not_known_is_not_told(changed: dict[str, object], peak_known: bool) -> None:
+def test_unknown_figures_are_none(changed: dict[str, object], peak_known: bool) -> None:
     arguments: dict[str, object] = {"peak": PEAK, "dtype": "float32", "moved_bytes": 1e6, "threads": 1}
     bound = known(roofline(1e9, 0.1, **{**arguments, **changed}))  # type: ignore[arg-type]
     assert bound.flops_per_sec == pytest.approx(1e10)

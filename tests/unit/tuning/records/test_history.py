@@ -20,7 +20,7 @@ HERE = {"target_key": "llvm -mcpu=a", "device_model": "box", "toolchain": "tvm-1
 RECORD = replace(tuning_records.RECORD, workload_key="w1", samples_sec=(2e-3, 1e-3, 3e-3), **HERE)
 
 
-def test_the_best_record_of_this_very_place_is_found() -> None:
+def test_the_best_record_of_equal_conditions_is_found() -> None:
     better = replace(RECORD, samples_sec=(1e-3,), config=Config(0, (2,)))
     elsewhere = [
         replace(RECORD, samples_sec=(1e-9,), target_key="cuda -arch=sm_90"),

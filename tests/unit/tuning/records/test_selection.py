@@ -32,7 +32,7 @@ def test_without_confirmations_all_stand() -> None:
     assert pick_best([LUCKY, STEADY]) == [LUCKY]
 
 
-def test_a_confirmation_takes_the_place_of_what_was_before() -> None:
+def test_a_confirmation_replaces_earlier_records() -> None:
     slower = record(1, 1.1e-3, at=2.0, confirmed=True)
     again = record(2, 1.05e-3, at=2.0, confirmed=True)
     assert without_superseded([LUCKY, STEADY, slower, again]) == [slower, again]

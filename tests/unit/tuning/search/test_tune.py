@@ -339,7 +339,7 @@ def test_the_run_stops_when_little_is_to_be_won() -> None:
     assert result.trials < 400
 
 
-def test_tasks_learn_from_each_other_and_from_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_learn_from_each_other_and_from_histories(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: dict[str, list[tuple[TaskHistory, ...]]] = {}
 
     def load_history(tuner: RandomTuner, histories: Sequence[TaskHistory]) -> None:

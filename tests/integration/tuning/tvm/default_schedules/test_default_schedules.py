@@ -421,7 +421,7 @@ def main(x: T.Buffer((4, 70), "float32"), b: T.Buffer((4,), "float32"), y: T.Buf
         ("a condition", False),
     ],
 )
-def test_only_what_lanes_get_right_is_reduced_in_them(kind: str, in_lanes: bool) -> None:
+def test_reductions_use_lanes_where_that_is_exact(kind: str, in_lanes: bool) -> None:
     func = odd_reduction(kind)["main"]
     vectorized = vectorize_ragged_reductions(func, Machine.of(HOST))
     assert ("y_lanes" in vectorized.script()) == in_lanes

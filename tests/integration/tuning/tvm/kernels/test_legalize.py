@@ -96,7 +96,7 @@ def test_special_values_go_through_as_in_onnxruntime(group: Group, tmp_path: Pat
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("last", [0, 1])
-def test_the_place_of_a_maximum_is_a_place(dtype: str, last: int, tmp_path: Path) -> None:
+def test_the_index_of_a_maximum_is_valid(dtype: str, last: int, tmp_path: Path) -> None:
     """The index of a maximum is valid even if all values are the least one: it may be read from."""
     element = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8}[dtype]
     values = np.zeros((3, 8), dtype)

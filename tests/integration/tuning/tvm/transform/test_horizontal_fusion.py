@@ -223,7 +223,7 @@ def test_convolutions_that_differ_stay_apart(
     assert calls(check(g.model(), tmp_path, always), "conv2d") == 2
 
 
-def test_a_value_that_something_else_reads_is_cut_out_whole(tmp_path: Path) -> None:
+def test_a_value_with_other_readers_is_cut_out_completely(tmp_path: Path) -> None:
     """The sum is an output, the step after it is not; the second branch's is read by nothing else."""
     g = GraphBuilder()
     x = g.input("x", [4, 16])

@@ -131,7 +131,7 @@ def made_smaller(g: GraphBuilder) -> None:
 @pytest.mark.parametrize(
     ("build", "moves_up"), [(enlarged, True), (enlarged_and_read_twice, False), (made_smaller, False)]
 )
-def test_what_is_enlarged_is_transposed_first(
+def test_enlarged_tensors_are_transposed_first(
     build: Callable[[GraphBuilder], None], *, moves_up: bool, tmp_path: Path
 ) -> None:
     g = GraphBuilder()

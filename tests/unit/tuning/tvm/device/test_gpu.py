@@ -80,7 +80,7 @@ def test_a_power_cap_alone_is_told_and_no_reason_to_wait() -> None:
     assert not {"slowed", "retaken"} & set(facts)
 
 
-def test_a_gpu_that_is_shared_is_no_place_to_measure() -> None:
+def test_nothing_is_measured_on_a_shared_gpu() -> None:
     assert Gpu(WELL, SHARED, WELL, WELL).steadily()[0] == 2
     with pytest.raises(DeviceLostError, match=r"the GPU is used by python3 \(pid 7\)") as caught:
         Gpu(SHARED).steadily()
