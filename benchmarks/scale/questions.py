@@ -31,7 +31,7 @@ def questions(of: Filled) -> dict[str, dict[str, Question]]:
             ),
             "best records of 20 tasks": lambda r: r.records.best(keys, **device),
             "best costs of 20 tasks": lambda r: r.records.best_costs(keys, **device),
-            "contenders of 20 tasks": lambda r: r.records.contending(keys, limit=8, **device),
+            "possible winners of 20 tasks": lambda r: r.records.possible_winners(keys, limit=8, **device),
             "trials of the task (1,000)": lambda r: r.trials.tried(job, 0),
             "512 records of the workload": lambda r: r.records.by_ids(
                 r.records.history_ids(keys[0], limit=512, **device)

@@ -51,7 +51,7 @@ def due_re_measurements(
         and row.confirmations < MAX_RE_MEASUREMENTS
         and row.toolchain == toolchain
     ]
-    fastest = repos.records.contending(
+    fastest = repos.records.possible_winners(
         [row.workload_key for row in open_rows],
         target_key=job.target_key,
         device_model=device.device.device_model,

@@ -244,10 +244,10 @@ def test_who_may_win(uow: UnitOfWork, new_record: Any) -> None:
             ]
         )
         repos.records.add_many([new_record("a", cost_sec=8e-3, config=config(2), confirmed=True, **here)])
-        contenders = repos.records.contending(["a", "b", "none"], **here, limit=2)
-    assert contenders.keys() == {"a", "b"}
-    assert [r.cost_sec for r in contenders["b"]] == [7e-3]
-    assert [(r.cost_sec, r.confirmed) for r in contenders["a"]] == [
+        winners = repos.records.possible_winners(["a", "b", "none"], **here, limit=2)
+    assert winners.keys() == {"a", "b"}
+    assert [r.cost_sec for r in winners["b"]] == [7e-3]
+    assert [(r.cost_sec, r.confirmed) for r in winners["a"]] == [
         (3e-3, False),
         (4e-3, False),
         (None, True),

@@ -219,7 +219,7 @@ class Records(Repository):
         query = query.where(*equal(_RECORDS.c, space_key=space_key))
         return self._all(Record, query.limit(checked_limit(limit)))
 
-    def contending(
+    def possible_winners(
         self,
         workload_keys: Collection[str],
         *,
@@ -227,7 +227,7 @@ class Records(Repository):
         **platform: Unpack[Platform],
     ) -> dict[str, tuple[Record, ...]]:
         """Return the records that may win, by workload: the fastest standing ones and every standing confirming one."""
-        contenders = {
+        winners = {
             key: {record.id: record for record in records}
             for key, records in self.top_of(workload_keys, limit=limit, **platform).items()
         }
@@ -240,8 +240,8 @@ class Records(Repository):
                 ~RecordRow.superseded,
             )
             for record in self._all(Record, query):
-                contenders.setdefault(record.workload_key, {})[record.id] = record
-        return {key: tuple(records.values()) for key, records in contenders.items()}
+                winners.setdefault(record.workload_key, {})[record.id] = record
+        return {key: tuple(records.values()) for key, records in winners.items()}
 
     def history_ids(
         self,
