@@ -12,11 +12,12 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.s_tir import Schedule
 
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
-from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, schedule_of
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
 from tunefarm_tuning.tvm.default_schedules.cpu.int8_dot_product import (
@@ -130,7 +131,7 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
 
 
 def _apply_kernel_rules(func: tvm.tirx.PrimFunc, machine: Machine) -> tvm.tirx.PrimFunc | None:
-    sch = schedule_of(func)
+    sch = Schedule(tvm.IRModule({"main": func}), debug_mask=0, error_render_level="none")
     inline_stages(sch)
     blocks = blocks_of(sch)
     if any(rule(sch, blocks, machine) for rule in KERNEL_RULES):
