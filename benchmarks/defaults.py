@@ -1,9 +1,9 @@
-"""Time untuned kernels and networks: with default schedules, as TVM's plain loops, and with ONNX Runtime.
+"""Time untuned kernels and networks: with default schedules, as TVM's unscheduled loops, and with ONNX Runtime.
 
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.defaults --networks resnet18 encoder4 > table.md
 
 One thread. Of each network the whole, then every kernel by itself: GFLOP/s, or GB/s of its arguments where it does hardly any
-arithmetic. Plain loops are run once or twice, all else until 20 ms are over, five times; medians.
+arithmetic. Unscheduled loops are run once or twice, all else until 20 ms are over, five times; medians.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def report(name: str, folder: Path) -> Iterator[str]:
     plain_sec = time_network(loaded, folder, plain=True)
     yield f"\n## {path.stem}\n"
     yield (
-        f"Default schedules {default_sec * 1e3:.2f} ms, plain loops {plain_sec * 1e3:,.0f} ms, ONNX Runtime "
+        f"Default schedules {default_sec * 1e3:.2f} ms, unscheduled loops {plain_sec * 1e3:,.0f} ms, ONNX Runtime "
         f"{theirs_sec * 1e3:.2f} ms: {default_sec / theirs_sec:.2f}× ONNX Runtime's time.\n"
     )
     yield "| Kernel | Calls | Rules, ms | Plain, µs | Default, µs | Default | Plain / default |"

@@ -20,7 +20,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 
-# This machine's, but for LLVM's optimisations: plain loops are built five times as fast so, and compute the same.
+# This machine's, but for LLVM's optimisations: unscheduled loops are built five times as fast so, and compute the same.
 UNOPTIMISED = Target.from_json({**parse_target("host").to_json(), "opt-level": 0})
 
 
@@ -33,7 +33,7 @@ def built_outputs(
         loaded: The network.
         inputs: In its order.
         folder: Where to put the library.
-        scheduled: Give its kernels their default schedules; plain loops compute the same and are built in half the time.
+        scheduled: Give its kernels their default schedules; unscheduled loops compute the same and are built in half the time.
     """
     return module_outputs(loaded.module, inputs, folder, scheduled=scheduled)
 

@@ -104,7 +104,7 @@ class KernelValidator:
     def check(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
         """Build a record's kernel and compare it with the untuned one: first the results, then the times.
 
-        The untuned kernel has the default schedule. If the two disagree, plain loops decide which of them is right.
+        The untuned kernel has the default schedule. If the two disagree, unscheduled loops decide which of them is right.
 
         Raises:
             DeviceLostError: If the device is away.

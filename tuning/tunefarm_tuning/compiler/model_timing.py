@@ -112,7 +112,7 @@ def time_models(
 ) -> dict[str, Latency]:
     """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in turns: a busy machine slows all of them.
 
-    A network that takes long per inference (plain loops take a hundred times as long as tuned kernels) is run a few times only.
+    A network that takes long per inference (unscheduled loops take a hundred times as long as tuned kernels) is run a few times only.
 
     Args:
         device: Runs the networks.

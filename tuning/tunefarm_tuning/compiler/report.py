@@ -36,7 +36,7 @@ _RULE = (
 _CHECKS = ("reference", "rule", "ok", "max_abs_error", "max_rel_error", "mean_rel_error")
 _UNTUNED = (
     "The same network without any record: every kernel has the schedule that rules give it in milliseconds (on a GPU: "
-    "TVM's own). It is what a job that ends at once hands back, and no straw man: plain loops, as TVM makes them for a "
+    "TVM's own). It is what a job that ends at once hands back, and no straw man: unscheduled loops, as TVM makes them for a "
     "CPU by itself, take up to two hundred times as long."
 )
 _ONNXRUNTIME = (
@@ -48,7 +48,7 @@ _ONNXRUNTIME = (
 _OUTPUTS = (
     "Every output of what is in the artifact, on each set of random inputs, element by element against ONNX Runtime with "
     "graph optimisations off. Every tuned kernel was compared with its untuned form as well, all arguments of it; where the "
-    "two disagree, plain loops say which of them is right."
+    "two disagree, unscheduled loops say which of them is right."
 )
 
 

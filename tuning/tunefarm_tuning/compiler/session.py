@@ -172,7 +172,7 @@ class CompileSession:
     def build_kernel(
         self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
     ) -> None:
-        """Build the kernel of one of these names at `path`: by a record, by the default schedule, or (`plain`) with plain loops.
+        """Build the kernel of one of these names at `path`: by a record, by the default schedule, or (`plain`) with unscheduled loops.
 
         Raises:
             InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.
@@ -196,7 +196,7 @@ class CompileSession:
             path: Where to write the library. No library may have been loaded from this path before.
             records: Records by the kernel's name.
             choices: Algorithms by the workload key of the kernel that they replace.
-            plain: Use plain loops instead of default schedules.
+            plain: Use unscheduled loops instead of default schedules.
         """
         self._reload()
         params = {

@@ -35,7 +35,7 @@ class BuiltModels:
 
     Attributes:
         untuned: The library of the network without any record.
-        plain: Whether `untuned` has plain loops, since the compiler died of a default schedule.
+        plain: Whether `untuned` has unscheduled loops, since the compiler died of a default schedule.
         tuned: The library of the tuned network; `untuned` if no kernel is tuned.
         alternatives: The alternatives that the tuned network uses.
         fallback: Why there is no tuned network though kernels passed; None if there is one.

@@ -28,7 +28,7 @@ class CheckedModel:
     Attributes:
         library: The tuned network if its outputs are right, else the untuned one.
         untuned: The network to fall back to.
-        plain: Whether `untuned` has plain loops.
+        plain: Whether `untuned` has unscheduled loops.
         as_model: The outputs of the network with weights as in the model's file; None if not asked for, or if it failed.
     """
 
@@ -93,14 +93,14 @@ def check_tuned(
 def check_untuned(
     request: CompileRequest, loaded: LoadedModel, untuned: Path, plain: bool, open_compiler: OpenCompiler
 ) -> CheckedModel:
-    """Compare the untuned network's outputs; build it with plain loops if its default schedules are wrong."""
+    """Compare the untuned network's outputs; build it with unscheduled loops if its default schedules are wrong."""
     try:
         comparison = _compare_untuned(request, loaded, untuned)
         return CheckedModel(library=untuned, comparison=comparison, untuned=untuned, plain=plain)
     except InvalidModelError as error:
         if plain:
             raise
-        warning = f"default schedules were left out, plain loops are slow: {error.message}"
+        warning = f"default schedules were left out, unscheduled loops are slow: {error.message}"
     path = request.folder / "model-plain.so"
     with compiling("compiling the model"), open_compiler(request.precision) as compiler:
         compiler.build_model(path, {}, plain=True)

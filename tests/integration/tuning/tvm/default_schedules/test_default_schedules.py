@@ -1,4 +1,4 @@
-"""Default schedules compute what plain loops do, for many operators, shapes and targets."""
+"""Default schedules compute what unscheduled loops do, for many operators, shapes and targets."""
 
 from __future__ import annotations
 

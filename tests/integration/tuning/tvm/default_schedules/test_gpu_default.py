@@ -1,4 +1,4 @@
-"""A GPU's default schedules and graph, without a GPU: they build, and compute what plain loops do.
+"""A GPU's default schedules and graph, without a GPU: they build, and compute what unscheduled loops do.
 
 ``TUNEFARM_ALL_OPSETS=1`` builds every network of the zoo for both architectures, not only those that DLight stumbles over.
 """
