@@ -18,7 +18,7 @@ def test_keys_come_and_go(run: Any, farm: Any, tmp_path: Path) -> None:
     run("models", "list", TUNEFARM_API_KEY=key)
     run("keys", "list", TUNEFARM_API_KEY=key, code=5)
     listed = json.loads(run("keys", "list", "--json").stdout)
-    (created,) = [key_listed for key_listed in listed if key_listed["name"] == "ci"]
+    (created,) = [entry for entry in listed if entry["name"] == "ci"]
     assert created["id"] in key
     assert key not in run("keys", "list").stdout
     assert "is revoked" in run("keys", "revoke", created["id"]).stdout

@@ -42,8 +42,8 @@ def done(farm: Any) -> Job:
     farm.add_device()
     job = farm.submit(farm.ready_model(Scenario(tasks=1, seed=5)), trials=8, tuner="random")
     farm.run()
-    job_now: Job = farm.job(job.id)
-    return job_now
+    finished: Job = farm.job(job.id)
+    return finished
 
 
 def part(browser: Browser, job: Job, kind: str, query: str = "") -> Any:

@@ -62,7 +62,7 @@ class Child:
         return self.process.pid
 
     def named(self, event: str) -> list[dict[str, Any]]:
-        return [event_read for event_read in self.events if event_read.get("event") == event]
+        return [entry for entry in self.events if entry.get("event") == event]
 
     def wait_for(self, event: str, count: int = 1) -> dict[str, Any]:
         return wait_until(

@@ -32,12 +32,12 @@ class History:
     """
 
     def __init__(self, records: Iterable[TuningRecord] = ()) -> None:
-        kept = list(records)
+        all_records = list(records)
         self._best: dict[str, list[TuningRecord]] = {}
         # Newest first: the space of the record measured last is the most likely to still exist.
-        for record in sorted(pick_best(kept), key=lambda record: -record.measured_at):
+        for record in sorted(pick_best(all_records), key=lambda record: -record.measured_at):
             self._best.setdefault(record.workload_key, []).append(record)
-        self._failed = {record.workload_key for record in kept} - self._best.keys()
+        self._failed = {record.workload_key for record in all_records} - self._best.keys()
         self._coverage: Coverage | None = None
 
     @property

@@ -21,19 +21,19 @@ def without_superseded(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     A config (of a workload, target, device model, toolchain and space) that has confirming records counts by the newest
     of them alone, whether that measurement succeeded or failed. Of any other config all records count.
     """
-    listed = list(records)
+    all_records = list(records)
     newest: dict[_ConfigKey, int] = {}
-    for position, record in enumerate(listed):
+    for position, record in enumerate(all_records):
         if not record.confirmed:
             continue
         held = newest.get(_config_key(record))
-        if held is None or listed[held].measured_at <= record.measured_at:
+        if held is None or all_records[held].measured_at <= record.measured_at:
             newest[_config_key(record)] = position
     if not newest:
-        return listed
+        return all_records
     return [
         record
-        for position, record in enumerate(listed)
+        for position, record in enumerate(all_records)
         if newest.get(_config_key(record), position) == position
     ]
 

@@ -131,8 +131,8 @@ def test_kernels_share_a_session_under_a_lease(good: list[MeasureInput], tmp_pat
 
 def outcomes_if_there(runner: RpcRunner, inputs: list[MeasureInput]) -> list[Outcome]:
     """Return the outcomes; none where the device is away."""
-    seen_outcomes = outcomes(runner.run(inputs))
-    return [] if Outcome.INFRASTRUCTURE_ERROR in seen_outcomes else seen_outcomes
+    results = outcomes(runner.run(inputs))
+    return [] if Outcome.INFRASTRUCTURE_ERROR in results else results
 
 
 def test_a_crash_that_takes_the_server_along_is_no_candidates_fault(

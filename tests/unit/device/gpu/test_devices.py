@@ -32,7 +32,7 @@ def test_gpus_are_described(driver: Driver) -> None:
     assert gpu.find() == []
     driver.is_as("eight")
     gpus = gpu.find()
-    assert [found_gpu.index for found_gpu in gpus] == list(range(8))
+    assert [card.index for card in gpus] == list(range(8))
     assert gpus[2].to_json() == {
         "index": 2,
         "uuid": uuid(2),
@@ -60,9 +60,9 @@ def test_what_a_driver_does_not_tell_is_left_out(driver: Driver) -> None:
 def test_a_gpu_that_fell_off_the_bus_is_left_out(driver: Driver) -> None:
     driver.is_as("lost")
     gpus = gpu.find()
-    assert [found_gpu.index for found_gpu in gpus] == [0, 1, 2, 4, 5, 6, 7]
+    assert [card.index for card in gpus] == [0, 1, 2, 4, 5, 6, 7]
     assert gpus[4].arch == ""  # listed still, and nothing more
-    assert [found_gpu.index for found_gpu in gpu.choose(gpus, "0,4")] == [0, 4]
+    assert [card.index for card in gpu.choose(gpus, "0,4")] == [0, 4]
     with pytest.raises(InvalidInputError) as caught:
         gpu.choose(gpus, "3")
     assert caught.value.code == "no-such-gpu"
@@ -70,7 +70,7 @@ def test_a_gpu_that_fell_off_the_bus_is_left_out(driver: Driver) -> None:
 
 def test_a_gpu_that_is_cut_into_slices_says_so(driver: Driver) -> None:
     driver.is_as("mig")
-    assert [found_gpu.to_json()["mig"] for found_gpu in gpu.find()] == [True, False]
+    assert [card.to_json()["mig"] for card in gpu.find()] == [True, False]
 
 
 def test_a_driver_that_does_not_work_is_none(driver: Driver) -> None:
@@ -91,7 +91,7 @@ def test_gpus_are_chosen(driver: Driver) -> None:
     gpus = gpu.find()
 
     def chosen(wanted: str) -> list[int]:
-        return [chosen_gpu.index for chosen_gpu in gpu.choose(gpus, wanted)]
+        return [card.index for card in gpu.choose(gpus, wanted)]
 
     assert chosen("all") == [0, 1, 2]
     assert chosen("2, 0,2") == [0, 2]

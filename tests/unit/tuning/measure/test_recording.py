@@ -85,10 +85,10 @@ def test_a_config_without_a_record_has_none_or_a_stand_in() -> None:
     assert missing.failure is not None
     assert missing.failure.outcome is Outcome.RUN_ERROR
     assert waited == []
-    records_found = [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
-    assert records_found[:2] == records
-    assert {record.config for record in records_found if record} == set(CONFIGS[:2])
-    assert records_found == [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
+    matches = [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
+    assert matches[:2] == records
+    assert {record.config for record in matches if record} == set(CONFIGS[:2])
+    assert matches == [Recording(records, stand_ins=True).find(TASK, config) for config in CONFIGS]
     elsewhere = replace(TASK, workload=replace(TASK.workload, key="another"))
     assert Recording(records, stand_ins=True).find(elsewhere, CONFIGS[0]) is None
 
