@@ -110,7 +110,7 @@ class GpuFarm:
 
 def others_sec() -> float:
     """Return the time limit for baselines: the device runs in this interpreter, and jobs cannot change that."""
-    # Of ONNX Runtime alone it is seconds.
+    # ONNX Runtime alone takes seconds.
     return 0.0 if not_installed(TORCH_COMPILE) else BUDGET_SEC
 
 

@@ -248,7 +248,7 @@ def _models_asked_for(lines: Iterable[Mapping[str, Any]]) -> str:
         if left.keys() >= set(names):
             words.append(word)
             left = {name: None for name in left if name not in names}
-    # Of a file, its stem is known.
+    # A file is known by its stem.
     words += [name if name in NETWORKS else f"{name}.onnx" for name in left]
     return f" --models {' '.join(words)}"
 

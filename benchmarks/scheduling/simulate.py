@@ -224,7 +224,7 @@ def run(model: Sequence[tuple[Recorded, int]], seed: int, kind: str, name: str) 
         before = [search.best_sec for search in searches]
         spent += searches[picked].round()
         while left and spent > left[0] * (1 + 1e-9):
-            # What a round found is there at its end, not at the checkpoint in the midst of it.
+            # The results of a round count from its end, not at a checkpoint within it.
             seen.append(
                 sum(search.weight * (sec or 0.0) for search, sec in zip(searches, before, strict=True)) / end
             )

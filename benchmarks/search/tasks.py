@@ -75,7 +75,7 @@ def bench_tasks(models: Sequence[str] = MODELS, *, quick: bool = False) -> list[
     heaviest: dict[str, BenchTask] = {}
     for candidate in tasks.values():
         held = heaviest.get(candidate.kind)
-        # By a margin: a residual that is added makes no other kernel of it.
+        # The margin keeps an added residual from counting as a heavier kernel.
         if held is None or candidate.task.workload.flops > 1.05 * held.task.workload.flops:
             heaviest[candidate.kind] = candidate
     return [task for task in tasks.values() if heaviest[task.kind] is task]

@@ -83,7 +83,7 @@ def test_work_goes_on_when_the_broker_is_back(tmp_path, farm_url, size, rng, rep
                     time.sleep(freeze_sec / 4)
                 done = farm.done_steps()
                 farm.broker.process.send_signal(signal.SIGCONT)
-            # What the visitor asked for is still to be done.
+            # The visitor's requests are still to be done.
             back = time.monotonic()
             farm.wait(lambda done=done: farm.done_steps() > done, "work to go on")
             resumed_sec.append(time.monotonic() - back)

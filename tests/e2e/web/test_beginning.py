@@ -48,7 +48,7 @@ def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     page.goto(server.url + "/models")
     content = Scenario(tasks=1).to_bytes()
     names = ["L" * 240 + ".onnx", "\u202exnno.evil.onnx"]
-    # Of several, each line stays and links to its model.
+    # With several files, each line stays and links to its model.
     page.get_by_label("Choose a model").set_input_files(
         [{"name": name, "mimeType": "", "buffer": content} for name in names]
     )

@@ -94,7 +94,7 @@ def test_a_renewal_takes_neither_focus_nor_selection(seat, server: ReplayServer)
     page.get_by_role("link", name="matmul_1").focus()
     expect(newest).to_have_text(tell(server, job))
     expect(page.get_by_role("link", name="matmul_1")).to_be_focused()
-    # Whoever copies a line of the log is left alone, and told what came meanwhile when it is done.
+    # The log does not change while a line is being copied, and is updated afterwards.
     before = newest.inner_text()
     page.evaluate("getSelection().selectAllChildren(document.querySelector('.log li'))")
     held = page.evaluate("getSelection().toString()")

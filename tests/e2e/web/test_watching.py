@@ -86,7 +86,7 @@ def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("#state")).to_contain_text("tuning")
     page.locator("summary", has_text="Extend").click()
-    # What is open and being filled in is not swept away by news of the job.
+    # News of the job does not replace an open form that is being filled in.
     page.get_by_label("Add trials").fill("23")
     before = page.locator(".log .seq").first.inner_text()
     expect(page.locator(".log .seq").first).not_to_have_text(before)

@@ -95,7 +95,7 @@ def test_two_servers_on_one_store(tmp_path: Path) -> None:
             assert (refused.status_code, refused.json()["code"]) == (423, "upload-locked")
             first.process.kill()
             first.process.wait(WAIT_SEC)
-        # Nobody has to wait for the end of anything that the killed one held.
+        # Nothing waits for a lock of the killed server.
         assert send(client, path, CONTENT, offset_of(client, path)).status_code == 204
         finished(client, path, two)
 

@@ -41,7 +41,7 @@ def farm(tmp_path: Path) -> Iterator[Any]:
     farm = make_farm(settings, TvmEngine(settings))
     yield farm
     farm.services.close()
-    # What was killed is there for a moment longer.
+    # A killed process disappears after a moment.
     wait_until(
         lambda: _children() <= before, lambda: f"the end of {_children() - before}, which the engine left"
     )
@@ -149,7 +149,7 @@ def check_source(farm: Any, job_id: str) -> None:
 def check_report(farm: Any, job_id: str) -> None:
     """Check that the real compiler's evidence is all in the job's report, and in its page."""
     report = job_report(farm.services, job_id)
-    # What is rough, and what is slower than untuned kernels, is a busy machine's.
+    # On a busy machine, latencies are rough, and kernels slower than untuned ones.
     assert not [text for text in report.warnings if "rough" not in text and "untuned: the whole" not in text]
     assert report.latency is not None
     assert report.latency.onnxruntime is not None

@@ -41,7 +41,7 @@ def test_it_runs_cold_and_warm_and_makes_a_table(tmp_path: Path, capsys: pytest.
     assert cold["known"] == []
     assert set(half["known"]) == known_half(cold, 0) < tasks
     assert set(of_all["known"]) == {i["workload"] for i in cold["incumbents"]}
-    # What is on record is there when the first round ends.
+    # Recorded kernels are there when the first round ends.
     known = [i for i in of_all["incumbents"] if i["trials"] == 0]
     assert {i["workload"] for i in known} == set(of_all["known"])
     assert {i["sec"] for i in known} == {of_all["seen"][0][0]}

@@ -24,7 +24,7 @@ def test_the_sample_is_of_a_real_job() -> None:
     assert report.latency is not None
     assert report.checks is not None
     assert report.checks.ok
-    # What another algorithm does has the record of that algorithm's kernel.
+    # A kernel of another algorithm has the record of that algorithm's kernel.
     by_themselves = {kernel.name for kernel in report.kernels if kernel.covered and kernel.algorithm is None}
     assert by_themselves == {record.name for record in report.records}
     page = Page(report_page(report))

@@ -50,7 +50,7 @@ def tiny_net(tmp_path_factory: pytest.TempPathFactory) -> TunedNet:
 def compiled(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Coverage]:
     """The tiny network, compiled with a tuned kernel for each task."""
     path = tmp_path_factory.mktemp("artifacts") / "tiny"
-    # What is slower on a busy machine must not decide a test.
+    # The speed of a busy machine must not decide a test.
     limits = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)
     with apply_history_best(tiny_net.records) as history:
         artifact = tunefarm_tuning.compile(tiny_net.model, "host", output=path, limits=limits)

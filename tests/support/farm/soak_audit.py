@@ -15,7 +15,7 @@ from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.process.scratch import sweep
 
-# What the device or the farm got wrong is no trial: it is written down, and tried again.
+# A fault of the device or the farm is no trial: it is recorded, and the config is tried again.
 _LOST = Outcome.INFRASTRUCTURE_ERROR.value
 _REAL = f"outcome <> '{_LOST}'"
 

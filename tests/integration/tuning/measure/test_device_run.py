@@ -117,7 +117,7 @@ def test_others_are_timed_where_the_gpu_is(
     assert len(timings[TORCH_COMPILE].samples_sec) == 9
     assert "no CUDA provider" in missing[ONNXRUNTIME]
 
-    # Whatever goes wrong with them is a reason, and the device is as it was.
+    # Each failure gives a reason, and leaves the device as it was.
     for trouble, reason in (
         (
             "raise RuntimeError('CUDA error: an illegal memory access was encountered')",

@@ -118,7 +118,7 @@ def test_kernels_share_a_session_under_a_lease(good: list[MeasureInput], tmp_pat
         crash = replace(good[0], artifact_path=bad_kernel("crash", tmp_path))
         assert outcomes(runner.run([good[0], crash, good[1]])) == [Outcome.OK, Outcome.RUN_CRASH, Outcome.OK]
         assert runner.connects == 8
-        # What one leaves behind is not laid at another's door.
+        # No kernel is blamed for what another one leaves behind.
         runner.release()
         poison = replace(good[0], artifact_path=bad_kernel("poison", tmp_path))
         assert outcomes(runner.run([poison, good[0], good[1]])) == [Outcome.OK] * 3

@@ -70,7 +70,7 @@ def test_two_tasks_are_tuned_and_the_run_resumes(tmp_path: Path) -> None:
             stands.flops_per_sec == alone.flops_per_sec == task.workload.flops / (summary.best_cost_sec or 0)
         )
         assert (stands.share_of_peak or 0) > 0
-        # Of what fits into the smallest caches it is told only where those that were measured would do.
+        # Kernels that fit into the smallest caches have a roofline only if those caches were measured.
         assert stands.share_of_bound is None or stands.share_of_bound >= (stands.share_of_peak or 0)
     assert second.tasks[0].moved_bytes == 3 * 64 * 64 * 4
     assert (second.tasks[1].moved_bytes or 0) > 0

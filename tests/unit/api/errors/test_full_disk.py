@@ -85,7 +85,7 @@ def test_a_database_without_room(
     disk.fill()
     job_request = {"model_id": ready_model.id, "budget": {"trials": 64}}
     refused = client.post("/v1/jobs", json=job_request)
-    # What the journal has room for already is taken.
+    # Requests succeed while the journal has room.
     for seed in range(1000):
         if refused.status_code != 201:
             break

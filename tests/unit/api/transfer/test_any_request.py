@@ -53,7 +53,7 @@ class Caller:
         for parameter in operation.get("parameters", ()):
             name = parameter["name"]
             if parameter["in"] == "path":
-                # What is deleted is of no use to the requests that follow.
+                # Later requests cannot use deleted objects.
                 known = self.known.get("deletable" if method == "delete" else name)
                 mostly_known = st.sampled_from([known] * 3) if known else st.nothing()
                 path = path.replace(f"{{{name}}}", quoted(data.draw(mostly_known | TEXTS.filter(bool))))

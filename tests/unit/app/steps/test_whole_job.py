@@ -92,7 +92,7 @@ def test_a_second_job_learns_from_the_first(farm) -> None:
     farm.run()
     first, second = farm.job(first.id), farm.job(second.id)
     assert second.state is JobState.SUCCEEDED
-    # What the first job measured counts as tried, and its best as known.
+    # The configs of the first job count as tried, and its best as known.
     measured = {t.config_key for t in farm.trials(first.id)}
     assert not measured & {t.config_key for t in farm.trials(second.id)}
     assert second.best_latency_sec <= first.best_latency_sec
@@ -104,7 +104,7 @@ def test_the_same_job_twice_is_the_same_trials(farm, tmp_path: Path) -> None:
 
     def configs(farm: Any) -> list[str]:
         farm.add_device()
-        # Of one task: which of several gets a round depends on the clock.
+        # One task only: the clock decides which of several gets a round.
         job = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=24, seed=7)
         farm.run()
         return [trial.config_key for trial in farm.trials(job.id)]

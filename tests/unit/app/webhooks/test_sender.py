@@ -175,7 +175,7 @@ def test_killed_between_sending_and_writing_it_down(
     assert claimed is not None
     attempt = send(claimed, allow_private=True)
     assert attempt.status == 200
-    # Nobody else takes it while the lease lasts, nor the next one of the job.
+    # No other sender takes it, nor the job's next one, while the lease lasts.
     with farm.services.uow.read() as repos:
         assert repos.deliveries.due(10) == ()
     with farm.services.uow.engine.begin() as connection:

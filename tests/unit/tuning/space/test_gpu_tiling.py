@@ -178,6 +178,6 @@ def test_tuners_propose_what_fits(kind: type[SearchTuner]) -> None:
             TrialResult(asked=config, config=config, outcome=Outcome.OK, cost_sec=1e-3 + 1e-5 * number)
             for number, config in enumerate(configs[1:])
         ]
-        # What the compiler refuses after all is told, and counts as bad.
+        # A config that the compiler refuses is told to the tuner, and counts as bad.
         refused = TrialResult(asked=configs[0], config=configs[0], outcome=Outcome.INSTANTIATION_ERROR)
         tuner.tell([refused, *results])

@@ -92,7 +92,7 @@ def test_a_library_holds_machine_code_of_its_architecture_and_no_source(
     for wanted in set(cores):
         result: BuildResult | None = None
         chosen = [row for row in rows if (cores * len(space.sketches))[row[0]] == wanted]
-        # What looks as if it fits may be refused now and then.
+        # A config that seems to fit may still be refused.
         for config in space.configs(np.array(chosen[:8])):
             (result,) = builder.build([BuildInput(task=task, config=config)])
             if result.failure is None:

@@ -324,7 +324,7 @@ def test_sums_stay_in_registers(tmp_path: Path) -> None:
     model = conv([1, 64, 28, 28], 96, 3, np.uint8, pads=[1] * 4)
     for target in (AVX512, AVX):
         (func,) = byte_kernels(load(model, tmp_path, target))
-        # What runs without a jump: of it, what multiplies is the bodies of the loops over the products.
+        # Blocks without jumps: those that multiply are the bodies of the loops over the products.
         runs = re.split(r"^\S+:|^\tj\w+", assembly(func, target), flags=re.MULTILINE)
         multiplying = [run for run in runs if "vpdpbusd" in run]
         assert multiplying
