@@ -1,4 +1,4 @@
-"""Hold a step while it runs: a thread renews the leases, and notices when the work must stop."""
+"""Hold a step and its device while it runs: renew the leases, notice when the work must stop, recalibrate a failing device."""
 
 from __future__ import annotations
 
