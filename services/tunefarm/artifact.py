@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> TunedModel:
-    """Load a ``.tunefarm`` file: an object to be called with one numpy array per input, by position or by name.
+    """Load a ``.tunefarm`` file. Call the result with one numpy array per input, by position or by name.
 
     ::
 
         tuned = tunefarm.load("model.tunefarm")
         outputs = tuned(x=numpy.zeros((1, 3, 224, 224), "float32"))  # a dict of arrays by name
 
-    An artifact is native code: load only those that come from people you trust.
+    An artifact is native code: load it only if you trust its author.
 
     Args:
         path: The artifact.
-        threads: How many threads its kernels run on; where it is left out, as many as it was tuned for, and no more than there
-            are cores to use. Another number is a `ThreadsWarning`.
+        threads: Number of threads of the kernels; by default the number it was tuned for, limited to the available
+            cores. Another number gives a `ThreadsWarning`.
 
     Raises:
         ArtifactError: If the file is not an artifact, is damaged, or was made for another machine or version.

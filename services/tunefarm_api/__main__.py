@@ -57,15 +57,15 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="host name that requests may use for this server; may be repeated. Default: on loopback its own names, "
-        "else any",
+        help="allowed host name in requests; may be repeated (default: on loopback the server's own names, else "
+        "any)",
     )
-    parser.add_argument("--migrate", action="store_true", help="bring the database's schema up to date first")
+    parser.add_argument("--migrate", action="store_true", help="upgrade the database's schema first")
     parser.add_argument(
         "--key-file",
         type=Path,
         metavar="PATH",
-        help="file with an API key; where it is missing or no longer valid, a new key is made and written there",
+        help="file with an API key; if it is missing or no longer valid, a new key is created and written to it",
     )
     return parser
 

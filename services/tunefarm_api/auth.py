@@ -45,7 +45,7 @@ class RequireScope:
         key = key_of(request)
         if self.scope not in key.scopes and ADMIN not in key.scopes:
             raise ForbiddenError(
-                f"this API key may not do that: it needs the scope {self.scope}", scope=self.scope
+                f"this API key may not do that: it lacks the scope {self.scope}", scope=self.scope
             )
 
 

@@ -70,7 +70,7 @@ class Gate:
         host = _HOST.fullmatch(headers.get("host", ""))
         if host is None or host[1].lower() not in self._allowed_hosts:
             raise TunefarmError(
-                "this server does not answer to that name: use the URL that it printed",
+                "this server does not accept that host name: use the URL that it printed",
                 code="host-not-allowed",
             )
 

@@ -20,53 +20,52 @@ def _host_port(text: str) -> str:
 
 
 class Settings(BaseSettings):
-    """What a farm process (API, worker) must know; every field is ``TUNEFARM_<NAME>`` in the environment.
+    """Settings of an API or worker process. Each field is ``TUNEFARM_<NAME>`` in the environment.
 
     Attributes:
         database_url: SQLAlchemy URL, ``sqlite:////var/lib/tunefarm/tunefarm.db`` or
             ``postgresql+psycopg://user:password@host/name``.
-        broker_url: Celery's broker, ``redis://[:password@]host:port/0`` (Valkey speaks it too).
-        store_dir: Folder of uploaded models and finished artifacts; every API and worker process sees the same one.
-        tracker: ``host:port`` of the TVM RPC tracker, for devices that name none themselves.
-        max_upload_bytes: Largest model that is accepted. Protobuf itself ends at 2 GiB.
+        broker_url: URL of Celery's broker, ``redis://[:password@]host:port/0`` (Redis or Valkey).
+        store_dir: Folder of uploaded models and finished artifacts, shared by all API and worker processes.
+        tracker: ``host:port`` of the TVM RPC tracker, for devices that name no other.
+        max_upload_bytes: Largest accepted model, in bytes. Protobuf's own limit is 2 GiB.
         keep_uploads_hours: An interrupted upload can be resumed for this many hours after its last byte; then its bytes
             are deleted.
-        import_memory_bytes: Address space of each child process that parses a stranger's model.
-        import_timeout_sec: Wall-clock of importing one model.
-        build_workers: Compiler processes of one worker child; one per core where it is not set.
-        round_size: Candidates of one tuning step.
-        lease_sec: How long a step or a device is held without a sign of life. A killed worker's step starts again after
-            this time.
-        max_attempts: How often a step goes wrong by itself before its job fails.
-        max_losses: How often a step is tried whose worker is killed, or whose device goes away, each time; then its job
-            fails.
-        step_time_limit_sec: Wall-clock of one import, extract or tune step.
-        compile_time_limit_sec: Wall-clock of one compile step.
+        import_memory_bytes: Address space of each child process that parses an uploaded model, in bytes.
+        import_timeout_sec: Time limit for the import of a model.
+        build_workers: Number of compiler processes per worker child; one per core if not set.
+        round_size: Number of candidates of one round.
+        lease_sec: Length of a lease of a step or a device. The holder renews it; a killed worker's step starts again
+            after this time.
+        max_attempts: Failures of a step by its own fault (an error or a timeout) after which its job fails.
+        max_losses: Attempts of a step in all after which its job fails, if workers die or devices disappear.
+        step_time_limit_sec: Time limit of one import, extract or tune step.
+        compile_time_limit_sec: Time limit of one compile step.
         step_turn_sec: For this long, a worker runs a job's rounds one after another while its compilers are warm. After
             that it goes on only while no other step waits for a worker.
         step_chain_sec: After this long, a worker sends the next round to the queue in any case.
-        drain_sec: A worker that is told to stop hands its step back after this long.
-        device_stale_sec: A device that has not been heard of for this long is offline.
-        device_retry_sec: How soon a step that found no free device looks again.
+        drain_sec: Time after which a stopping worker releases its unfinished step.
+        device_stale_sec: Time without a heartbeat after which a device is offline.
+        device_retry_sec: Time after which a step that found no free device tries again.
         calibrate_every_sec: How often a device runs the calibration kernel. It also runs it when it joins and after
-            trouble. 0: never, and every device is taken as it comes.
-        calibrate_retry_sec: When a device that failed its calibration tries again.
+            trouble. 0: never.
+        calibrate_retry_sec: Time after which a device repeats a failed calibration.
         calibration_drift: A device is quarantined if its calibration takes this many times as long as it should, or
             this many times less.
-        calibration_all_cores_drift: The same for the calibration kernel on all cores at once; no limit where it is not
-            set. That time says little on a machine that does other work as well, such as building.
+        calibration_all_cores_drift: The same for the calibration kernel on all cores at once; no limit if not set. That
+            time says little on a machine that does other work as well, such as building.
         peak_every_sec: How often a device's peak (operations and bytes per second) is measured again after its first
             three calibrations; it takes some seconds. 0: never, and no shares of a peak are shown.
-        engine_idle_sec: A worker's compiler and measuring processes end after this long without work.
-        history_limit: Earlier records of the same workload that a tuner learns from.
-        keep_models_days: A model that no job has used for this many days is deleted; never where it is not set. The
-            model of an unfinished job is kept.
-        keep_artifacts_days: An artifact's file is deleted this many days after its job; never where it is not set. Its
-            report is kept.
+        engine_idle_sec: Idle time after which a worker's compiler and measuring processes end.
+        history_limit: Largest number of earlier records of a workload that a tuner learns from.
+        keep_models_days: A model that no job has used for this many days is deleted; never if not set. The model of an
+            unfinished job is kept.
+        keep_artifacts_days: An artifact's file is deleted this many days after its job; never if not set. Its report is
+            kept.
         keep_failures_days: Messages of failed candidates (from the compiler, for example) are deleted this many days
-            after their job; never where it is not set. Their outcomes are kept.
-        keep_sources_days: A kernel's source is deleted this many days after it was made; never where it is not set. It
-            is made again on request, as long as the workers have the compiler that made it.
+            after their job; never if not set. Their outcomes are kept.
+        keep_sources_days: A kernel's source is deleted this many days after it was made; never if not set. It is made
+            again on request, as long as the workers have the compiler that made it.
         keep_deliveries_days: Deliveries to webhooks, and their results, are deleted this many days after they ended.
         keep_device_history_days: Charts of devices (use, temperature, load, clock), their calibrations and changes of
             state go back this many days. A device costs some ten thousand small rows.

@@ -30,20 +30,20 @@ API_LIMITS: Mapping[str, str] = {
 """Names of the limits in the API's `budget`, by the names of the client and the command."""
 
 HELP: Mapping[str, str] = {
-    "target": "What to compile for: a name (cuda/sm_90), TVM's text (llvm -mcpu=znver5 -num-cores=8) or JSON. "
-    "Left out or `host`: what the devices of the pool report about themselves.",
-    "device_key": "The pool of devices that measures; it may be left out where there is only one.",
-    "trials": "Candidates to try, measured or failed, over all kernels.",
-    "seconds": "Seconds of search; waiting for a device is not counted.",
-    "minutes": "Minutes of search; added to the seconds.",
+    "target": "Target to compile for: a name (cuda/sm_90), TVM's text (llvm -mcpu=znver5 -num-cores=8) or JSON. By "
+    "default, or as `host`: the target that the pool's devices report.",
+    "device_key": "Pool of devices to measure on. Optional if there is only one.",
+    "trials": "Number of trials over all kernels, failed ones included.",
+    "seconds": "Seconds of search, without waiting for a device.",
+    "minutes": "Minutes of search, added to the seconds.",
     "patience": "Stop after this many trials in a row without a better kernel.",
-    "min_gain": "Stop when a minute of search is expected to take less than this share off the model's latency "
-    "(0.01: one percent).",
+    "min_gain": "Stop when a minute of search is expected to lower the model's latency by less than this share (0.01: "
+    "one percent).",
     "tuner": f"Search strategy: {', '.join(TUNERS[:-1])} or {TUNERS[-1]}.",
     "seed": "Seed of the search.",
     "priority": f"{', '.join(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}: jobs with a higher "
-    "priority get devices first, those of one priority share them.",
-    "precision": f"How large weights are stored: {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} (those of a quantised "
-    "model). Arithmetic stays float32; the report says what it costs in accuracy.",
+    "priority get devices first, jobs of equal priority share them.",
+    "precision": f"Format of stored weights: {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} (for quantised models). "
+    "Arithmetic stays float32; the report shows the loss of accuracy.",
 }
 """What each term means, in a sentence."""

@@ -198,9 +198,9 @@ def budget(limits: Mapping[str, Any]) -> str:
     if limits.get("trials"):
         parts.append(plural(limits["trials"], "trial"))
     if limits.get("patience_trials"):
-        parts.append(f"until {plural(limits['patience_trials'], 'trial')} bring nothing")
+        parts.append(f"until {plural(limits['patience_trials'], 'trial')} without a better kernel")
     if limits.get("min_gain_per_min"):
-        parts.append(f"while a minute wins {percent(limits['min_gain_per_min'])}")
+        parts.append(f"while a minute gains {percent(limits['min_gain_per_min'])}")
     return ", ".join(parts) or NONE
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.exhaustive
 # times that it computes wrongly and that its clock runs at half its speed, trials of a job
 SIZES = {"small": (1, 12), "middle": (5, 60), "big": (20, 100)}
 CALIBRATE_EVERY_SEC = 2.0
-HOW = {"wrong": "gave a wrong answer", "slow": "its clock drifts"}
+HOW = {"wrong": "computed a wrong result", "slow": "its clock drifts"}
 
 
 def write_whole(path: Path, text: str) -> None:

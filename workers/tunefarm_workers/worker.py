@@ -69,16 +69,16 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         type=_queues,
         default=list(QUEUES),
         metavar="LIST",
-        help=f"comma-separated; of {', '.join(QUEUES)} (default: all)",
+        help=f"queues to serve, comma-separated: {', '.join(QUEUES)} (default: all)",
     )
     parser.add_argument(
         "--concurrency",
         type=int,
         default=DEFAULT_CONCURRENCY,
         metavar="N",
-        help="steps at once (default: %(default)s)",
+        help="number of steps at once (default: %(default)s)",
     )
-    parser.add_argument("--name", default="tunefarm", help="what the node's name begins with")
+    parser.add_argument("--name", default="tunefarm", help="prefix of the node's name")
     return parser.parse_args(argv)
 
 

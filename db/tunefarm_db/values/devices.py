@@ -124,7 +124,7 @@ class DevicePeak:
 
 
 class CalibrationOutcome(StrEnum):
-    """How a calibration ended."""
+    """Outcome of a calibration."""
 
     CLEAN = "clean"
     DRIFT = "drift"  # right, and not as fast as it should be, or faster

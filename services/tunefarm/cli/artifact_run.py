@@ -28,7 +28,10 @@ def run_artifact(
     out: Output,
     artifact: Annotated[
         Path,
-        typer.Argument(metavar="ARTIFACT", help="NAME.tunefarm, from people you trust: it is native code."),
+        typer.Argument(
+            metavar="ARTIFACT",
+            help="The file NAME.tunefarm. It is native code: run it only if you trust its author.",
+        ),
     ],
     inputs: Annotated[
         list[str] | None,
@@ -36,19 +39,19 @@ def run_artifact(
             "--input",
             "-i",
             metavar="[NAME=]FILE",
-            help="Array from a .npy file, for the named input or else the next one; or a .npz file with an array per "
-            "input. Can be given several times. Without it, random numbers.",
+            help="A .npy file for the named input, or for the next input if unnamed; or a .npz file with an "
+            "array per input. Can be given several times. Random numbers by default.",
         ),
     ] = None,
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", "-o", metavar="DIR", help="Write each output there, as NAME.npy."),
+        typer.Option("--output-dir", "-o", metavar="DIR", help="Folder for the outputs, as NAME.npy."),
     ] = None,
     time: Annotated[bool, typer.Option("--time", help="Measure the latency as well.")] = False,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Samples of the latency.")] = 10,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Number of latency samples.")] = 10,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, help="Threads; as many as it was measured with by default."),
+        typer.Option("--threads", min=1, help="Number of threads; by default, as in the measurement."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")] = 0,
 ) -> None:
@@ -62,7 +65,7 @@ def run_artifact(
     if inputs:
         arrays = read_inputs(model.inputs, inputs)
     else:
-        out.note(f"no --input was given: running on random numbers (seed {seed})")
+        out.note(f"no --input: running on random numbers (seed {seed})")
         specs = [TensorSpec.from_json(spec) for spec in model.inputs]
         arrays = dict(zip([spec.name for spec in specs], random_inputs(specs, seed=seed), strict=True))
     try:
@@ -98,7 +101,7 @@ def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDAr
         name = name or next((n for n in names if n not in arrays), None)
         if name is None:
             raise InvalidInputError(
-                f"{clean(text)} is one input too many: the model has {len(names)}", code="bad-input"
+                f"{clean(text)} is one input too many: the model has only {len(names)}", code="bad-input"
             )
         if name in arrays:
             raise InvalidInputError(f"input {clean(name)!r} is given twice", code="bad-input")

@@ -27,7 +27,7 @@ class JobLine:
 
     Attributes:
         model: The model's name.
-        devices: Names of the devices that are at work for it.
+        devices: Names of the devices that are working for it.
         trials_per_min: Over the last minute of watching; over the whole search where nobody watched yet. None for a
             job that is not searching.
     """
@@ -68,7 +68,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLine:
-    """A device as it is shown. `model` is the name of what it is at work for, where that is a job's."""
+    """A device as it is shown. `model` is the name of what it is working for, where that is a job's."""
 
     device: Device
     model: str | None

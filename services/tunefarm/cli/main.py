@@ -25,7 +25,7 @@ _DISTRIBUTIONS = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxrunti
 
 
 def show_version(out: Output) -> None:
-    """Show the versions of tunefarm and of what decides its results."""
+    """Show the versions of tunefarm and of the packages that affect its results."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for distribution in _DISTRIBUTIONS:
         try:
@@ -43,9 +43,9 @@ def make_app() -> typer.Typer:
     """Return the command line as a typer application."""
     app = group(
         "tunefarm",
-        "Tune neural networks on your own devices: a model goes in, a tuned artifact comes out.\n\n"
-        "`tunefarm tune model.onnx` is the whole job in one line. `tunefarm serve` runs a farm on this machine; "
-        "`tunefarm worker` and `tunefarm device join` add machines to one.",
+        "Tune neural networks on your own devices: a model goes in, a tuned artifact comes "
+        "out.\n\n`tunefarm tune model.onnx` does the whole job. `tunefarm serve` runs a farm on this "
+        "machine; `tunefarm worker` and `tunefarm device join` add machines to a farm.",
         completion=True,
     )
     command(app, "tune")(tune_model)

@@ -18,7 +18,7 @@ from tunefarm_text import quantities
 if TYPE_CHECKING:
     from tunefarm.client import Model
 
-app = group("models", "Upload models and look at them.")
+app = group("models", "Upload, show and convert models.")
 
 ModelId = Annotated[
     str, typer.Argument(metavar="MODEL_ID", help="The model, mdl_…", autocompletion=complete_model)
@@ -60,12 +60,12 @@ def upload_model(
     server: Server,
     file: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX or TFLite file.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="What to call it; the file's name by default.")
+        str | None, typer.Option("--name", help="Name of the model; the file's name by default.")
     ] = None,
     shape: Shape = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
-    """Upload an ONNX or TFLite file. The server imports it and says what is wrong with it, if something is."""
+    """Upload an ONNX or TFLite file. The server imports it and reports its errors."""
     from tunefarm.cli.progress_view import view
     from tunefarm.live.board import Board, Phase
     from tunefarm.live.waiting import LiveView
@@ -87,22 +87,20 @@ def convert_model(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="What torch.export.save wrote (.pt2), a StableHLO program (.mlir, .mlirbc, what JAX's export wrote), "
-            "or a .tflite file.",
+            help="A torch.export program (.pt2), a StableHLO program (.mlir, .mlirbc, or the output of JAX's "
+            "export), or a .tflite file.",
         ),
     ],
-    to: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Where the ONNX file is written.")],
+    to: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Path of the ONNX file.")],
     trust: Annotated[
         bool,
-        typer.Option(
-            "--trust", help="Load a .pt2 file, which can run whatever code its author put in, as you."
-        ),
+        typer.Option("--trust", help="Load a .pt2 file. It can run any code of its author with your rights."),
     ] = False,
 ) -> None:
-    """Convert a torch.export, StableHLO or TFLite program to an ONNX file, here, and compare the two.
+    """Convert a torch.export, StableHLO or TFLite program to an ONNX file on this machine, and compare the two.
 
-    For a torch.export program torch and onnxscript must be installed, for StableHLO jaxlib (tunefarm[stablehlo]); a
-    TFLite file is compared if ai-edge-litert is. A TFLite file can be uploaded and tuned as it is, too.
+    torch.export programs need torch and onnxscript, StableHLO programs need jaxlib (tunefarm[stablehlo]). TFLite files
+    are compared only if ai-edge-litert is installed; they can also be uploaded and tuned without conversion.
     """
     from tunefarm_convert import FileFormat, file_format_of
     from tunefarm_tuning.core.errors import InvalidModelError
@@ -119,8 +117,8 @@ def convert_model(
         conversion = Conversion(model=model, compared="as PyTorch computes them")
     else:
         raise InvalidModelError(
-            f"{file} is none of the files that can be converted: torch.export's (.pt2), StableHLO's (.mlir, .mlirbc, "
-            ".jax_export), TFLite's (.tflite); is it whole, and unpacked?",
+            f"{file} cannot be converted: it is not a torch.export (.pt2), StableHLO (.mlir, .mlirbc, "
+            ".jax_export) or TFLite (.tflite) file. Is it complete and unpacked?",
             code="not-convertible",
         )
     model, compared = conversion.model, conversion.compared
@@ -134,7 +132,7 @@ def convert_model(
 
 @command(app, "tasks")
 def list_tasks(out: Output, server: Server, model_id: ModelId) -> None:
-    """List the kernels of a model that can be tuned."""
+    """List the tunable kernels of a model."""
     with server.connect() as client:
         tasks = client.models.tasks(model_id)
     out.items(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tunefarm.client import Record
     from tunefarm_tuning.records.record import TuningRecord
 
-app = group("records", "The history of measurements, on the server and in files.")
+app = group("records", "Search, export and reduce tuning records, on the server and in files.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +35,21 @@ class RecordFilter(OptionGroup):
         None
     )
     target: Annotated[
-        str | None, typer.Option("--target", metavar="KEY", help="Only this target, as records spell it.")
+        str | None, typer.Option("--target", metavar="KEY", help="Only this target, spelled as in records.")
     ] = None
     device_model: Annotated[
         str | None, typer.Option("--device-model", metavar="MODEL", help="Only this device model.")
     ] = None
     operator: Annotated[
         str | None,
-        typer.Option("--operator", metavar="NAME", help="Only kernels whose name has this in it (conv2d)."),
+        typer.Option("--operator", metavar="NAME", help="Only kernels whose name contains this (conv2d)."),
     ] = None
     shape: Annotated[
         str | None,
         typer.Option(
             "--shape",
             metavar="DIMS",
-            help="Only kernels with an argument of such a shape, or a part of it: 56x56x64.",
+            help="Only kernels with an argument whose shape contains this (56x56x64).",
         ),
     ] = None
 
@@ -79,7 +79,7 @@ def list_records(
     ] = None,
     limit: Limit = 50,
 ) -> None:
-    """List records; as JSON, one a line."""
+    """List records. With --json, one record a line."""
     with server.connect() as client:
         records = client.records.all(**matching.keywords(), outcome=outcome)
         _print(out, list(islice(records, limit)))
@@ -92,7 +92,7 @@ def list_best(
     matching: RecordFilter,
     limit: Limit = 50,
 ) -> None:
-    """List the fastest record of every workload, target, device model and toolchain; as JSON, one a line."""
+    """List the fastest record of every workload, target, device model and toolchain. With --json, one record a line."""
     with server.connect() as client:
         _print(out, list(islice(client.records.best(**matching.keywords()), limit)))
 
@@ -105,23 +105,24 @@ def export_records(
     job: Annotated[
         str | None,
         typer.Option(
-            "--job", metavar="JOB_ID", help="Only what this job measured.", autocompletion=complete_job
+            "--job", metavar="JOB_ID", help="Only records of this job.", autocompletion=complete_job
         ),
     ] = None,
     matching: RecordFilter,
     best: Annotated[
         bool,
         typer.Option(
-            "--best", help="Only the fastest of every workload, target, device model, toolchain and space."
+            "--best",
+            help="Only the fastest record of every workload, target, device model, toolchain and space.",
         ),
     ] = False,
     output: OutFile = None,
 ) -> None:
-    """Write records as JSON lines, for `apply_history_best` and `load_records` of the engine."""
+    """Write records as JSON lines, for the engine's `apply_history_best` and `load_records`."""
     from tunefarm_tuning.records.selection import pick_best
 
     if job is not None and (matching.operator or matching.shape):
-        raise InvalidInputError("--job goes with neither --operator nor --shape", code="invalid-request")
+        raise InvalidInputError("--job cannot be combined with --operator or --shape", code="invalid-request")
     with server.connect() as client:
         ask = client.records.best if best else client.records.all
         answers = (
@@ -136,12 +137,14 @@ def export_records(
 @command(app, "pick-best")
 def pick_best_records(
     out: Output,
-    file: Annotated[Path, typer.Argument(metavar="RECORDS.jsonl", help="Records, one JSON object a line.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="RECORDS.jsonl", help="File of records, one JSON object a line.")
+    ],
     output: OutFile = None,
 ) -> None:
-    """Keep the fastest record of every workload, target, device model, toolchain and space of a file.
+    """Reduce a file to the fastest record of every workload, target, device model, toolchain and space.
 
-    Works on files alone, without a server. The records come out as JSON lines.
+    Needs no server. Writes JSON lines.
     """
     from tunefarm_tuning.records.record import load_records
     from tunefarm_tuning.records.selection import pick_best

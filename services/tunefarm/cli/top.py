@@ -36,15 +36,15 @@ def top(
     out: Output,
     server: Server,
     every: Annotated[
-        float, typer.Option("--every", min=0.2, metavar="SEC", help="Time between two looks.")
+        float, typer.Option("--every", min=0.2, metavar="SEC", help="Seconds between updates.")
     ] = 2.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Look once, print it, and end: as where the output is no terminal.")
+        bool, typer.Option("--once", help="Print once and end. The default if the output is not a terminal.")
     ] = False,
 ) -> None:
-    """Show the farm at a glance: jobs, devices and who holds them, trials per minute. Ctrl-C ends it.
+    """Show the farm's jobs, devices with the jobs that hold them, and trials per minute, until Ctrl-C.
 
-    Where standard output is no terminal, or with --json, it looks once and ends.
+    With --json, or if standard output is not a terminal, it prints once and ends.
     """
     with server.connect() as client:
         watcher = Watcher(client)
@@ -172,7 +172,7 @@ _DEVICE_COLUMNS: tuple[_Column[DeviceLine], ...] = (
     _Column("pool", lambda line: line.device.device_key),
     _Column("model", lambda line: line.device.device_model, 110),
     _Column("state", lambda line: line.device.state),
-    _Column("at work for", lambda line: line.work or line.device.reason or quantities.NONE),
+    _Column("working for", lambda line: line.work or line.device.reason or quantities.NONE),
 )
 
 

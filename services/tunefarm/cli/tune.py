@@ -35,7 +35,7 @@ class ModelOptions(OptionGroup):
 
     shape: Shape = None
     name: Annotated[
-        str | None, typer.Option("--name", help="What to call the model; the file's name by default.")
+        str | None, typer.Option("--name", help="Name of the model; the file's name by default.")
     ] = None
 
 
@@ -65,8 +65,8 @@ def tune_model(
 ) -> None:
     """Tune a network: upload it, search, compile, check, download.
 
-    Uses the server that is configured, or the farm that runs on this machine; where there is neither, it starts a farm
-    for the time of the job. Searches for ten minutes where no budget is given. Ctrl-C asks, then cancels the job.
+    Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
+    Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job.
     """
     shapes = parse_shapes(upload.shape)
     if not model.is_file():
@@ -96,7 +96,7 @@ def tune_model(
 def _check_limits(limits: Mapping[str, float | None]) -> None:
     for option, limit in limits.items():
         if limit is not None and not limit > 0:
-            raise InvalidInputError(f"{option} is {limit:g}, but must be above zero", code="invalid-budget")
+            raise InvalidInputError(f"{option} must be above zero, not {limit:g}", code="invalid-budget")
 
 
 def _show_results(out: Output, job: Job, files: Download, report: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ def _cancel_is_meant(out: Output) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
     try:
-        out.stderr.print("Cancel the job? What was measured stays in the history. [Y/n] ", end="")
+        out.stderr.print("Cancel the job? Its records stay in the history. [Y/n] ", end="")
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
         return True

@@ -29,7 +29,7 @@ from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarmCheck(Result):
-    """A check of the farm. `verdict` is ``ok``, ``warning`` or ``failed``; `advice` says what to do about it."""
+    """A check of the farm. `verdict` is ``ok``, ``warning`` or ``failed``; `advice` says what to do."""
 
     check: str
     verdict: str
@@ -39,7 +39,7 @@ class FarmCheck(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarmChecks(Answer):
-    """How the whole farm does. `ok` says that nothing failed; `time` is the server's clock, Unix seconds."""
+    """State of the whole farm. `ok` means that no check failed; `time` is the server's clock, Unix seconds."""
 
     ok: bool = False
     time: float
@@ -63,15 +63,15 @@ class AsyncServer:
         self.webhooks = AsyncWebhooks(transport)
 
     async def close(self) -> None:
-        """Close the connections; the client cannot be used after it."""
+        """Close the connections. The client cannot be used afterwards."""
         await self._transport.link.close()
 
     async def checks(self) -> FarmChecks:
-        """Have the server examine the farm: database, broker, tracker, devices, store and so on. Takes some seconds."""
+        """Return the server's checks of the farm (database, broker, devices and so on). Takes some seconds."""
         return FarmChecks.read(await self._transport.get("checks"))
 
     async def job(self, job_id: str) -> AsyncJobHandle:
-        """Return a handle of a job that exists."""
+        """Return a handle of an existing job."""
         return AsyncJobHandle(self.jobs, await self.jobs.get(job_id))
 
     @takes_terms(JobTerms)
@@ -88,16 +88,16 @@ class AsyncServer:
     ) -> AsyncJobHandle:
         """Upload a model, wait until it is imported, and start a job on it.
 
-        It needs a limit: `trials`, `seconds` or `minutes`, `patience` or `min_gain`; the first reached ends the search.
+        At least one limit is required: `trials`, `seconds`, `minutes`, `patience` or `min_gain`. The first limit
+        reached ends the search.
 
         Args:
             model: The ONNX or TFLite file.
             shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
-            name: What to call the model; the file's name where it is left out.
-            import_timeout_sec: How long to wait for the import; None for ever.
+            name: Name of the model; the file's name by default.
+            import_timeout_sec: Longest wait for the import; None for no limit.
             on_upload: Called with the bytes sent and the bytes in all.
-            progress_bar: Draw how upload and import go on. Left out: in a terminal and in a notebook, where there is
-                no `on_upload`.
+            progress_bar: Whether to show progress bars. By default, in terminals and notebooks without `on_upload`.
             **terms
 
         Raises:
@@ -131,17 +131,18 @@ class _Connected:
         timeout_sec: float = 60.0,
         retry: RetryPolicy | None = None,
     ) -> None:
-        """Connects when it is first used.
+        """Create a client. It connects at its first use.
 
         Args:
-            url: Where the API answers. Left out: ``TUNEFARM_URL``, else the farm that `tunefarm serve` runs for this
-                user on this machine.
-            api_key: ``tfk_…``. Left out: ``TUNEFARM_API_KEY``, else the key of the farm on this machine, where that is meant.
+            url: URL of the server. By default ``TUNEFARM_URL``, else the farm that `tunefarm serve` runs for this user
+                on this machine.
+            api_key: API key, ``tfk_…``. By default ``TUNEFARM_API_KEY``, else the key of the farm on this machine, if
+                that is used.
             timeout_sec: Longest silence of the server in one request.
-            retry: When a failed request is sent again.
+            retry: Policy for retries of failed requests.
 
         Raises:
-            InvalidRequestError: ``no-server`` if none is named and none runs here.
+            InvalidRequestError: ``no-server`` if none is configured and none runs here.
         """
         transport = Transport(
             self._make_link, *find_server(url, api_key), timeout_sec=timeout_sec, retry=retry or RetryPolicy()
@@ -157,7 +158,7 @@ class _Connected:
 
 
 class Client(_Connected, Blocking[AsyncServer]):
-    """A tunefarm server, from Python.
+    """A client of a tunefarm server.
 
     ::
 
@@ -166,11 +167,11 @@ class Client(_Connected, Blocking[AsyncServer]):
         job.wait()
         print(job.download("out").artifact)
 
-    It can be used in a ``with`` block, or be left to itself.
+    Use it in a ``with`` block, or without one.
 
     Concurrency: one thread at a time; a client per thread is cheap.
-    Failure: methods raise `tunefarm.client.ClientError` and nothing else for what the server or the network did;
-        reads and repeatable requests were tried again with backoff before that.
+    Failure: methods raise `tunefarm.client.ClientError` for all errors of the server and the network, after retries
+        with backoff of reads and repeatable requests.
     """
 
     _make_link = BlockingLink
@@ -198,7 +199,7 @@ class Client(_Connected, Blocking[AsyncServer]):
 
 
 class AsyncClient(_Connected, AsyncServer):
-    """A tunefarm server, from Python that awaits. Its arguments and methods are those of `tunefarm.Client`.
+    """An asynchronous client of a tunefarm server, with the arguments and methods of `tunefarm.Client`.
 
     ::
 
@@ -207,11 +208,11 @@ class AsyncClient(_Connected, AsyncServer):
             await job.wait()
             print((await job.download("out")).artifact)
 
-    Progress is told to plain functions, in the event loop: they shall return soon.
+    Progress callbacks are plain functions, called in the event loop: they must return soon.
 
     Concurrency: any number of tasks of one event loop (asyncio) at once.
-    Failure: methods raise `tunefarm.client.ClientError` and nothing else for what the server or the network did;
-        reads and repeatable requests were tried again with backoff before that.
+    Failure: methods raise `tunefarm.client.ClientError` for all errors of the server and the network, after retries
+        with backoff of reads and repeatable requests.
     """
 
     _make_link = AsyncLink

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncDevices(Resource):
-    """The machines that measure."""
+    """The farm's devices."""
 
     async def get(self, device_id: str) -> Device:
         """Return a device.
@@ -33,7 +33,7 @@ class AsyncDevices(Resource):
         return Device.read(await self._transport.get(f"devices/{segment(device_id)}"))
 
     async def list(self, *, device_key: str | None = None, state: str | None = None) -> tuple[Device, ...]:
-        """Return all devices, in the order they were first registered.
+        """Return all devices in the order of their first registration.
 
         Args:
             device_key: Only devices of this pool.
@@ -45,26 +45,26 @@ class AsyncDevices(Resource):
     async def create_token(
         self, *, device_key: str | None = None, name: str | None = None, valid_sec: float = 900.0
     ) -> EnrolmentToken:
-        """Make a token that lets one machine become a device, once (`tunefarm device join --token`).
+        """Create a token with which one machine can become a device, once (`tunefarm device join --token`).
 
         Args:
-            device_key: The pool that it may join; None for any.
-            name: The device that may use it; None for any new one.
-            valid_sec: How long it is good.
+            device_key: Pool that the machine may join; None for any.
+            name: Device that may use the token; None for any new device.
+            valid_sec: Validity in seconds.
         """
         body = {"device_key": device_key, "name": name, "valid_sec": valid_sec}
         return EnrolmentToken.read(await self._transport.post("devices/tokens", body))
 
     async def drain(self, device_id: str, *, reason: str = "") -> Device:
-        """Let the device finish its round, and give it no further one until it is released."""
+        """Drain the device: it finishes its round and gets no other until it is released."""
         return await self._command(device_id, "drain", reason)
 
     async def quarantine(self, device_id: str, *, reason: str = "") -> Device:
-        """Give the device no work until it is released."""
+        """Quarantine the device: it gets no work until it is released."""
         return await self._command(device_id, "quarantine", reason)
 
     async def release(self, device_id: str, *, reason: str = "") -> Device:
-        """End draining or quarantine: the device is calibrated as if it had just come.
+        """End the device's draining or quarantine. It gets work after a new calibration.
 
         Raises:
             ConflictError: ``device-state`` if it is neither drained nor quarantined.
@@ -72,7 +72,7 @@ class AsyncDevices(Resource):
         return await self._command(device_id, "release", reason)
 
     async def remove(self, device_id: str) -> None:
-        """Forget the device, and revoke its credential. Its records stay."""
+        """Remove the device and revoke its credential. Its records stay."""
         await self._transport.delete(f"devices/{segment(device_id)}")
 
     async def intervals(self, device_id: str, *, span: str = "day") -> tuple[DeviceInterval, ...]:
@@ -80,13 +80,13 @@ class AsyncDevices(Resource):
 
         Args:
             device_id: The device.
-            span: How far back: ``hour``, ``day``, ``week`` or ``month``, in 60 to 97 intervals.
+            span: Period, ``hour``, ``day``, ``week`` or ``month``, in 60 to 97 intervals.
         """
         path = f"devices/{segment(device_id)}/intervals"
         return (await get_page(self._transport, path, {"span": span}, DeviceInterval.read)).items
 
     async def totals(self, device_id: str) -> DeviceTotals:
-        """Return what the device ever measured."""
+        """Return the device's totals."""
         return DeviceTotals.read(await self._transport.get(f"devices/{segment(device_id)}/totals"))
 
     async def calibrations(
@@ -98,13 +98,13 @@ class AsyncDevices(Resource):
     async def changes(
         self, device_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[DeviceChange]:
-        """Return the changes of the device's state, newest first; checks that it passed are left out."""
+        """Return the device's state changes, newest first, without passed calibrations."""
         return await self._history(device_id, "changes", limit, cursor, DeviceChange.read)
 
     async def records(
         self, device_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[DeviceRecord]:
-        """Return what was measured on the device, newest first."""
+        """Return the device's records, newest first."""
         return await self._history(device_id, "records", limit, cursor, DeviceRecord.read)
 
     async def _history(
@@ -119,7 +119,7 @@ class AsyncDevices(Resource):
 
 
 class Devices(Blocking[AsyncDevices]):
-    """The machines that measure."""
+    """The farm's devices."""
 
     get = blocking(AsyncDevices.get)
     list = blocking(AsyncDevices.list)

@@ -1,20 +1,20 @@
-"""The client's errors: the class says what the caller can do, the code says what happened.
+"""Errors of the client: the class says what the caller can do, the code says what happened.
 
 ::
 
     ClientError
     ├── InvalidRequestError    fix the request (bad model, bad budget, over a limit)
-    ├── AuthenticationError    give a valid API key
+    ├── AuthenticationError    use a valid API key
     ├── ForbiddenError         the key may not do this
-    ├── NotFoundError          there is no such thing
-    ├── ConflictError          the present state forbids it
-    ├── UnavailableError       try again later; already retried where that is safe
-    │   └── WaitTimeoutError   what was waited for did not happen in time; it goes on
-    ├── ServerError            the server has a bug, or something between is broken
-    │   └── ProtocolError      the answer is not what this client understands
+    ├── NotFoundError          the resource does not exist
+    ├── ConflictError          the current state forbids it
+    ├── UnavailableError       try again later; already retried if that is safe
+    │   └── WaitTimeoutError   the wait was too short; the work continues
+    ├── ServerError            the server or a proxy has a bug
+    │   └── ProtocolError      this client cannot read the response
     ├── ModelFailedError       the uploaded model could not be imported
     ├── JobFailedError         the job ended without an artifact
-    └── JobCancelledError      somebody cancelled the job
+    └── JobCancelledError      the job was cancelled
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _STANDARD = frozenset({"type", "title", "status", "detail", "instance", "code"})
 
 
 class ClientError(Exception):
-    """Base of everything that the client raises on purpose.
+    """Base class of the client's errors.
 
     Args:
         detail: What happened, in a sentence or two.
         code: Stable kebab-case name of the problem.
         status: HTTP status, where the server answered.
-        fields: The problem document's further members.
+        fields: Further members of the problem document.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class ForbiddenError(ClientError):
 
 
 class NotFoundError(ClientError):
-    """There is no such thing."""
+    """The resource does not exist."""
 
 
 class ConflictError(ClientError):
-    """The present state forbids this."""
+    """The current state forbids the request."""
 
 
 class UnavailableError(ClientError):
@@ -71,15 +71,15 @@ class UnavailableError(ClientError):
 
 
 class WaitTimeoutError(UnavailableError):
-    """What was waited for did not happen in time. It still goes on at the server."""
+    """The wait was too short. The work continues on the server."""
 
 
 class ServerError(ClientError):
-    """The server has a bug, or something on the way to it is broken."""
+    """The server or a proxy has a bug."""
 
 
 class ProtocolError(ServerError):
-    """The server's answer is not what this client understands."""
+    """This client cannot read the server's response."""
 
 
 class ModelFailedError(ClientError):
@@ -111,7 +111,7 @@ _BY_STATUS: Mapping[int, type[ClientError]] = {
 
 
 def error_from_answer(status: int, content_type: str, body: bytes) -> ClientError:
-    """Return the error for an answer outside 2xx: a problem document where there is one, else the status alone."""
+    """Return the error of a response outside 2xx, from its problem document or else its status."""
     kind = _BY_STATUS.get(status, InvalidRequestError if 400 <= status < 500 else ServerError)
     problem: Any = None
     if content_type.partition(";")[0].strip() in ("application/problem+json", "application/json"):

@@ -25,7 +25,7 @@ AwayProgress = Callable[[ClientError], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """What `JobHandle.download` wrote."""
+    """Files that `JobHandle.download` wrote."""
 
     artifact: Path
     report: Path
@@ -33,7 +33,7 @@ class Download:
 
 
 class AsyncJobHandle:
-    """One job of the server's. `job` is how it was when last looked at."""
+    """A handle of a job on the server. `job` is its state at the last request."""
 
     def __init__(self, jobs: AsyncJobs, job: Job) -> None:
         self._jobs = jobs
@@ -51,7 +51,7 @@ class AsyncJobHandle:
         return self.job._repr_html_()
 
     async def refresh(self) -> Job:
-        """Ask the server how the job is."""
+        """Update `job` from the server, and return it."""
         self.job = await self._jobs.get(self.id)
         return self.job
 
@@ -66,27 +66,27 @@ class AsyncJobHandle:
         away_sec: float = AWAY_SEC,
         on_away: AwayProgress | None = None,
     ) -> Job:
-        """Wait until the job has ended, and return it. Ctrl-C ends the waiting; the job goes on.
+        """Wait until the job has ended, and return it. Ctrl-C ends the waiting, not the job.
 
         Args:
-            on_progress: Called with the job after every look.
-            timeout_sec: Wait no longer than this; the job goes on.
-            poll_sec: Time between two looks.
-            check: Raise for a job that did not succeed.
-            progress_bar: Draw how it goes on. Left out: in a terminal and in a notebook, where there is no
-                `on_progress`.
-            away_sec: How long the server may be away meanwhile, as while it is restarted.
-            on_away: Called with the error, after every look that the server did not answer.
+            on_progress: Called with the job after each update.
+            timeout_sec: Longest wait. The job continues after it.
+            poll_sec: Seconds between updates.
+            check: Whether to raise an error if the job does not succeed.
+            progress_bar: Whether to show progress bars. By default, in terminals and notebooks without `on_progress`.
+            away_sec: Longest time without the server, as during its restart.
+            on_away: Called with the error after each update that the server did not answer.
 
         Raises:
             JobFailedError: If it failed.
             JobCancelledError: If it was cancelled.
             WaitTimeoutError: If it takes longer than `timeout_sec`.
-            UnavailableError: If the server stays away for longer than `away_sec`; `wait` can be called again.
+            UnavailableError: If the server does not answer for longer than `away_sec`. `wait` can be called again.
         """
         if on_progress is not None and not callable(on_progress):
             raise TypeError(
-                "the first argument of wait is a function, called with the job; a limit is timeout_sec=…"
+                "the first argument of wait is a function that is called with the job; for a limit use "
+                "timeout_sec=…"
             )
         wanted = on_progress is None and somebody_watches() if progress_bar is None else progress_bar
         with _told_of_an_interrupt(self), live_view(wanted, OF_A_JOB, f"job {self.id}") as view:
@@ -106,13 +106,13 @@ class AsyncJobHandle:
         return job
 
     async def cancel(self) -> Job:
-        """Ask for the job's end; it may take some seconds until its state says so. What it measured stays."""
+        """Request the job's cancellation, which may take some seconds. Its records stay."""
         self.job = await self._jobs.cancel(self.id)
         return self.job
 
     @takes_terms(JobChanges)
     async def change(self, **changes: Unpack[JobChanges]) -> Job:
-        """Change the job, which has not ended (see `Jobs.change`). Terms that are left out stay as they are.
+        """Change the job before it has ended (see `Jobs.change`). Omitted terms stay.
 
         Args:
             **terms
@@ -121,30 +121,30 @@ class AsyncJobHandle:
         return self.job
 
     async def retry(self) -> Job:
-        """Let the job, which failed, go on with the step that failed."""
+        """Retry the failed step of the job."""
         self.job = await self._jobs.retry(self.id)
         return self.job
 
     async def pause(self) -> Job:
-        """Pause the job: it holds no device and spends no budget until `resume`."""
+        """Pause the job. It holds no device and spends no budget until `resume`."""
         self.job = await self._jobs.pause(self.id)
         return self.job
 
     async def resume(self) -> Job:
-        """Let the job, which was paused, go on."""
+        """Resume the paused job."""
         self.job = await self._jobs.resume(self.id)
         return self.job
 
     async def tasks(self) -> tuple[JobTask, ...]:
-        """Return the job's kernels and how far each is."""
+        """Return the job's kernels and their progress."""
         return await self._jobs.tasks(self.id)
 
     def trials(self) -> AsyncIterator[Trial]:
-        """Yield the job's trials in the order in which they were measured."""
+        """Yield the job's trials in order of measurement."""
         return self._jobs.trials(self.id)
 
     def records(self) -> AsyncIterator[Record]:
-        """Yield the records that the job made."""
+        """Yield the job's records."""
         return self._jobs.records(self.id)
 
     async def save_records(self, file: Path | str) -> Path:
@@ -152,19 +152,19 @@ class AsyncJobHandle:
         return await self._jobs.save_records(self.id, file)
 
     async def source(self, position: int, *, kind: str = "schedule", timeout_sec: float = 120.0) -> str:
-        """Return the source of a kernel's winning config (see `client.jobs.source`)."""
+        """Return the source of a kernel's best config (see `client.jobs.source`)."""
         return await self._jobs.source(self.id, position, kind=kind, timeout_sec=timeout_sec)
 
     async def events(self, *, after: int = 0) -> tuple[Event, ...]:
-        """Return what happened to the job after event number `after`, oldest first, 500 at most."""
+        """Return the job's events after number `after`, oldest first, at most 500."""
         return await self._jobs.events(self.id, after=after)
 
     async def report(self) -> Mapping[str, Any]:
-        """Return the report of the job, which has ended, as its document (see `Jobs.report`)."""
+        """Return the report of the ended job as a JSON document (see `Jobs.report`)."""
         return await self._jobs.report(self.id)
 
     async def report_page(self) -> ReportPage:
-        """Return the report as a page; as the last line of a notebook's cell it is shown there."""
+        """Return the report as a page, which a notebook shows as a cell's value."""
         return await self._jobs.report_page(self.id)
 
     async def save_report(self, file: Path | str) -> Path:
@@ -183,11 +183,11 @@ class AsyncJobHandle:
 
 
 class JobHandle(Blocking[AsyncJobHandle]):
-    """One job of the server's. `job` is how it was when last looked at."""
+    """A handle of a job on the server. `job` is its state at the last request."""
 
     @property
     def job(self) -> Job:
-        """The job as it was when last looked at."""
+        """The job's state at the last request."""
         return self._core.job
 
     @property
@@ -226,7 +226,7 @@ def _told_of_an_interrupt(handle: AsyncJobHandle) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"Job {handle.id} goes on: wait() waits for it again, cancel() ends it.")
+        stop.add_note(f"Job {handle.id} continues: wait() waits for it again, cancel() ends it.")
         raise
 
 

@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class JobLimits(TypedDict, total=False):
-    """How much a job may spend: the limit that is reached first ends the search."""
+    """Budget of a job: the first limit reached ends the search."""
 
     trials: int | None
     seconds: float | None
@@ -23,13 +23,13 @@ class JobLimits(TypedDict, total=False):
 
 
 class JobChanges(JobLimits, total=False):
-    """What can be changed of a job that has not ended."""
+    """Terms that can be changed before a job has ended."""
 
     priority: int | str | None
 
 
 class JobTerms(JobChanges, total=False):
-    """What can be asked for when a job is created. A term that is None is the same as one that is left out."""
+    """Terms of a new job. None is equivalent to omission."""
 
     target: str | Mapping[str, Any] | None
     device_key: str | None

@@ -33,15 +33,15 @@ class AsyncJobs(Resource):
     async def create(
         self, model_id: str, *, idempotency_key: str | None = None, **terms: Unpack[JobTerms]
     ) -> Job:
-        """Create a job. It needs a limit: `trials`, `seconds` or `minutes`, `patience` or `min_gain`; the first reached ends it.
+        """Create a job. At least one limit is required: `trials`, `seconds`, `minutes`, `patience` or `min_gain`.
 
         Args:
-            model_id: A model that was imported.
-            idempotency_key: Equal keys make one job, however often they are sent; a fresh one where it is left out.
+            model_id: Imported model to tune.
+            idempotency_key: Requests with equal keys create one job; a new key by default.
             **terms
 
         Raises:
-            InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
+            InvalidRequestError: If the server refuses the request; the code says why.
             ConflictError: If the model is not ready.
         """
         body = {"model_id": model_id, **job_json(terms)}
@@ -49,19 +49,19 @@ class AsyncJobs(Resource):
 
     @takes_terms(JobTerms)
     async def check(self, **terms: Unpack[JobTerms]) -> None:
-        """Let the server check the terms of a job before its model is uploaded. Nothing is created.
+        """Check the terms of a job on the server, before the upload of its model. Creates nothing.
 
         Args:
             **terms
 
         Raises:
-            InvalidRequestError: If the server would refuse the request; the code says what is wrong with it.
+            InvalidRequestError: If the server would refuse the request; the code says why.
             ConflictError: If no device has been registered yet.
         """
         await self._transport.post("jobs/check", job_json(terms), repeatable=True)
 
     async def get(self, job_id: str) -> Job:
-        """Return a job as it is now.
+        """Return the current state of a job.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -81,8 +81,8 @@ class AsyncJobs(Resource):
         Args:
             state: Only jobs in this state.
             model_id: Only jobs of this model.
-            limit: At most this many, 500 at most.
-            cursor: `Page.next_cursor` of the page before.
+            limit: Maximum number of items, up to 500.
+            cursor: `Page.next_cursor` of the previous page.
         """
         query = {"state": state, "model_id": model_id, "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "jobs", query, Job.read)
@@ -93,11 +93,11 @@ class AsyncJobs(Resource):
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:
-        """Ask for a job's end; it may take some seconds until its state says so."""
+        """Request a job's cancellation, which may take some seconds. Its records stay."""
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
 
     async def pause(self, job_id: str) -> Job:
-        """Pause a job: its running step ends within seconds, and its budget is left alone until `resume`.
+        """Pause a job. Its running step ends within seconds, and it spends no budget until `resume`.
 
         Raises:
             ConflictError: If it has ended.
@@ -105,7 +105,7 @@ class AsyncJobs(Resource):
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/pause", repeatable=True))
 
     async def resume(self, job_id: str) -> Job:
-        """Let a paused job go on; one that is not paused goes on as it does.
+        """Resume a paused job. Other unfinished jobs do not change.
 
         Raises:
             ConflictError: If it has ended.
@@ -114,43 +114,43 @@ class AsyncJobs(Resource):
 
     @takes_terms(JobChanges)
     async def change(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
-        """Change a job that has not ended. Terms that are left out stay as they are.
+        """Change a job that has not ended. Omitted terms stay.
 
-        Limits are for the whole job, and count from the end of the present round on. A search that a limit has ended goes
-        on if that limit is raised.
+        Limits are for the whole job and apply after its current round. If a limit has ended the search, raising it
+        continues the search.
 
         Args:
             job_id: The job.
             **terms
 
         Raises:
-            ConflictError: If it has ended, or (``search-ended``) the budget can change nothing any more.
+            ConflictError: If the job has ended, or (``search-ended``) the budget has no effect any more.
             InvalidRequestError: If there is no such priority or budget.
         """
         return Job.read(await self._transport.patch(f"jobs/{segment(job_id)}", change_json(changes)))
 
     async def retry(self, job_id: str) -> Job:
-        """Let a failed job go on with the step that failed; nothing that was done is done again.
+        """Retry the failed step of a failed job. Completed work is not repeated.
 
         Raises:
-            ConflictError: If it succeeded, or was cancelled.
+            ConflictError: If the job succeeded or was cancelled.
         """
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/retry", repeatable=True))
 
     async def tasks(self, job_id: str) -> tuple[JobTask, ...]:
-        """Return the job's kernels and how far each is; none before they were extracted."""
+        """Return the job's kernels and their progress; none before they are extracted."""
         return await get_all(self._transport, f"jobs/{segment(job_id)}/tasks", {}, JobTask.read)
 
     def trials(self, job_id: str) -> AsyncIterator[Trial]:
-        """Yield the job's trials in the order in which they were measured."""
+        """Yield the job's trials in order of measurement."""
         return walk(self._transport, f"jobs/{segment(job_id)}/trials", {"limit": 500}, Trial.read)
 
     def records(self, job_id: str) -> AsyncIterator[Record]:
-        """Yield the records that the job made."""
+        """Yield the job's records."""
         return walk(self._transport, f"jobs/{segment(job_id)}/records", {"limit": 500}, Record.read)
 
     async def save_records(self, job_id: str, file: Path | str) -> Path:
-        """Write the job's records as JSON lines, as `tunefarm_tuning.load_records` reads them. An older file is replaced."""
+        """Write the job's records as JSON lines for `tunefarm_tuning.load_records`. An existing file is replaced."""
         path = Path(file)
         await self._transport.download(f"jobs/{segment(job_id)}/records.jsonl", path, None)
         return path
@@ -158,19 +158,19 @@ class AsyncJobs(Resource):
     async def source(
         self, job_id: str, position: int, *, kind: str = "schedule", timeout_sec: float = 120.0
     ) -> str:
-        """Return the source of a kernel's winning config; a worker makes it when it is first asked for, in some seconds.
+        """Return the source of a kernel's best config. A worker generates it at the first request, within seconds.
 
         Args:
             job_id: The job, in any state.
-            position: Which of its tasks.
-            kind: ``schedule`` (the scheduled TensorIR, as TVMScript); of a CPU ``llvm`` or ``asm``, of a GPU ``cuda``.
-            timeout_sec: Wait no longer than this for a worker.
+            position: Index of the task in the job.
+            kind: ``schedule`` (scheduled TensorIR, as TVMScript); for CPUs ``llvm`` or ``asm``, for GPUs ``cuda``.
+            timeout_sec: Longest wait for a worker.
 
         Raises:
-            NotFoundError: ``no-such-source`` if it has none of that kind.
-            ConflictError: ``no-kernel`` if no candidate has worked yet; ``source-not-made`` if it cannot be made, with a
-                ``reason`` among the fields.
-            WaitTimeoutError: If it is not there in time.
+            NotFoundError: ``no-such-source`` if the kernel has no source of this kind.
+            ConflictError: ``no-kernel`` if no config has worked yet; ``source-not-made`` if it cannot be generated,
+                with a ``reason`` in the fields.
+            WaitTimeoutError: If it is not generated in time.
         """
         path, query = f"jobs/{segment(job_id)}/tasks/{int(position)}/source", {"kind": kind}
         until = time.monotonic() + timeout_sec
@@ -187,12 +187,12 @@ class AsyncJobs(Resource):
             await self.link.sleep(_SOURCE_POLL_SEC)
 
     async def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
-        """Return the job's events whose number is above `after`, oldest first, 500 at most: ask again after the last."""
+        """Return the job's events after number `after`, oldest first, at most 500. Call it again with the last number."""
         path = f"jobs/{segment(job_id)}/events"
         return (await get_page(self._transport, path, {"after": after}, Event.read)).items
 
     async def report(self, job_id: str) -> Mapping[str, Any]:
-        """Return all that is known about a job that has ended: latencies, kernels, checks, coverage, outcomes, records.
+        """Return the report of an ended job: latencies, kernels, checks, coverage, outcomes and records.
 
         Raises:
             ConflictError: If the job has not ended.
@@ -211,7 +211,7 @@ class AsyncJobs(Resource):
         return ReportPage(html=await self._transport.text(f"jobs/{segment(job_id)}/report.html"))
 
     async def save_report(self, job_id: str, file: Path | str) -> Path:
-        """Write the report as one HTML file, complete in itself, and return its path. An older file is replaced.
+        """Write the report as one self-contained HTML file, and return its path. An existing file is replaced.
 
         Raises:
             ConflictError: If the job has not ended.
@@ -228,17 +228,17 @@ class AsyncJobs(Resource):
         name: str | None = None,
         on_progress: ByteProgress | None = None,
     ) -> Path:
-        """Download the artifact into `folder` and return its path. An older file of that name is replaced.
+        """Download the artifact into `folder` and return its path. An existing file is replaced.
 
         Args:
             job_id: A job that succeeded.
-            folder: Made where it is missing.
-            name: The file's name; the server's where it is left out.
+            folder: Created if missing.
+            name: Name of the file; the server's name by default.
             on_progress: Called with the bytes received and the bytes in all.
 
         Raises:
             ConflictError: If the job has no artifact (yet).
-            ProtocolError: If what arrived is not what the server says it sent (SHA-256).
+            ProtocolError: If the SHA-256 of the received file is wrong.
         """
         folder = Path(folder)
         if name is not None and (name in ("", ".", "..") or Path(name).name != name):

@@ -13,7 +13,7 @@ from tunefarm.client.results.reading import Answer, Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey(Answer):
-    """A key of the API, without its secret. Times are Unix seconds, None where it was never used or is not revoked."""
+    """An API key, without its secret. Times are Unix seconds; None if never used or not revoked."""
 
     id: str
     name: str = ""
@@ -25,28 +25,28 @@ class ApiKey(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewApiKey(ApiKey):
-    """A key that was just made. `key` is its text: the server keeps a hash alone."""
+    """A new API key. `key` is its text, shown only now."""
 
     key: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInLink(Result):
-    """A link that signs one browser in to the dashboard, once; good until `expires_at`, Unix seconds."""
+    """A link that signs one browser in to the dashboard, once, until `expires_at`, Unix seconds."""
 
     url: str = field(repr=False)
     expires_at: float = 0.0
 
 
 class AsyncKeys(Resource):
-    """Who may use the server, and for what. Needs a key with the scope ``admin``."""
+    """The server's API keys. Needs a key with the scope ``admin``."""
 
     async def create(self, name: str, *, scopes: Sequence[str]) -> NewApiKey:
-        """Make a key. Its text is in the answer this once: the server keeps a hash.
+        """Create a key. Only this response has its text: the server keeps a hash.
 
         Args:
-            name: What it is for.
-            scopes: ``read``, ``write``, ``device``, ``admin`` (all of these, and keys).
+            name: Purpose of the key.
+            scopes: ``read``, ``write``, ``device``, ``admin`` (all of these, and manage keys).
 
         Raises:
             InvalidRequestError: ``unknown-scope``.
@@ -54,20 +54,20 @@ class AsyncKeys(Resource):
         return NewApiKey.read(await self._transport.post("keys", {"name": name, "scopes": list(scopes)}))
 
     async def list(self) -> tuple[ApiKey, ...]:
-        """Return all keys, the revoked ones too, oldest first."""
+        """Return all keys, including revoked ones, oldest first."""
         return await get_all(self._transport, "keys", {}, ApiKey.read)
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """Make a key worthless from now on.
+        """Revoke a key.
 
         Raises:
             NotFoundError: If there is no such key.
-            ConflictError: ``last-admin-key`` if nobody could make keys any more.
+            ConflictError: ``last-admin-key`` if nobody could create keys without it.
         """
         return ApiKey.read(await self._transport.post(f"keys/{segment(key_id)}/revoke", repeatable=True))
 
     async def sign_in_link(self) -> SignInLink:
-        """Make a link that lets a browser do what this client's key may do. It needs the scope ``read`` only."""
+        """Create a link that signs a browser in with the rights of this client's key. Needs only the scope ``read``."""
         answer = await self._transport.post("sign-in-links")
         if isinstance(answer, dict) and isinstance(answer.get("path"), str):
             answer = {**answer, "url": self._transport.url + answer["path"]}
@@ -75,7 +75,7 @@ class AsyncKeys(Resource):
 
 
 class Keys(Blocking[AsyncKeys]):
-    """Who may use the server, and for what. Needs a key with the scope ``admin``."""
+    """The server's API keys. Needs a key with the scope ``admin``."""
 
     create = blocking(AsyncKeys.create)
     list = blocking(AsyncKeys.list)

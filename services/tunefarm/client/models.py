@@ -30,19 +30,20 @@ class AsyncModels(Resource):
     ) -> Model:
         """Upload an ONNX or TFLite file; the server then imports it (see `wait`).
 
-        The file is streamed, never held in memory. One of more than 4 MB goes in parts: after a break, or a restart of the
-        server, the rest is sent; and what another call did not get through goes on here. A file that the server has
-        already, with the same shapes, is not stored twice: the model that is there comes back.
+        The file is streamed, never held in memory. A file of more than 4 MB is sent in parts: after an interruption or
+        a restart of the server, only the remainder is sent, also by a later call. If the server has the same file with
+        the same shapes already, that model is returned.
 
         Args:
             path: The file.
-            name: What to call it; the file's name where it is left out.
+            name: Name of the model; the file's name by default.
             shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
-            on_progress: Called with the bytes sent and the bytes in all; after a break, with where it goes on.
+            on_progress: Called with the bytes sent and the bytes in all; after an interruption, with the offset to
+                continue from.
 
         Raises:
             InvalidRequestError: If the server refuses the file (too large, empty, not a model).
-            UnavailableError: If the server is away for too long. What arrived is kept for a day.
+            UnavailableError: If the server does not answer for too long. The sent part is kept for a day.
         """
         path = Path(path)
         # The name of a file can be any bytes.
@@ -57,7 +58,7 @@ class AsyncModels(Resource):
         return Model.read(await self._transport.upload("models", query, path, on_progress))
 
     async def get(self, model_id: str) -> Model:
-        """Return a model as it is now.
+        """Return the current state of a model.
 
         Raises:
             NotFoundError: If there is no such model.
@@ -68,8 +69,8 @@ class AsyncModels(Resource):
         """Return a page of models, newest first.
 
         Args:
-            limit: At most this many, 500 at most.
-            cursor: `Page.next_cursor` of the page before.
+            limit: Maximum number of items, up to 500.
+            cursor: `Page.next_cursor` of the previous page.
         """
         return await get_page(self._transport, "models", {"limit": limit, "cursor": cursor}, Model.read)
 
@@ -78,7 +79,7 @@ class AsyncModels(Resource):
         return walk(self._transport, "models", {"limit": 500}, Model.read)
 
     async def tasks(self, model_id: str) -> tuple[ModelTask, ...]:
-        """Return the kernels of a model that can be tuned; none before it was imported."""
+        """Return the tunable kernels of a model; none before it is imported."""
         return await get_all(self._transport, f"models/{segment(model_id)}/tasks", {}, ModelTask.read)
 
     async def delete(self, model_id: str) -> None:
@@ -96,7 +97,7 @@ class AsyncModels(Resource):
         """Wait until the model is imported.
 
         Raises:
-            ModelFailedError: If it cannot be; the code says why.
+            ModelFailedError: If the import fails; the code says why.
             WaitTimeoutError: If it takes longer than `timeout_sec`.
         """
         model = await wait_until(

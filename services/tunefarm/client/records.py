@@ -11,7 +11,7 @@ from tunefarm.client.results.jobs import Record
 
 
 class AsyncRecords(Resource):
-    """What has ever been measured."""
+    """The server's tuning records."""
 
     async def list(
         self,
@@ -26,18 +26,19 @@ class AsyncRecords(Resource):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Record]:
-        """Return records that match all filters given.
+        """Return a page of the records that match all filters.
 
         Args:
-            workload_key: Only of this computation.
-            target_key: Only for this target, as records spell it.
-            device_model: Only from such devices.
-            toolchain: Only by this compiler version.
-            operator: Only of kernels whose name has this in it (``conv2d``).
-            shape: Only of kernels with an argument of such a shape, or a part of it: ``(56, 56, 64)`` or ``"56x56x64"``.
-            outcome: Only what ended so.
-            limit: At most so many.
-            cursor: `Page.next_cursor` of the part before.
+            workload_key: Only records of this computation.
+            target_key: Only records for this target, spelled as in records.
+            device_model: Only records of this device model.
+            toolchain: Only records by this compiler version.
+            operator: Only records of kernels whose name contains this (``conv2d``).
+            shape: Only records of kernels with an argument whose shape contains this: ``(56, 56, 64)`` or
+                ``"56x56x64"``.
+            outcome: Only records of this outcome.
+            limit: Maximum number of items.
+            cursor: `Page.next_cursor` of the previous page.
         """
         query = {
             "workload_key": workload_key,
@@ -86,7 +87,7 @@ class AsyncRecords(Resource):
         operator: str | None = None,
         shape: str | Sequence[int] | None = None,
     ) -> AsyncIterator[Record]:
-        """Yield the fastest record of every workload, target, device model and toolchain that matches (see `list`)."""
+        """Yield the fastest matching record of every workload, target, device model and toolchain (see `list`)."""
         query = {
             "workload_key": workload_key,
             "target_key": target_key,
@@ -100,7 +101,7 @@ class AsyncRecords(Resource):
 
 
 class Records(Blocking[AsyncRecords]):
-    """What has ever been measured."""
+    """The server's tuning records."""
 
     list = blocking(AsyncRecords.list)
     all = blocking_each(AsyncRecords.all)

@@ -49,7 +49,7 @@ class PartedUpload:
 
     Args:
         transport: The way to the server.
-        name: What the model is to be called.
+        name: Name of the model.
         shapes: Shapes of inputs with dynamic dimensions, as the server takes them (``x=1,3``).
         on_progress: Called with the bytes sent and the bytes in all.
     """
@@ -127,7 +127,7 @@ class PartedUpload:
             error = upload.error or Problem(code="upload-failed", message="the server refused the file")
             raise InvalidRequestError(error.message, code=error.code, fields=error.fields)
         if upload.offset_bytes is None:
-            raise ProtocolError("the server does not say how far the upload is", code="bad-answer")
+            raise ProtocolError("the server did not return the upload's offset", code="bad-answer")
         self._offset = upload.offset_bytes
 
     async def _send_part(self, source: IO[bytes]) -> None:
@@ -137,7 +137,7 @@ class PartedUpload:
         )
         offset = answer.get("Upload-Offset", "")
         if not offset.isdecimal() or int(offset) <= start:
-            raise ProtocolError("the server does not say how far the upload is", code="bad-answer")
+            raise ProtocolError("the server did not return the upload's offset", code="bad-answer")
         self._offset = int(offset)
 
     async def _find(self, digest: str) -> bool:
@@ -165,7 +165,7 @@ class PartedUpload:
     async def _model_id(self) -> str:
         upload = _Upload.read(await self._transport.get(f"uploads/{segment(self._id)}"))
         if upload.model_id is None:
-            raise ProtocolError("the server does not say which model the upload became", code="bad-answer")
+            raise ProtocolError("the server did not return the upload's model", code="bad-answer")
         return upload.model_id
 
 

@@ -17,12 +17,12 @@ _POLL_SEC = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Answer):
-    """A URL that is told of what happens to jobs, without its secret.
+    """A webhook, without its secret.
 
     Attributes:
-        kinds: What it is told of; empty for everything.
-        job_id: The one job that it is told of; None for all.
-        disabled_at: When it was disabled: by a person, or after it failed for too long; None while it is good.
+        kinds: Kinds of event that it receives; empty for all.
+        job_id: Job whose events it receives; None for all jobs.
+        disabled_at: Time of disabling, by a person or after long failure; None if enabled.
     """
 
     id: str
@@ -38,20 +38,20 @@ class Webhook(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWebhook(Webhook):
-    """A webhook that was just registered. `secret` is shown this once."""
+    """A new webhook. `secret` is shown only now."""
 
     secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookDelivery(Answer):
-    """One event for one webhook, and how it went.
+    """A delivery of an event to a webhook.
 
     Attributes:
-        id: What the receiver gets as ``webhook-id``.
+        id: Identifier, sent as the header ``webhook-id``.
         state: ``pending``, ``delivered``, ``failed`` (given up).
-        status: HTTP status of the last answer; None where there was none.
-        error: Why the last attempt failed; empty where it did not.
+        status: HTTP status of the last response; None if none.
+        error: Error of the last attempt; empty if it succeeded.
     """
 
     id: str
@@ -68,16 +68,15 @@ class WebhookDelivery(Answer):
 
 
 class AsyncWebhooks(Resource):
-    """Who is told of what happens to jobs. Needs a key with the scope ``write``."""
+    """The server's webhooks. Needs a key with the scope ``write``."""
 
     async def create(self, url: str, *, kinds: Sequence[str] = (), job_id: str | None = None) -> NewWebhook:
-        """Register a URL. The secret that deliveries are signed with is in the answer this once.
+        """Register a webhook. Only this response has the secret that signs the deliveries.
 
         Args:
-            url: Where it is told, by POST.
-            kinds: What it is told of (``finished``, ``failed``, ``phase``, ``device-trouble``…); everything where it
-                is left out.
-            job_id: The one job that it is told of; all where it is left out.
+            url: URL that events are posted to.
+            kinds: Kinds of event to send (``finished``, ``failed``, ``phase``, ``device-trouble``…); all by default.
+            job_id: Job whose events are sent; all jobs by default.
 
         Raises:
             InvalidRequestError: ``webhook-url``, ``webhook-address``, ``unknown-kind``.
@@ -95,29 +94,29 @@ class AsyncWebhooks(Resource):
         return Webhook.read(await self._transport.get(f"webhooks/{segment(webhook_id)}"))
 
     async def list(self) -> tuple[Webhook, ...]:
-        """Return all webhooks, the disabled ones too, oldest first."""
+        """Return all webhooks, including disabled ones, oldest first."""
         return await get_all(self._transport, "webhooks", {}, Webhook.read)
 
     async def delete(self, webhook_id: str) -> None:
-        """Tell the URL of nothing any more, and forget its deliveries."""
+        """Delete a webhook and its deliveries."""
         await self._transport.delete(f"webhooks/{segment(webhook_id)}")
 
     async def enable(self, webhook_id: str) -> Webhook:
-        """Let a webhook that was disabled be told again, of what happens from now on."""
+        """Enable a disabled webhook. It receives events from now on."""
         path = f"webhooks/{segment(webhook_id)}/enable"
         return Webhook.read(await self._transport.post(path, repeatable=True))
 
     async def disable(self, webhook_id: str) -> Webhook:
-        """Tell a webhook of nothing until it is enabled; what waits for it is given up."""
+        """Disable a webhook until it is enabled. Its pending deliveries are dropped."""
         path = f"webhooks/{segment(webhook_id)}/disable"
         return Webhook.read(await self._transport.post(path, repeatable=True))
 
     async def test(self, webhook_id: str, *, timeout_sec: float = 30.0) -> WebhookDelivery:
-        """Have the webhook told of nothing in particular; return how the first attempt went.
+        """Send a test event, and return the delivery after its first attempt.
 
         Raises:
             ConflictError: ``webhook-disabled``.
-            WaitTimeoutError: If nothing was heard of it within `timeout_sec`.
+            WaitTimeoutError: If there was no attempt within `timeout_sec`.
         """
         base = f"webhooks/{segment(webhook_id)}"
         delivery = WebhookDelivery.read(await self._transport.post(f"{base}/test"))
@@ -133,14 +132,14 @@ class AsyncWebhooks(Resource):
     async def deliveries(
         self, webhook_id: str, *, state: str | None = None
     ) -> AsyncIterator[WebhookDelivery]:
-        """Yield what the webhook was told, and is to be, newest first."""
+        """Yield the webhook's deliveries, newest first."""
         path = f"webhooks/{segment(webhook_id)}/deliveries"
         async for delivery in walk(self._transport, path, {"state": state}, WebhookDelivery.read):
             yield delivery
 
 
 class Webhooks(Blocking[AsyncWebhooks]):
-    """Who is told of what happens to jobs. Needs a key with the scope ``write``."""
+    """The server's webhooks. Needs a key with the scope ``write``."""
 
     create = blocking(AsyncWebhooks.create)
     get = blocking(AsyncWebhooks.get)

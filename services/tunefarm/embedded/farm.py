@@ -23,24 +23,24 @@ _STOP_PATIENCE_SEC = 60.0
 
 
 class EmbeddedFarm:
-    """A farm that lives as long as the ``with`` block, or until `stop`.
+    """A farm that runs until the end of the ``with`` block, or until `stop`.
 
     ::
 
         with EmbeddedFarm(home) as farm:
             client = farm.connect()
 
-    In a notebook, where no block goes over several cells: ``farm = EmbeddedFarm("farm").start()``.
+    In a notebook, where a block cannot span cells: ``farm = EmbeddedFarm("farm").start()``.
 
-    Ownership: the farm's processes end with the block, and with this process however that ends: killed too.
-    Concurrency: any thread. `on_event` is called from a thread of the handle.
-    Failure: `ConflictError` (``farm-running``) if a farm runs in the folder already; `TransientError` (``farm-failed``) with the
-        end of the log of the part that could not be kept up.
+    Ownership: the farm's processes end with the block, and with this process, even if it is killed.
+    Concurrency: any thread. `on_event` is called in a thread of the farm.
+    Failure: `ConflictError` (``farm-running``) if a farm runs in the folder already; `TransientError` (``farm-failed``)
+        with the end of the log of the part that failed.
 
     Args:
-        home: The farm's folder, with all its data; the user's own where it is None.
-        options: How to run it.
-        on_event: Is told whatever happens to it.
+        home: Folder of the farm's data; None for the user's default.
+        options: Options of the farm.
+        on_event: Called with each event of the farm.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class EmbeddedFarm:
         return self.options.device_key
 
     def start(self) -> Self:
-        """Start the farm; returns when its API answers. The device takes some seconds more: see `wait_ready`."""
+        """Start the farm. Returns when its API answers; the device takes some seconds more (see `wait_ready`)."""
         if self._process is not None:
-            raise InvariantError("a handle starts its farm once")
+            raise InvariantError("a farm can be started only once per handle")
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tunefarm.embedded", f"--home={self.home.path}"),
@@ -101,18 +101,18 @@ class EmbeddedFarm:
         return self
 
     def wait_ready(self, timeout_sec: float = START_PATIENCE_SEC) -> None:
-        """Wait until every part is up: the worker takes steps, and the device can be measured on.
+        """Wait until all parts are up: the worker takes steps, and the device can measure.
 
         Raises:
-            TransientError: If that takes longer, or the farm failed.
+            TransientError: If it takes longer than `timeout_sec`, or the farm failed.
         """
         self._wait_for(lambda: self._ready, timeout_sec, "not all of its parts were up")
 
     def connect(self) -> Client:
-        """Wait until every part is up, and return a client of the farm.
+        """Wait until all parts are up, and return a client of the farm.
 
         Raises:
-            TransientError: As of `wait_ready`.
+            TransientError: As for `wait_ready`.
         """
         from tunefarm.client import Client
 
@@ -120,7 +120,7 @@ class EmbeddedFarm:
         return Client(self.url, self.api_key)
 
     def wait(self) -> None:
-        """Wait until the farm ends; a signal can end it, and so can its own failure.
+        """Wait until the farm ends, by a signal or a failure.
 
         Raises:
             TransientError: If it failed.
@@ -131,7 +131,7 @@ class EmbeddedFarm:
         self._raise_error()
 
     def stop(self) -> None:
-        """End the farm and everything it started; returns when all is gone. Safe to call twice."""
+        """End the farm and all its processes. Returns when they have ended. Safe to call twice."""
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return

@@ -13,16 +13,16 @@ DEVICE_KEY = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarmOptions:
-    """How to run a farm.
+    """Options of an embedded farm.
 
     Attributes:
         host: Address that the API listens on.
-        port: Its port; 0 takes a free one.
-        device_key: The pool that this machine joins as a device.
-        device_name: Its name in there; the host's name where it is None.
-        target: What the device runs, in any form that `parse_target` reads.
-        concurrency: Steps that the worker runs at once; the worker's own default where it is None.
-        settings: More settings of API and worker, by their name without ``TUNEFARM_`` (``{"ROUND_SIZE": "16"}``).
+        port: Port of the API; 0 takes a free one.
+        device_key: Pool that this machine joins as a device.
+        device_name: Name of the device; None for the host's name.
+        target: Target of the device, in any form that `parse_target` reads.
+        concurrency: Number of steps that the worker runs at once; None for the worker's default.
+        settings: Settings of the API and the worker, by name without ``TUNEFARM_`` (``{"ROUND_SIZE": "16"}``).
     """
 
     host: str = "127.0.0.1"
@@ -48,8 +48,8 @@ class FarmEvent:
     """Something that happened to the farm.
 
     Attributes:
-        kind: ``starting``, ``up``, ``died``, ``ready`` (every part is up), ``failed`` (the farm gives up), ``stopping`` or
-            ``stopped``.
+        kind: ``starting``, ``up``, ``died``, ``ready`` (every part is up), ``failed`` (the farm gives up), ``stopping``
+            or ``stopped``.
         part: Which part it happened to; empty for the whole farm.
         message: In words, for people.
         data: Facts for programs: the API's ``url``, an error's ``code``.

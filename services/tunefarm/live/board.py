@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """The phases of a run, in order."""
+    """Phases of a run, in order."""
 
     UPLOAD = "upload"
     IMPORT = "import"
@@ -35,7 +35,7 @@ class Status(StrEnum):
 
 
 PHASES = tuple(Phase)
-AWAY = "the server does not answer; asking again"
+AWAY = "the server does not answer; trying again"
 
 _STEPS: Mapping[Phase, tuple[str, ...]] = {
     Phase.COMPILE: ("load", "reference", "check-kernels", "build-model"),
@@ -137,7 +137,7 @@ class Board:
         if job.eta_sec is not None:
             parts.append(f"{quantities.duration(job.eta_sec)} left")
         if job.progress.phase == "confirming":
-            parts.append("confirming the best")
+            parts.append("confirming the best configs")
         if job.state == "paused" or job.waiting:
             parts.append(job.waiting or "paused")
         self._enter(Phase.TUNE, budget_used(job), ", ".join(parts))

@@ -59,10 +59,10 @@ _CODE_BY_STATUS = {
 }
 # What these messages say is for the log: it may name hosts and paths.
 _PUBLIC_DETAILS = {
-    "internal": "something went wrong here, and the log knows what: report it with the request_id",
+    "internal": "the server has a bug: report it with the request_id, its log has the details",
     "database-unavailable": "the database does not answer now; try again later",
-    "database-full": "this farm's database has no room left: nothing can be added until somebody makes room",
-    "store-full": "this farm's store has no room left: nothing can be uploaded until somebody makes room",
+    "database-full": "this farm's database is full: nothing can be added until space is freed",
+    "store-full": "this farm's store is full: nothing can be uploaded until space is freed",
     "store-unavailable": "the store cannot be written now; try again later",
 }
 _RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code", "request_id"})
@@ -167,10 +167,13 @@ async def _on_http_exception(request: Request, error: Exception) -> ProblemRespo
     code = _CODE_BY_STATUS.get(error.status_code, f"http-{error.status_code}")
     detail, headers = str(error.detail), error.headers
     if code == "no-such-route":
-        detail = f"there is nothing at {clean(request.url.path)}"
+        detail = f"there is no route at {clean(request.url.path)}"
     elif code == "method-not-allowed":
         allowed = ", ".join(allowed_methods(request.app.routes, request.scope))
-        detail = f"{clean(method_of(request.scope))} is not a method of {clean(request.url.path)}: it has {allowed}"
+        detail = (
+            f"{clean(method_of(request.scope))} is not a method of {clean(request.url.path)}, which has "
+            f"{allowed}"
+        )
         headers = {"Allow": allowed}
     return problem_response(
         request.url.path,

@@ -17,16 +17,16 @@ _LABELS = ("device", "device_key")
 def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str, float]) -> Iterator[Metric]:
     """Yield the metrics of all devices. `measured_sec`: the seconds that each, by its id, ever spent measuring."""
     state = GaugeMetricFamily(
-        "tunefarm_device_state", "1 for the state that the device is in.", labels=(*_LABELS, "state")
+        "tunefarm_device_state", "1 for the device's current state.", labels=(*_LABELS, "state")
     )
-    silence = _gauge("tunefarm_device_seen_seconds", "How long ago the device was heard of.")
+    silence = _gauge("tunefarm_device_seen_seconds", "Time since the device's last heartbeat.")
     lease_left = _gauge(
         "tunefarm_device_lease_left_seconds",
-        "Until the device is free again, unless its holder renews the lease.",
+        "Time until the lease ends, unless its holder renews it.",
     )
     measured = CounterMetricFamily(
         "tunefarm_device_measure_seconds",
-        "Time spent measuring trials on the device; its rate is the device's utilisation by the farm.",
+        "Time of measuring trials on the device; its rate is the farm's utilisation of the device.",
         labels=_LABELS,
     )
     for device in devices:
@@ -46,15 +46,15 @@ def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str,
 def _vitals(devices: list[DeviceHealth]) -> Iterator[Metric]:
     """Yield how the devices are; of those that are away, nobody knows."""
     texts = {
-        "temperature_celsius": "Its temperature: the GPU's, else the hottest sensor's.",
-        "clock_hertz": "Its clock now.",
-        "clock_max_hertz": "The highest clock that it is made for.",
-        "load_ratio": "How busy it is, with whatever: the GPU's own word, else the load per core.",
-        "memory_used_bytes": "Memory of the GPU that is in use.",
-        "power_watts": "What the GPU draws.",
-        "calibration_seconds": "What the calibration kernel took when it last ran clean.",
-        "calibration_ratio": "That, in relation to what it is held against: 1 is as it should be.",
-        "calibration_all_cores_ratio": "The same of all cores at once: over 1, they slow each other down more than at first.",
+        "temperature_celsius": "Temperature of the GPU, else of the hottest sensor.",
+        "clock_hertz": "Current clock.",
+        "clock_max_hertz": "Highest rated clock.",
+        "load_ratio": "Utilisation by all programs: as the GPU reports it, else the load per core.",
+        "memory_used_bytes": "Used memory of the GPU.",
+        "power_watts": "Power of the GPU.",
+        "calibration_seconds": "Time of the last clean calibration.",
+        "calibration_ratio": "Time of the last clean calibration divided by its reference; 1 is normal.",
+        "calibration_all_cores_ratio": "The same for all cores at once; above 1, they slow each other down more than at first.",
     }
     families = {name: _gauge(f"tunefarm_device_{name}", text) for name, text in texts.items()}
     for device in devices:

@@ -57,7 +57,7 @@ class _Farm(Collector):
         yield from device_metrics(devices, counters[Counter.MEASURE_SEC])
         yield from _trials(counters)
         yield from webhook_metrics(webhooks, counters[Counter.DELIVERIES])
-        yield _gauge("tunefarm_database_bytes", "Size of the database on its disk.", database_bytes)
+        yield _gauge("tunefarm_database_bytes", "Size of the database on disk.", database_bytes)
         yield from _store(self._services)
 
 
@@ -76,25 +76,25 @@ def _jobs(jobs: dict[JobState, int]) -> Iterator[Metric]:
 
 def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
     counts = {(entry.kind, entry.state): entry for entry in steps}
-    count = GaugeMetricFamily("tunefarm_steps", "Steps that are not finished.", labels=("step", "state"))
+    count = GaugeMetricFamily("tunefarm_steps", "Unfinished steps.", labels=("step", "state"))
     due = GaugeMetricFamily(
         "tunefarm_step_overdue_seconds",
-        "How long the step that is due the longest has waited for a worker.",
+        "Longest time that a due step has waited for a worker.",
         labels=("step",),
     )
     oldest = GaugeMetricFamily(
         "tunefarm_step_oldest_ready_seconds",
-        "Age of the oldest step that nobody works on, waiting for a device or a back-off included.",
+        "Age of the oldest step without a worker, including waits for a device or a back-off.",
         labels=("step",),
     )
     age = GaugeMetricFamily(
         "tunefarm_step_lease_age_seconds",
-        "How long ago the oldest step that is held was handed to its worker.",
+        "Longest time that a worker has held a step.",
         labels=("step",),
     )
     lease_left = GaugeMetricFamily(
         "tunefarm_step_lease_left_seconds",
-        "Until the first of the held steps is taken from its worker; a living worker renews it.",
+        "Time until the first lease of a step expires; live workers renew their leases.",
         labels=("step",),
     )
     for kind in StepKind:
@@ -112,24 +112,24 @@ def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
 
 
 def _trials(counters: dict[Counter, dict[str, float]]) -> Iterator[Metric]:
-    trials = CounterMetricFamily("tunefarm_trials", "Trials by how they ended.", labels=("outcome",))
+    trials = CounterMetricFamily("tunefarm_trials", "Trials by outcome.", labels=("outcome",))
     counted = counters[Counter.TRIALS]
     for outcome in sorted({*counted, *(known.value for known in Outcome)}):
         trials.add_metric((outcome,), counted.get(outcome, 0.0))
     yield trials
     yield CounterMetricFamily(
         "tunefarm_build_seconds",
-        "Time spent building trials.",
+        "Time of building trials.",
         value=sum(counters[Counter.BUILD_SEC].values()),
     )
     yield CounterMetricFamily(
         "tunefarm_measure_seconds",
-        "Time spent measuring trials, on all devices that there ever were.",
+        "Time of measuring trials, on all devices, including removed ones.",
         value=sum(counters[Counter.MEASURE_SEC].values()),
     )
     late = CounterMetricFamily(
         "tunefarm_late_writes_rejected",
-        "Results of workers that had lost their step meanwhile; nothing of them was kept.",
+        "Rejected results of workers that had lost their step.",
         labels=("step",),
     )
     for kind in StepKind:
@@ -142,37 +142,37 @@ def _store(services: Services) -> Iterator[Metric]:
         usage = shutil.disk_usage(services.settings.store_dir)
     except OSError:
         return  # not there before the first upload
-    yield _gauge("tunefarm_store_free_bytes", "Free space where models and artifacts are kept.", usage.free)
-    yield _gauge("tunefarm_store_disk_bytes", "Size of the disk that the store is on.", usage.total)
+    yield _gauge("tunefarm_store_free_bytes", "Free space on the store's disk.", usage.free)
+    yield _gauge("tunefarm_store_disk_bytes", "Size of the store's disk.", usage.total)
     yield _gauge(
-        "tunefarm_store_used_bytes", "What models and artifacts take up there.", services.blobs.used_bytes()
+        "tunefarm_store_used_bytes", "Size of models and artifacts in the store.", services.blobs.used_bytes()
     )
 
 
 def webhook_metrics(webhooks: Sequence[WebhookHealth], counted: Mapping[str, float]) -> Iterator[Metric]:
     """Yield sums over all webhooks: nothing in a URL or an id may be shown. `counted`: attempts, by how they ended."""
-    count = GaugeMetricFamily("tunefarm_webhooks", "Webhooks by how they do.", labels=("state",))
+    count = GaugeMetricFamily("tunefarm_webhooks", "Webhooks by state.", labels=("state",))
     for state in WEBHOOK_STATES:
         count.add_metric((state,), sum(webhook.state == state for webhook in webhooks))
     yield count
     ended = CounterMetricFamily(
-        "tunefarm_webhook_deliveries", "Attempts to tell a webhook, by how they ended.", labels=("result",)
+        "tunefarm_webhook_deliveries", "Attempts to deliver to a webhook, by result.", labels=("result",)
     )
     for result in ("delivered", "retried", "given-up"):
         ended.add_metric((result,), counted.get(result, 0.0))
     yield ended
     yield GaugeMetricFamily(
         "tunefarm_webhook_deliveries_pending",
-        "Deliveries that wait, or are under way.",
+        "Pending deliveries.",
         value=sum(webhook.pending for webhook in webhooks),
     )
     yield GaugeMetricFamily(
         "tunefarm_webhook_oldest_pending_seconds",
-        "Age of the oldest delivery that waits, or is under way.",
+        "Age of the oldest pending delivery.",
         value=max((webhook.oldest_sec for webhook in webhooks), default=0.0),
     )
     yield GaugeMetricFamily(
         "tunefarm_webhook_overdue_seconds",
-        "How long the delivery that is due the longest has been due, to a webhook that nobody tells anything.",
+        "Longest time that a delivery has been overdue, to a webhook that no process sends to.",
         value=max((webhook.overdue_sec for webhook in webhooks), default=0.0),
     )

@@ -26,16 +26,16 @@ router = APIRouter(
 )
 
 
-@router.get("/intervals", summary="Look at a device's use, temperature, load and clock over time")
+@router.get("/intervals", summary="Get a device's use, temperature, load and clock over time")
 def device_intervals(
     device_id: str,
     services: ServicesDep,
-    span: Annotated[Span, Query(description="How far back they go.")] = Span.DAY,
+    span: Annotated[Span, Query(description="Period of the intervals.")] = Span.DAY,
 ) -> DeviceIntervals:
-    """Sixty minutes, or some ninety quarters of an hour, two hours, or eight hours each.
+    """Returns sixty minutes, or about ninety intervals of 15 minutes, two hours or eight hours.
 
-    A device is used while somebody holds a lease of it: from when it was given until it was given back, or, where its holder
-    died, until it ran out. Of what is older than `TUNEFARM_KEEP_DEVICE_HISTORY_DAYS`, nothing is known.
+    A device counts as used while it is leased: until the lease is released or, if its holder died, until it expires.
+    History older than `TUNEFARM_KEEP_DEVICE_HISTORY_DAYS` is deleted.
     """
     with services.uow.read() as repos:
         items = intervals_of(repos, repos.devices.get(device_id), span)
@@ -44,9 +44,9 @@ def device_intervals(
     )
 
 
-@router.get("/totals", summary="Count what a device ever measured")
+@router.get("/totals", summary="Get a device's totals")
 def device_totals(device_id: str, services: ServicesDep) -> DeviceTotals:
-    """Trials, and not confirmations. Trials that found no device are nobody's."""
+    """Counts trials without confirmations. Trials that had no device count for none."""
     with services.uow.read() as repos:
         repos.devices.get(device_id)
         measured_sec, outcomes = repos.counters.of_device(device_id)
@@ -60,7 +60,7 @@ def device_calibrations(
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("cal")] = None,
 ) -> Page[DeviceCalibration]:
-    """Newest first, those that failed included."""
+    """Newest first, including failed ones."""
     with services.uow.read() as repos:
         repos.devices.get(device_id)
         page = repos.device_history.calibrations(device_id, cursor=cursor, limit=limit)
@@ -75,28 +75,28 @@ def device_calibrations(
     return Page(items=items, next_cursor=page.next_cursor)
 
 
-@router.get("/changes", summary="List the changes of a device's state")
+@router.get("/changes", summary="List a device's state changes")
 def device_changes(
     device_id: str,
     services: ServicesDep,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("dch")] = None,
 ) -> Page[DeviceChange]:
-    """Newest first. A calibration that was due, and that it passed, is no change."""
+    """Newest first. A regular calibration that passed is not a change."""
     with services.uow.read() as repos:
         repos.devices.get(device_id)
         page = repos.device_history.changes(device_id, cursor=cursor, limit=limit)
     return Page[DeviceChange].model_validate(page)
 
 
-@router.get("/records", summary="List what was measured on a device")
+@router.get("/records", summary="List a device's records")
 def device_records(
     device_id: str,
     services: ServicesDep,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> Page[DeviceRecord]:
-    """Newest first, failures of candidates included."""
+    """Newest first, including failed trials."""
     with services.uow.read() as repos:
         repos.devices.get(device_id)
         page = repos.device_history.measured(device_id, cursor=cursor, limit=limit)

@@ -35,9 +35,9 @@ from tunefarm_tuning.measure.peak import Peak
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
 
-@router.post("/tokens", status_code=201, **operation("admin", "Make an enrolment token"))
+@router.post("/tokens", status_code=201, **operation("admin", "Create an enrolment token"))
 def create_token(body: EnrolmentTokenCreate, request: Request, services: ServicesDep) -> EnrolmentToken:
-    """It lets one machine become a device, once. Revoke it like an API key."""
+    """With the token, one machine can become a device, once. Revoke it like an API key."""
     key, text = create_enrolment_token(
         services,
         device_key=body.device_key,
@@ -56,9 +56,9 @@ def create_token(body: EnrolmentTokenCreate, request: Request, services: Service
 
 @router.post("/enrol", status_code=201, **operation(ENROL_SCOPE, "Enrol a device", 409))
 def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCredentials:
-    """Uses up the enrolment token that the request shows in place of an API key, and answers with the device's own.
+    """Takes an enrolment token in place of an API key, and returns the device's own API key. The token is then used up.
 
-    One token is good for one machine: one whose GPUs are devices each names them all at once.
+    A token is valid for one machine. A machine whose GPUs are devices names all of them in this request.
     """
     enrolled = enrol_devices(
         services, key_of(request), names=[body.name, *body.also], device_key=body.device_key
@@ -74,9 +74,9 @@ def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCreden
 
 @router.post("", **operation("device", "Register a device", 409))
 def add_device(body: DeviceRegister, request: Request, services: ServicesDep) -> Device:
-    """Adds the device, or renews what is known of the device of this name. Its agent calls this at start.
+    """Adds a device, or updates the device of this name. Its agent calls this at its start.
 
-    The credential of an enrolled device registers that one, in its pool.
+    The credential of an enrolled device can register only that device, in its pool.
     """
     key = key_of(request)
     if key.device_name not in (None, body.name) or key.device_key not in (None, body.device_key):
@@ -87,9 +87,9 @@ def add_device(body: DeviceRegister, request: Request, services: ServicesDep) ->
     return _read_with_lease(services, device)
 
 
-@router.post("/{device_id}/heartbeat", **operation("device", "Say that a device is alive", 404, 409))
+@router.post("/{device_id}/heartbeat", **operation("device", "Send a device's heartbeat", 404, 409))
 def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services: ServicesDep) -> Device:
-    """A device that is silent for too long goes offline. `device-not-found` means: register again."""
+    """A device without heartbeats goes offline. After `device-not-found` it has to register again."""
     device = heartbeat(services, device_id, device_name=key_of(request).device_name, **body.model_dump())
     return _read_with_lease(services, device)
 
@@ -102,7 +102,7 @@ def list_devices(
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("dev")] = None,
 ) -> Page[Device]:
-    """In the order they were first registered."""
+    """In the order of their first registration."""
     with services.uow.read() as repos:
         page = repos.devices.list(device_key=device_key, state=state, cursor=cursor, limit=limit)
         holders = holders_of(repos, page.items)
@@ -113,7 +113,7 @@ def list_devices(
     return Page(items=items, next_cursor=page.next_cursor)
 
 
-@router.get("/{device_id}", **operation("read", "Look at a device", 404))
+@router.get("/{device_id}", **operation("read", "Get a device", 404))
 def get_device(device_id: str, services: ServicesDep) -> Device:
     with services.uow.read() as repos:
         device = repos.devices.get(device_id)
@@ -122,13 +122,13 @@ def get_device(device_id: str, services: ServicesDep) -> Device:
 
 @router.post("/{device_id}/drain", **operation("admin", "Drain a device", 404, 409))
 def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
-    """It finishes the round at hand, and gets no further one until it is released."""
+    """The device finishes its current round and gets no other until it is released."""
     return _read_with_lease(services, command_device(services, device_id, DeviceEvent.DRAIN, body.reason))
 
 
 @router.post("/{device_id}/quarantine", **operation("admin", "Quarantine a device", 404, 409))
 def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
-    """It gets no work, not even a calibration, until a person releases it."""
+    """The device gets no work and no calibration until a person releases it."""
     return _read_with_lease(
         services, command_device(services, device_id, DeviceEvent.QUARANTINE, body.reason)
     )
@@ -136,13 +136,13 @@ def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) 
 
 @router.post("/{device_id}/release", **operation("admin", "Release a device", 404, 409))
 def release_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
-    """Ends draining and quarantine: it is calibrated as if it had just come, and held against nothing that it was before."""
+    """Ends draining or quarantine. The device is calibrated like a new one, without a reference from before."""
     return _read_with_lease(services, command_device(services, device_id, DeviceEvent.RELEASE, body.reason))
 
 
 @router.delete("/{device_id}", status_code=204, **operation("admin", "Remove a device", 404))
 def delete_device(device_id: str, services: ServicesDep) -> None:
-    """Its credential is worthless from now on, and what it is measuring is measured elsewhere. Its records stay."""
+    """Revokes the device's credential. Its current measurements are repeated on other devices. Its records stay."""
     remove_device(services, device_id)
 
 

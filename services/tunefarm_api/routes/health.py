@@ -26,28 +26,28 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz", summary="Is the process alive?")
 async def healthz() -> Health:
-    """Answers as long as the process does; looks at nothing else."""
+    """Answers while the process runs; checks nothing else."""
     return Health(status="ok", version=version("tunefarm"))
 
 
 @router.get(
     "/readyz",
     summary="Can requests be served?",
-    responses={503: {"model": Readiness, "description": "Something that matters is not ok."}},
+    responses={503: {"model": Readiness, "description": "A required check failed."}},
 )
 def readyz(services: ServicesDep, response: Response) -> Readiness:
-    """Checks database, schema and store, each by using it. The broker is reported, but jobs are taken without it."""
+    """Checks database, schema and store by using them. It reports the broker, but jobs are accepted without it."""
     checks = {"database": _database(services), "schema": _schema(services), "store": _store(services)}
     ready = all(state == "ok" for state in checks.values())
     response.status_code = 200 if ready else 503
     return Readiness(ready=ready, checks={**checks, "broker": _broker(services)})
 
 
-@router.get("/v1/checks", **operation("read", "Examine the whole farm"))
+@router.get("/v1/checks", **operation("read", "Check the whole farm"))
 def examine_farm(services: ServicesDep) -> Checks:
-    """Uses whatever the farm needs, and says what is wrong and what to do; `tunefarm doctor` shows it.
+    """Checks all services of the farm and gives advice, as shown by `tunefarm doctor`.
 
-    Takes some seconds where parts are away. An orchestrator asks `/readyz` instead.
+    Takes some seconds if parts are down. Orchestrators should use `/readyz`.
     """
     findings = examine(services)
     return Checks(
@@ -59,7 +59,7 @@ def examine_farm(services: ServicesDep) -> Checks:
 
 @router.get("/metrics", response_class=PlainTextResponse, **operation("read", "Metrics for Prometheus"))
 def metrics(services: ServicesDep, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
-    """Worked out from the database at each look, so any API process answers for the whole farm."""
+    """Computed from the database at each request: any API process answers for the whole farm."""
     content, media_type = render_metrics(services, accept)
     return Response(content, headers={"Content-Type": media_type})
 
@@ -92,4 +92,4 @@ def _store(services: Services) -> str:
 
 
 def _broker(services: Services) -> str:
-    return "ok" if services.dispatcher.ping() else "does not answer: work starts when it does"
+    return "ok" if services.dispatcher.ping() else "does not answer: work starts when it answers"

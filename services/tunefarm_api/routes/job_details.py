@@ -40,7 +40,7 @@ ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
 @router.get("/tasks", **operation("read", "List a job's tuning tasks", 404))
 def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
-    """With how their trials ended. Empty until they are extracted. Always one part."""
+    """With the number of trials by outcome. Empty until the tasks are extracted. Never split into parts."""
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
         tasks = repos.jobs.tasks(job_id)
@@ -69,11 +69,11 @@ def list_trials(
     job_id: str,
     services: ServicesDep,
     position: Annotated[int | None, Query(ge=0, lt=1 << 31, description="Only trials of this task.")] = None,
-    outcome: Annotated[str | None, Query(max_length=100, description="Only trials that ended so.")] = None,
+    outcome: Annotated[str | None, Query(max_length=100, description="Only trials of this outcome.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[Trial]:
-    """In the order they were made, failures included."""
+    """In order of creation, including failed ones."""
     with services.uow.read() as repos:
         repos.jobs.get(job_id)
         page = repos.trials.page(job_id, position=position, outcome=outcome, cursor=cursor, limit=limit)
@@ -87,7 +87,7 @@ def list_job_records(
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> Page[Record]:
-    """The measured facts that it added to the farm's history, newest first."""
+    """The records that the job added to the farm's history, newest first."""
     with services.uow.read() as repos:
         repos.jobs.get(job_id)
         page = repos.records.query(RecordFilter(job_id=job_id), cursor=cursor, limit=limit)
@@ -110,7 +110,7 @@ def list_job_records(
     ),
 )
 def download_job_records(job_id: str, services: ServicesDep) -> StreamingResponse:
-    """The same in the engine's form, for `load_records` and `apply_history_best`."""
+    """The records in the engine's format, for `load_records` and `apply_history_best`."""
     return job_records(services, job_id)
 
 
@@ -121,7 +121,7 @@ def list_events(
     after: Annotated[int, Query(ge=0, lt=1 << 31, description="Only events above this number.")] = 0,
     limit: Limit = 500,
 ) -> Page[Event]:
-    """Oldest first. Poll with the number of the newest event seen; `next_cursor` is the `after` of the next part."""
+    """Oldest first. Poll with the number of the last event seen; `next_cursor` is the `after` of the next part."""
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
         events = repos.events.after(job_id, after, limit=limit)
@@ -148,7 +148,7 @@ def list_events(
                 "content": {ARTIFACT_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
             },
             206: {"description": "The part that `Range` asked for."},
-            304: {"description": "It is what `If-None-Match` says."},
+            304: {"description": "It matches `If-None-Match`."},
         },
     ),
 )
@@ -158,7 +158,7 @@ def download_artifact(
     services: ServicesDep,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Its `ETag` is its SHA-256; ranges can be asked for."""
+    """The `ETag` is the file's SHA-256. Ranges are supported."""
     artifact = _artifact_of(services, job_id)
     etag = f'"{artifact.sha256}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
@@ -172,9 +172,9 @@ def download_artifact(
 
 @router.get("/report", **operation("read", "Get the report", 404, 409))
 def get_report(job_id: str, services: ServicesDep) -> JobReport:
-    """What was measured, how, and what was not: of every job that has ended, also of one that failed or was cancelled.
+    """Latencies, kernels, checks, coverage and methods of an ended job, including failed and cancelled ones.
 
-    While a job is open the answer is the problem `not-finished`.
+    Before the job's end, the response is the problem `not-finished`.
     """
     return job_report(services, job_id)
 
@@ -191,7 +191,7 @@ def get_report(job_id: str, services: ServicesDep) -> JobReport:
     ),
 )
 def get_report_page(job_id: str, services: ServicesDep) -> Response:
-    """The same figures as one HTML file that loads nothing, runs no script, and prints. Its `ETag` is its SHA-256."""
+    """The report as one self-contained HTML file without scripts. The `ETag` is its SHA-256."""
     report = job_report(services, job_id)
     content = report_page(report).encode()
     return HTMLResponse(
@@ -215,8 +215,8 @@ def get_report_page(job_id: str, services: ServicesDep) -> Response:
         404,
         409,
         answers={
-            200: {"description": "Its lines, in UTF-8. No control characters are in them."},
-            304: {"description": "It is what `If-None-Match` says."},
+            200: {"description": "The source as UTF-8 text without control characters."},
+            304: {"description": "It matches `If-None-Match`."},
         },
     ),
 )
@@ -227,18 +227,18 @@ def get_kernel_source(
     kind: Annotated[
         SourceKind,
         Query(
-            description="`schedule`: the scheduled TensorIR, as TVMScript. Of a CPU `llvm`: LLVM's IR, `asm`: the assembly. "
-            "Of a GPU `cuda`: CUDA C."
+            description="`schedule`: scheduled TensorIR, as TVMScript. For CPUs `llvm`: LLVM IR, `asm`: assembly. For "
+            "GPUs `cuda`: CUDA C."
         ),
     ] = "schedule",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Of the config that won: the one in the artifact, or else the best on record so far.
+    """Returns the source of the best config: the one in the artifact, else the best recorded so far.
 
-    A worker makes it when it is first asked for, which takes some seconds: until then the answer is the problem
-    `source-being-made`; ask again. It needs no device, and the job may be in any state. `no-kernel`: no candidate has worked
-    yet. `source-not-made`: it cannot be made, and the problem's `reason` and `detail` say why: `other-toolchain`, say, where
-    the workers' compiler is not the one that the record was measured with.
+    A worker generates it at the first request, within seconds; until then the response is the problem
+    `source-being-made`: ask again. It needs no device, and the job may be in any state. `no-kernel`: no config has
+    worked yet. `source-not-made`: it cannot be generated; the problem's `reason` and `detail` say why, for example
+    `other-toolchain` if the workers' compiler differs from the record's.
     """
     return source_response(services, job_id, position, kind, if_none_match=if_none_match, attached=False)
 
@@ -248,7 +248,8 @@ def _file_of(services: Services, artifact: Artifact) -> Path:
         return services.blobs.path(artifact.sha256)
     except NotFoundError:
         raise NotFoundError(
-            "the artifact's file is no longer kept, its report is: another job of the model starts from the same records",
+            "the artifact's file was deleted by retention, its report stays: a new job for the model starts "
+            "from the same records",
             code="artifact-not-kept",
         ) from None
 

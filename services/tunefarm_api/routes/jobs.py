@@ -31,7 +31,10 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
         409,
         410,
         answers={
-            200: {"model": Job, "description": "A former request with this idempotency key made this job."}
+            200: {
+                "model": Job,
+                "description": "An earlier request with this idempotency key created the job.",
+            }
         },
     ),
 )
@@ -43,13 +46,13 @@ def create_job(
         str | None,
         Header(
             alias="Idempotency-Key",
-            description="Requests with equal keys make one job. With another body, a used key is a conflict.",
+            description="Requests with equal keys create one job. Reusing a key with a different body is a conflict.",
         ),
     ] = None,
 ) -> Job:
-    """Tunes a model on the devices of a pool, within a budget; then compiles, checks and packs the result.
+    """Tunes a model on the devices of a pool within a budget, then compiles, checks and packs the result.
 
-    Everything that can be known to be wrong is said at once: a `201` is a job that has been queued.
+    All detectable errors are reported at once: a `201` means that the job is queued.
     """
     request = JobRequest(model_id=body.model_id, **_terms(body))
     submitted = submit_job(services, request, idempotency_key=idempotency_key)
@@ -59,11 +62,11 @@ def create_job(
     return job_out(services, submitted.job)
 
 
-@router.post("/check", **operation("write", "Check what a job would be asked for", 409))
+@router.post("/check", **operation("write", "Check the terms of a job", 409))
 def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
-    """Says everything that can be known to be wrong before there is a model: nothing need be uploaded in vain.
+    """Reports all errors that can be detected before the upload of a model.
 
-    Makes nothing. A job may be refused all the same later, for by then the devices can be others.
+    Creates nothing. The job can still be refused later, if the devices have changed.
     """
     settled = check_terms(services, JobTerms(**_terms(body)))
     return CheckedJob(
@@ -86,7 +89,7 @@ def list_jobs(
         )
 
 
-@router.get("/{job_id}", **operation("read", "Look at a job", 404))
+@router.get("/{job_id}", **operation("read", "Get a job", 404))
 def get_job(job_id: str, services: ServicesDep) -> Job:
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
@@ -95,11 +98,11 @@ def get_job(job_id: str, services: ServicesDep) -> Job:
 
 @router.patch("/{job_id}", **operation("write", "Change a job", 404, 409))
 def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
-    """Changes what is named of a job that has not ended. What is left out stays as it is.
+    """Changes the given members of a job that has not ended. Omitted members stay.
 
-    A budget counts from the end of the present round on. If it is spent by then, the search ends. If a limit has ended
-    the search and is raised, the search goes on, as long as the job is not compiled; if a budget can change nothing any
-    more, the answer is the problem `search-ended`.
+    A new budget applies after the current round. If it is spent by then, the search ends. If a limit has ended the
+    search, raising it continues the search, unless compiling has begun; then the response is the problem
+    `search-ended`.
     """
     named = None if body.budget is None else body.budget.model_dump(exclude_unset=True)
     return job_out(services, change_job(services, job_id, Change(priority=body.priority, budget=named)))
@@ -107,28 +110,28 @@ def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
 
 @router.post("/{job_id}/retry", **operation("write", "Retry a failed job", 404, 409, 410))
 def retry(job_id: str, services: ServicesDep) -> Job:
-    """It goes on with the step that failed; nothing that was done is done again. A job that goes on stays as it is."""
+    """Repeats only the failed step; completed work stays. A running job does not change."""
     return job_out(services, retry_job(services, job_id))
 
 
-@router.post("/{job_id}/cancel", **operation("write", "Stop a job", 404))
+@router.post("/{job_id}/cancel", **operation("write", "Cancel a job", 404))
 def stop_job(job_id: str, services: ServicesDep) -> Job:
-    """What was measured stays. Stopping a job that has ended changes nothing."""
+    """Its records stay. Cancelling an ended job has no effect."""
     return job_out(services, cancel_job(services, job_id))
 
 
 @router.post("/{job_id}/pause", **operation("write", "Pause a job", 404, 409))
 def pause(job_id: str, services: ServicesDep) -> Job:
-    """Its running step ends within seconds, and is done again when the job is resumed. What was measured stays.
+    """Its running step ends within seconds and is repeated after the job is resumed. Its records stay.
 
-    A paused job spends nothing of its budget and holds no device. Pausing it again changes nothing.
+    A paused job spends no budget and holds no device. Pausing it again has no effect.
     """
     return job_out(services, pause_job(services, job_id))
 
 
 @router.post("/{job_id}/resume", **operation("write", "Resume a paused job", 404, 409))
 def resume(job_id: str, services: ServicesDep) -> Job:
-    """It goes on where it was paused. Resuming a job that is not paused, and has not ended, changes nothing."""
+    """The job continues where it was paused. Resuming a job that is neither paused nor ended has no effect."""
     return job_out(services, resume_job(services, job_id))
 
 

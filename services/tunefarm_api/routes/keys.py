@@ -17,16 +17,16 @@ from tunefarm_app.access.browser_sessions import LINK_VALID_SEC, make_link
 router = APIRouter(prefix="/v1", tags=["keys"])
 
 
-@router.post("/keys", status_code=201, **operation("admin", "Make an API key"))
+@router.post("/keys", status_code=201, **operation("admin", "Create an API key"))
 def create_key(body: ApiKeyCreate, request: Request, services: ServicesDep) -> NewApiKey:
-    """The answer holds the key, this once: only a hash of it is kept."""
+    """Only this response has the key: the server keeps a hash."""
     key, text = create_api_key(services, name=body.name, scopes=body.scopes, by_key_id=key_of(request).id)
     return NewApiKey(**ApiKey.model_validate(key).model_dump(), key=text)
 
 
 @router.get("/keys", **operation("admin", "List API keys"))
 def list_keys(services: ServicesDep) -> Page[ApiKey]:
-    """Oldest first, the revoked ones too. Always one part."""
+    """Oldest first, including revoked ones. Never split into parts."""
     return Page[ApiKey](
         items=[ApiKey.model_validate(key) for key in list_api_keys(services)], next_cursor=None
     )
@@ -34,12 +34,12 @@ def list_keys(services: ServicesDep) -> Page[ApiKey]:
 
 @router.post("/keys/{key_id}/revoke", **operation("admin", "Revoke an API key", 404, 409))
 def revoke_key(key_id: str, request: Request, services: ServicesDep) -> ApiKey:
-    """It is worthless from now on; revoking it again changes nothing. The last key for `admin` cannot be revoked."""
+    """Revoking a key again has no effect. The last key with the scope `admin` cannot be revoked."""
     return ApiKey.model_validate(revoke_api_key(services, key_id, by_key_id=key_of(request).id))
 
 
-@router.post("/sign-in-links", status_code=201, **operation("read", "Make a sign-in link"))
+@router.post("/sign-in-links", status_code=201, **operation("read", "Create a sign-in link"))
 def create_link(request: Request, services: ServicesDep) -> SignInLink:
-    """It signs one browser in to the dashboard, once, and lets it do what the request's key may do."""
+    """The link signs one browser in to the dashboard, once, with the rights of the request's key."""
     text = make_link(services, key_of(request))
     return SignInLink(path=f"{SIGN_IN}?link={text}", expires_at=time.time() + LINK_VALID_SEC)

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "The bytes of an ONNX or TFLite file, as they are: no multipart form.",
+        "description": "The bytes of an ONNX or TFLite file, not a multipart form.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -36,14 +36,14 @@ _BODY = {
         413,
         415,
         507,
-        answers={200: {"model": Model, "description": "The server has this model already; this is it."}},
+        answers={200: {"model": Model, "description": "The server has this model already, and returns it."}},
     ),
 )
 async def upload_model(
     request: Request,
     response: Response,
     services: ServicesDep,
-    name: Annotated[str, Query(max_length=200, description="What to call it.")] = "model",
+    name: Annotated[str, Query(max_length=200, description="Name of the model.")] = "model",
     shape: Annotated[
         list[str] | None,
         Query(
@@ -53,9 +53,9 @@ async def upload_model(
         ),
     ] = None,
 ) -> Model:
-    """Streams the file to the store, then imports it in the background: poll the model until it is `ready` or `failed`.
+    """Stores the file and imports it in the background. Poll the model until it is `ready` or `failed`.
 
-    The same bytes with the same shapes are the same model, however often they are sent.
+    Equal bytes with equal shapes are one model, however often they are uploaded.
     """
     shapes = parse_shapes(shape or [])
     blob = await receive_blob(request, services)
@@ -73,25 +73,25 @@ def list_models(
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("mdl")] = None,
 ) -> Page[Model]:
-    """Newest first. Deleted models are listed only when asked for."""
+    """Newest first. Deleted models are listed only with `state=deleted`."""
     with services.uow.read() as repos:
         page = repos.models.list(state=state, cursor=cursor, limit=limit)
     return Page[Model].model_validate(page)
 
 
-@router.get("/{model_id}", **operation("read", "Look at a model", 404, 410))
+@router.get("/{model_id}", **operation("read", "Get a model", 404, 410))
 def get_model(model_id: str, services: ServicesDep) -> Model:
     with services.uow.read() as repos:
         return Model.model_validate(repos.models.get(model_id))
 
 
-@router.get("/{model_id}/tasks", **operation("read", "List what there is to tune in a model", 404, 410))
+@router.get("/{model_id}/tasks", **operation("read", "List a model's tuning tasks", 404, 410))
 def list_model_tasks(
     model_id: str,
     services: ServicesDep,
-    pipeline: Annotated[str | None, Query(description="Only tasks of these graph passes.")] = None,
+    pipeline: Annotated[str | None, Query(description="Only tasks extracted by these graph passes.")] = None,
 ) -> Page[ModelTask]:
-    """Empty until a step extracted them: for `cpu` at import, for others (`gpu`, `cpu float16-weights`) with the first job. Always one part."""
+    """Empty until the tasks are extracted: at the import for `cpu`, else with the first job. Never split into parts."""
     with services.uow.read() as repos:
         repos.models.get(model_id)
         tasks = repos.models.tasks(model_id, pipeline=pipeline)
@@ -105,5 +105,5 @@ def list_model_tasks(
     **operation("write", "Delete a model", 404, 409, 410),
 )
 def remove_model(model_id: str, services: ServicesDep) -> None:
-    """Its file goes as well; jobs, records and artifacts stay. Not while a job of it runs."""
+    """Deletes its file too. Jobs, records and artifacts stay. Refused while a job of the model runs."""
     delete_model(services, model_id)

@@ -25,23 +25,21 @@ def list_records(
     services: ServicesDep,
     workload_key: Annotated[_Text, Query(description="Only records of this computation.")] = None,
     target_key: Annotated[_Text, Query(description="Only records for this target.")] = None,
-    device_model: Annotated[_Text, Query(description="Only records from such devices.")] = None,
+    device_model: Annotated[_Text, Query(description="Only records of this device model.")] = None,
     toolchain: Annotated[_Text, Query(description="Only records by this compiler version.")] = None,
-    operator: Annotated[
-        _Name, Query(description="Only records of kernels whose name has this in it.")
-    ] = None,
+    operator: Annotated[_Name, Query(description="Only records of kernels whose name contains this.")] = None,
     shape: Annotated[
         _Name,
         Query(
-            description="Only records of kernels with an argument of such a shape, or a part of it: `1x56x56x64`."
+            description="Only records of kernels with an argument whose shape contains this (`1x56x56x64`)."
         ),
     ] = None,
-    outcome: Annotated[_Text, Query(description="Only records that ended so.")] = None,
+    outcome: Annotated[_Text, Query(description="Only records of this outcome.")] = None,
     job_id: Annotated[_Text, Query(description="Only records that this job measured.")] = None,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> Page[Record]:
-    """Newest first, failures included."""
+    """Newest first, including failures."""
     wanted = RecordFilter(
         workload_key=workload_key,
         target_key=target_key,
@@ -59,21 +57,23 @@ def list_records(
 @router.get("/records/best", **operation("read", "List the best records"))
 def list_best_records(
     services: ServicesDep,
-    workload_key: Annotated[_Text, Query(description="Only of this computation.")] = None,
-    target_key: Annotated[_Text, Query(description="Only for this target.")] = None,
-    device_model: Annotated[_Text, Query(description="Only from such devices.")] = None,
-    toolchain: Annotated[_Text, Query(description="Only by this compiler version.")] = None,
-    operator: Annotated[_Name, Query(description="Only of kernels whose name has this in it.")] = None,
+    workload_key: Annotated[_Text, Query(description="Only records of this computation.")] = None,
+    target_key: Annotated[_Text, Query(description="Only records for this target.")] = None,
+    device_model: Annotated[_Text, Query(description="Only records of this device model.")] = None,
+    toolchain: Annotated[_Text, Query(description="Only records by this compiler version.")] = None,
+    operator: Annotated[_Name, Query(description="Only records of kernels whose name contains this.")] = None,
     shape: Annotated[
         _Name,
-        Query(description="Only of kernels with an argument of such a shape, or a part of it: `1x56x56x64`."),
+        Query(
+            description="Only records of kernels with an argument whose shape contains this (`1x56x56x64`)."
+        ),
     ] = None,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> Page[Record]:
-    """The fastest of every workload, target, device model and toolchain, in the order of these.
+    """The fastest record of every workload, target, device model and toolchain, in this order.
 
-    A config that was confirmed counts by its newest confirmation.
+    A confirmed config counts with its newest confirmation.
     """
     wanted = RecordFilter(
         workload_key=workload_key, target_key=target_key, device_model=device_model, toolchain=toolchain
@@ -84,9 +84,9 @@ def list_best_records(
         )
 
 
-@router.get("/workloads/{workload_key}", **operation("read", "Look at a workload", 404))
+@router.get("/workloads/{workload_key}", **operation("read", "Get a workload", 404))
 def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
-    """Once per compiler version that it was found with. Always one part."""
+    """One item per compiler version that extracted it. Never split into parts."""
     with services.uow.read() as repos:
         workloads = [repos.workloads.get(workload_key, t) for t in repos.workloads.toolchains(workload_key)]
     if not workloads:

@@ -21,7 +21,7 @@ router = APIRouter(prefix=API_UPLOADS, tags=["uploads"])
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "The file's bytes from the offset on, as many as one likes.",
+        "description": "The file's bytes from the offset, as many as desired.",
         "content": {tus.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -41,8 +41,8 @@ def _headers(**descriptions: str) -> dict[str, Any]:
     }
 
 
-_OFFSET = "So many bytes are safely stored."
-_EXPIRES = "When it is forgotten if nothing more comes."
+_OFFSET = "Number of bytes stored."
+_EXPIRES = "Expiry time if no more bytes arrive."
 
 
 @router.options("", dependencies=[needs("write")], include_in_schema=False)
@@ -55,7 +55,7 @@ async def upload_capabilities(services: ServicesDep) -> Response:
     status_code=201,
     **operation(
         "write",
-        "Begin an upload",
+        "Create an upload",
         409,
         412,
         413,
@@ -77,15 +77,17 @@ async def begin_an_upload(
         str | None,
         Header(
             alias="Upload-Metadata",
-            description="Pairs of a key and a Base64 text: `filename` (what to call the model), `shapes` (lines like "
-            "`x=1,3,224,224`), `sha256` (what the file comes to; it is held to that). Others are kept and not used.",
+            description="Pairs of a key and a Base64 text: `filename` (the model's name), `shapes` (lines like "
+            "`x=1,3,224,224`), `sha256` (the file's hash, which is checked). Other keys are stored but not "
+            "used.",
         ),
     ] = None,
 ) -> Upload:
-    """Uploads follow tus 1.0 with its extensions creation, termination and expiration, so any client of that works.
+    """Uploads follow tus 1.0 with the extensions creation, termination and expiration: any tus client works.
 
-    OPTIONS says the same to programs. Begin here, send the bytes with PATCH, and after a break ask with HEAD where to go on. With its last byte an upload
-    becomes the same model that `POST /v1/models` makes. An upload belongs to its API key; nobody else sees it.
+    OPTIONS lists these for programs. Create an upload here, send its bytes with PATCH, and after an interruption get
+    the offset with HEAD. After its last byte an upload becomes a model, as with `POST /v1/models`. Only its API key
+    sees an upload.
     """
     upload = await tus.begin(request, services)
     response.headers.update(tus.answer_headers(upload))
@@ -97,9 +99,9 @@ async def begin_an_upload(
 def list_own_uploads(
     request: Request,
     services: ServicesDep,
-    limit: Annotated[int, Query(ge=1, le=200, description="Most items to return.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of items.")] = 100,
 ) -> Page[Upload]:
-    """Those of this API key, newest first; one that ended stays until it expires. Always one part."""
+    """The uploads of this API key, newest first. Finished uploads stay until they expire. Never split into parts."""
     uploads = list_uploads(services, api_key_id=key_of(request).id, limit=limit)
     return Page[Upload](items=[Upload.model_validate(upload) for upload in uploads], next_cursor=None)
 
@@ -109,7 +111,7 @@ def list_own_uploads(
     response_model=Upload,
     **operation(
         "read",
-        "Ask how far an upload is",
+        "Get an upload's offset",
         404,
         answers={
             200: _headers(Upload_Offset=_OFFSET, Upload_Length="The file's size.", Upload_Expires=_EXPIRES)
@@ -117,7 +119,7 @@ def list_own_uploads(
     ),
 )
 def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONResponse:
-    """HEAD says the same in headers alone."""
+    """HEAD returns it in headers only."""
     return tus.upload_response(find_upload(services, upload_id, api_key_id=key_of(request).id))
 
 
@@ -146,22 +148,22 @@ async def send_part(
     services: ServicesDep,
     _version: Resumable = None,
     _offset: Annotated[
-        str | None, Header(alias="Upload-Offset", description="Where these bytes begin. Required.")
+        str | None, Header(alias="Upload-Offset", description="Offset of the first byte. Required.")
     ] = None,
 ) -> Response:
-    """What came is kept however the request ends: ask how far the upload is, and go on from there.
+    """Received bytes are kept however the request ends: get the upload's offset and continue from there.
 
-    One request writes at a time (423); the offset must be where the upload is (409). The last part is answered when the
-    model is registered: `model_id` of the upload says which it is.
+    Only one request may write at a time (423), from the upload's offset (409). The response to the last part comes
+    after the model is registered; the upload's `model_id` names it.
     """
     upload = await tus.write_part(request, services, upload_id)
     return Response(status_code=204, headers=tus.answer_headers(upload))
 
 
 @router.delete(
-    "/{upload_id}", status_code=204, response_class=Response, **operation("write", "End an upload", 404)
+    "/{upload_id}", status_code=204, response_class=Response, **operation("write", "Delete an upload", 404)
 )
 async def remove_upload(upload_id: str, request: Request, services: ServicesDep) -> Response:
-    """Its bytes are dropped. A model that it became stays."""
+    """Deletes its bytes. A model made from it stays."""
     await run_in_threadpool(end_upload, services, upload_id, api_key_id=key_of(request).id)
     return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})

@@ -27,9 +27,9 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 @router.post("", status_code=201, **operation("write", "Register a webhook", 404, 409))
 def add_webhook(body: WebhookCreate, request: Request, services: ServicesDep) -> NewWebhook:
-    """It is told of what happens from now on, at least once, and in order within a job.
+    """It receives events from now on, each at least once, and in order within a job.
 
-    The answer holds the secret that deliveries are signed with, this once.
+    Only this response has the secret that signs the deliveries.
     """
     webhook = create_webhook(
         services, url=body.url, kinds=body.kinds, job_id=body.job_id, by_key_id=key_of(request).id
@@ -39,13 +39,13 @@ def add_webhook(body: WebhookCreate, request: Request, services: ServicesDep) ->
 
 @router.get("", **operation("write", "List webhooks"))
 def list_webhooks(services: ServicesDep) -> Page[Webhook]:
-    """Oldest first, the disabled ones too. Always one part."""
+    """Oldest first, including disabled ones. Never split into parts."""
     with services.uow.read() as repos:
         webhooks = repos.webhooks.list()
     return Page[Webhook](items=[Webhook.model_validate(webhook) for webhook in webhooks], next_cursor=None)
 
 
-@router.get("/{webhook_id}", **operation("write", "Look at a webhook", 404))
+@router.get("/{webhook_id}", **operation("write", "Get a webhook", 404))
 def get_webhook(webhook_id: str, services: ServicesDep) -> Webhook:
     with services.uow.read() as repos:
         return Webhook.model_validate(repos.webhooks.get(webhook_id))
@@ -53,25 +53,25 @@ def get_webhook(webhook_id: str, services: ServicesDep) -> Webhook:
 
 @router.delete("/{webhook_id}", status_code=204, **operation("write", "Delete a webhook", 404))
 def remove_webhook(webhook_id: str, request: Request, services: ServicesDep) -> None:
-    """What is waiting for it is not sent any more, and its deliveries are forgotten."""
+    """Deletes its deliveries too. Pending ones are not sent."""
     delete_webhook(services, webhook_id, by_key_id=key_of(request).id)
 
 
-@router.post("/{webhook_id}/enable", **operation("write", "Enable a webhook again", 404))
+@router.post("/{webhook_id}/enable", **operation("write", "Enable a webhook", 404))
 def enable(webhook_id: str, request: Request, services: ServicesDep) -> Webhook:
-    """It is told of what happens from now on. One that is not disabled stays as it is."""
+    """It receives events from now on. Enabling an enabled webhook has no effect."""
     return Webhook.model_validate(enable_webhook(services, webhook_id, by_key_id=key_of(request).id))
 
 
 @router.post("/{webhook_id}/disable", **operation("write", "Disable a webhook", 404))
 def disable(webhook_id: str, request: Request, services: ServicesDep) -> Webhook:
-    """It is told of nothing until it is enabled; what waits for it is given up. One that is disabled stays as it is."""
+    """It receives no events until it is enabled. Pending deliveries are dropped. Disabling it again has no effect."""
     return Webhook.model_validate(disable_webhook(services, webhook_id, by_key_id=key_of(request).id))
 
 
-@router.post("/{webhook_id}/test", status_code=202, **operation("write", "Try a webhook", 404, 409))
+@router.post("/{webhook_id}/test", status_code=202, **operation("write", "Test a webhook", 404, 409))
 def send_test(webhook_id: str, services: ServicesDep) -> WebhookDelivery:
-    """Sends it a delivery of the kind `test`, in a moment: look at the delivery to see how that went."""
+    """Queues a delivery of the kind `test`. The delivery shows the result."""
     return WebhookDelivery.model_validate(try_webhook(services, webhook_id))
 
 
@@ -83,7 +83,7 @@ def list_deliveries(
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("whd")] = None,
 ) -> Page[WebhookDelivery]:
-    """Newest first. They are kept for some days after they ended (`TUNEFARM_KEEP_DELIVERIES_DAYS`)."""
+    """Newest first. Ended deliveries are kept for `TUNEFARM_KEEP_DELIVERIES_DAYS` days."""
     with services.uow.read() as repos:
         repos.webhooks.get(webhook_id)
         page = repos.deliveries.page(webhook_id, state=state, cursor=cursor, limit=limit)
@@ -93,7 +93,7 @@ def list_deliveries(
     )
 
 
-@router.get("/{webhook_id}/deliveries/{delivery_id}", **operation("write", "Look at a delivery", 404))
+@router.get("/{webhook_id}/deliveries/{delivery_id}", **operation("write", "Get a delivery", 404))
 def get_delivery(webhook_id: str, delivery_id: str, services: ServicesDep) -> WebhookDelivery:
     with services.uow.read() as repos:
         return WebhookDelivery.model_validate(repos.deliveries.get(webhook_id, delivery_id))

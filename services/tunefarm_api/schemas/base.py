@@ -26,18 +26,18 @@ class Input(BaseModel):
 
 
 class Page(Output, Generic[T]):
-    """Part of a list."""
+    """A part of a list."""
 
-    items: list[T] = Field(description="This part's items, in order.")
+    items: list[T] = Field(description="Items of this part, in order.")
     next_cursor: str | None = Field(
-        description="Send it as `cursor` to get the next part; null where this is the last."
+        description="Value of `cursor` for the next part; null for the last part."
     )
 
 
-Limit = Annotated[int, Query(ge=1, le=500, description="Most items to return.")]
+Limit = Annotated[int, Query(ge=1, le=500, description="Maximum number of items.")]
 Cursor = Annotated[
     str | None,
-    Query(max_length=100, description="`next_cursor` of the part before; leave it out for the first."),
+    Query(max_length=100, description="`next_cursor` of the previous part; omit it for the first."),
 ]
 """As it was sent; the list checks it."""
 
@@ -47,7 +47,7 @@ def cursor_of(prefix: Prefix) -> Any:
 
     async def read(cursor: Cursor = None) -> str | None:
         if cursor is not None and not is_id(cursor, prefix):
-            raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+            raise InvalidInputError("the cursor is not from this list", code="invalid-cursor")
         return cursor
 
     return Depends(read)

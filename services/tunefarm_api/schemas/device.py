@@ -12,7 +12,7 @@ from tunefarm_db.values import DeviceState
 
 
 class DeviceRegister(Input):
-    """What a device agent says about its device."""
+    """A device agent's description of its device."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -30,146 +30,148 @@ class DeviceRegister(Input):
         }
     )
 
-    name: str = Field(
-        description="Name of this one machine; registering it again renews what is known of it."
-    )
-    device_key: str = Field(description="The pool that it belongs to. Devices of a pool must be alike.")
-    target: dict[str, Any] = Field(description="What it runs best, as TVM's target JSON.")
-    info: dict[str, Any] = Field(description="More about it, for people.")
-    device_model: str = Field(description="Groups devices whose timings can be compared.")
-    rpc_key: str = Field(description="The key it waits under at the tracker, of this device alone.")
+    name: str = Field(description="Name of the device. Registering the name again updates the device.")
+    device_key: str = Field(description="Pool of the device. Devices of a pool must be identical.")
+    target: dict[str, Any] = Field(description="Target of the device, as TVM's target JSON.")
+    info: dict[str, Any] = Field(description="Further information for people.")
+    device_model: str = Field(description="Hardware model: timings of one model are comparable.")
+    rpc_key: str = Field(description="Key of this device at the tracker, unique.")
     tracker_host: str | None = Field(
         None,
-        description="Where its RPC server is registered; null for the farm's own tracker, which the answer names.",
+        description="Host of the tracker that its RPC server is registered with; null for the farm's tracker, which the "
+        "response names.",
     )
     tracker_port: int | None = Field(None, strict=True, description="Port of that tracker.")
     ready: bool = Field(
         True,
-        description="Whether it can be measured on already; if not, it is offline until a heartbeat says so.",
+        description="Whether it can measure already. If not, it is offline until a heartbeat reports ready.",
     )
 
 
 class Heartbeat(Input):
-    """A sign of life."""
+    """A heartbeat of a device."""
 
-    ready: bool = Field(True, description="Whether it can be measured on now; if not, it is offline.")
+    ready: bool = Field(True, description="Whether it can measure now. If not, it is offline.")
     reason: str = Field("", max_length=2000, description="Why it is not ready.")
     rpc_key: str | None = Field(
         None,
-        description="The key under which it waits at the tracker. Where that is not the one on record, the answer is "
-        "`device-not-found` (register again: the farm was restored from a backup, say), or `device-taken` as long as the "
-        "agent on record is alive.",
+        description="Key of the device at the tracker. If it differs from the stored key, the response is "
+        "`device-not-found` (register again, for example after a restore), or `device-taken` while the "
+        "stored agent is alive.",
     )
     info: dict[str, Any] | None = Field(
-        None, description="What is known about it now; null where nothing changed."
+        None, description="Current information about the device; null if nothing changed."
     )
 
 
 class EnrolmentTokenCreate(Input):
     """A request for an enrolment token."""
 
-    device_key: str | None = Field(None, description="The pool that the device may join; null for any.")
+    device_key: str | None = Field(None, description="Pool that the device may join; null for any.")
     name: str | None = Field(
         None,
-        description="The device that may use it (its GPUs too: NAME-gpu0, ...); null for any new one. A device that is "
-        "known already needs a token with its name.",
+        description="Device that may use the token (and its GPUs: NAME-gpu0, ...); null for any new device. A known "
+        "device needs a token with its name.",
     )
-    valid_sec: float = Field(900.0, gt=0, le=7 * 86400, description="How long it is good.")
+    valid_sec: float = Field(900.0, gt=0, le=7 * 86400, description="Validity in seconds.")
 
 
 class EnrolmentToken(Output):
-    """A token that lets one device enrol, once."""
+    """A token with which one device can enrol, once."""
 
-    id: str = Field(description="Its identity among the keys.")
-    token: str = Field(description="The token itself. It is shown this once.")
-    expires_at: float = Field(description="When its time is over, Unix seconds.")
-    name: str | None = Field(description="The device that may use it; null for any new one.")
-    device_key: str | None = Field(description="The pool that the device may join; null for any.")
+    id: str = Field(description="Identifier among the API keys.")
+    token: str = Field(description="The token itself, shown only now.")
+    expires_at: float = Field(description="Expiry time, Unix seconds.")
+    name: str | None = Field(description="Device that may use the token; null for any new device.")
+    device_key: str | None = Field(description="Pool that the device may join; null for any.")
 
 
 class Enrol(Input):
-    """What a machine says to become a device. It shows an enrolment token in place of an API key."""
+    """A machine's request to become a device, authorized by an enrolment token instead of an API key."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"name": "lab-node-3", "device_key": "epyc", "also": []}]}
     )
 
     name: str = Field(description="Name of the device.")
-    device_key: str = Field(description="The pool that it joins.")
+    device_key: str = Field(description="Pool to join.")
     also: list[str] = Field(
         default_factory=list,
         max_length=63,
-        description="Names of the machine's further devices, where each of its GPUs is one.",
+        description="Names of the machine's other devices, if each GPU is a device.",
     )
 
 
 class DeviceCredential(Output):
-    """What an enrolled device speaks with from now on."""
+    """The credential of an enrolled device."""
 
     api_key: str = Field(
-        description="An API key that can register this device and report for it, and nothing else. Shown this once."
+        description="API key limited to registering this device and reporting for it. Shown only now."
     )
-    name: str = Field(description="The device.")
-    device_key: str = Field(description="Its pool.")
+    name: str = Field(description="Name of the device.")
+    device_key: str = Field(description="Pool of the device.")
 
 
 class MachineCredentials(DeviceCredential):
     """The credential of an enrolled device, and those of the other devices of its machine."""
 
-    also: list[DeviceCredential] = Field(description="Of the further devices, in the order of the request.")
+    also: list[DeviceCredential] = Field(
+        description="Credentials of the other devices, in the order of the request."
+    )
 
 
 class DeviceOrder(Input):
-    """Why a person takes a device out of work, or lets it back."""
+    """Reason for draining, quarantining or releasing a device."""
 
-    reason: str = Field("", max_length=500, description="For whoever wonders later.")
+    reason: str = Field("", max_length=500, description="Reason, shown with the device.")
 
 
 class Device(Output):
     """One machine of a pool."""
 
-    id: str = Field(description="Its identity.")
-    name: str = Field(description="Its name.")
-    device_key: str = Field(description="The pool that it belongs to.")
-    target: dict[str, Any] = Field(description="What it runs best, as TVM's target JSON.")
-    info: dict[str, Any] = Field(description="More about it.")
-    device_model: str = Field(description="Groups devices whose timings can be compared.")
-    tracker_host: str = Field(description="Where its RPC server is registered.")
-    tracker_port: int = Field(description="Where its RPC server is registered.")
+    id: str = Field(description="Identifier.")
+    name: str = Field(description="Name of the device.")
+    device_key: str = Field(description="Pool of the device.")
+    target: dict[str, Any] = Field(description="Target of the device, as TVM's target JSON.")
+    info: dict[str, Any] = Field(description="Further information.")
+    device_model: str = Field(description="Hardware model: timings of one model are comparable.")
+    tracker_host: str = Field(description="Tracker that its RPC server is registered with.")
+    tracker_port: int = Field(description="Tracker that its RPC server is registered with.")
     state: DeviceState = Field(
-        description="Only online devices get work: `offline`, `checking` (the calibration kernel has to run clean "
-        "first), `online`, `leased` (online, and at work), `draining` (gets no further round), `quarantined`, `removed`."
+        description="State: `offline`, `checking` (waits for a clean calibration), `online`, `leased` (online and "
+        "working), `draining` (finishes its round), `quarantined` or `removed`. Only online devices get "
+        "work."
     )
-    reason: str = Field(description="Why it is in its state.")
+    reason: str = Field(description="Reason of the state.")
     state_since: float | None = Field(
-        description="Since when, Unix seconds. Being leased is no state of its own here. Null where it is not known."
+        description="Start of the state, Unix seconds; leases do not change it. Null if unknown."
     )
-    ready: bool = Field(description="Whether its agent says that it can be measured on.")
-    held: bool = Field(description="A person put it into quarantine: only a person lets it out.")
+    ready: bool = Field(description="Whether its agent reports that it can measure.")
+    held: bool = Field(
+        description="Whether a person quarantined the device; then only a person can release it."
+    )
     calibration: dict[str, Any] | None = Field(
-        description="Its last clean run of the calibration kernel: `time_sec`, the `reference_sec` it is held against, "
-        "`at` (Unix seconds), and the `key` under which times can be compared."
+        description="Last clean calibration: `time_sec`, its `reference_sec`, `at` (Unix seconds), and `key` (times of "
+        "one key are comparable)."
     )
-    peak: DevicePeak | None = Field(
-        None, description="What it can do at its best; null where that was never measured."
-    )
-    calibrate_at: float | None = Field(description="When it is to be calibrated again, Unix seconds.")
-    last_seen_at: float = Field(description="Its last sign of life, Unix seconds.")
-    lease_owner: str | None = Field(description="Who holds it.")
+    peak: DevicePeak | None = Field(None, description="Measured peak; null if never measured.")
+    calibrate_at: float | None = Field(description="Time of the next calibration, Unix seconds.")
+    last_seen_at: float = Field(description="Time of the last heartbeat, Unix seconds.")
+    lease_owner: str | None = Field(description="Holder of the lease.")
     leased_at: float | None = Field(
-        description="When its newest lease began, Unix seconds; null where it has had none."
+        description="Start of the newest lease, Unix seconds; null if it never had one."
     )
     lease_until: float | None = Field(
-        description="Until when, Unix seconds; its holder renews it as long as it lives."
+        description="End of the lease, Unix seconds; its holder keeps renewing it."
     )
     work: str | None = Field(
         None,
-        description="What it is held for: a kind of step (`tune`, `confirm`, `compile`), or `calibrate`; null while it is free.",
+        description="Purpose of the lease: a kind of step (`tune`, `confirm`, `compile`) or `calibrate`; null if free.",
     )
-    step_id: str | None = Field(None, description="The step that holds it; null where none does.")
+    step_id: str | None = Field(None, description="Step that holds the device; null if none.")
     job_id: str | None = Field(
         None,
-        description="The job that it is at work for; null where there is none, as while it is calibrated.",
+        description="Job that holds the device; null if none, as during calibration.",
     )
-    fence: int = Field(description="Number of the newest lease.")
-    created_at: float = Field(description="When it was first registered, Unix seconds.")
+    fence: int = Field(description="Fencing token of the newest lease.")
+    created_at: float = Field(description="Time of the first registration, Unix seconds.")

@@ -16,29 +16,27 @@ class Health(Output):
 
 
 class Readiness(Output):
-    """Whether requests can be served; each check says `ok` or what is wrong."""
+    """Whether requests can be served; each check is `ok` or an error."""
 
-    ready: bool = Field(description="Whether every check that matters is ok.")
+    ready: bool = Field(description="Whether all required checks are ok.")
     checks: dict[str, str] = Field(
-        description="`database`, `schema` and `store` must be ok; `broker` may be away, work then starts later.",
+        description="`database`, `schema` and `store` are required. Without `broker`, work starts later.",
         examples=[{"database": "ok", "schema": "ok", "store": "ok", "broker": "ok"}],
     )
 
 
 class Check(Output):
-    """What one check found."""
+    """The result of a check."""
 
-    check: str = Field(description="What was looked at.", examples=["broker"])
-    verdict: Verdict = Field(
-        description="`ok`, `warning` (it works, but not for long or not well) or `failed`."
-    )
-    message: str = Field(description="What was found.", examples=["does not answer"])
-    advice: str = Field(description="What to do about it; empty where it is ok.")
+    check: str = Field(description="Name of the check.", examples=["broker"])
+    verdict: Verdict = Field(description="`ok`, `warning` (works, but badly or not for long) or `failed`.")
+    message: str = Field(description="Result of the check.", examples=["does not answer"])
+    advice: str = Field(description="Advice; empty if ok.")
 
 
 class Checks(Output):
-    """How the whole farm does, as this API process sees it."""
+    """State of the whole farm, as this API process sees it."""
 
-    ok: bool = Field(description="Whether nothing failed.")
-    time: float = Field(description="This API process's clock, Unix seconds.", examples=[1760000000.0])
+    ok: bool = Field(description="Whether no check failed.")
+    time: float = Field(description="Clock of this API process, Unix seconds.", examples=[1760000000.0])
     checks: list[Check] = Field(description="One per check, in a fixed order.")

@@ -17,7 +17,7 @@ Priority = Whole | Literal["low", "normal", "high"]
 
 
 class BudgetIn(Input):
-    """How much the job may spend: the limit that is reached first ends the search. At least one is needed."""
+    """Budget of the job: the first limit reached ends the search. At least one limit is required."""
 
     trials: Whole | None = Field(None, description=HELP["trials"])
     wall_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["seconds"])
@@ -35,20 +35,20 @@ _TERMS: dict[str, Any] = {
 
 
 class JobOptions(Input):
-    """Further options."""
+    """Further options of the search."""
 
     round_size: Whole | None = Field(
-        None, description="Candidates of one tuning step; the server's default where it is left out."
+        None, description="Number of candidates of one round; by default, the server's setting."
     )
     precision: str | None = Field(None, max_length=100, description=f"{HELP['precision']} For CPUs.")
 
 
 class JobCheck(Input):
-    """A request to tune, without the model."""
+    """Terms of a job, without the model."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TERMS]})
 
-    budget: BudgetIn = Field(description="How much the search may spend.")
+    budget: BudgetIn = Field(description="Budget of the search.")
     target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
         None, description=HELP["target"]
     )
@@ -57,12 +57,12 @@ class JobCheck(Input):
     seed: Whole = Field(0, description=HELP["seed"])
     priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
-        JobOptions(round_size=None, precision=None), description="How the search goes about it."
+        JobOptions(round_size=None, precision=None), description="Options of the search."
     )
 
 
 class JobChange(Input):
-    """What to change of a job."""
+    """Changes of a job."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"priority": "high", "budget": {"wall_sec": 1200}}]}
@@ -70,7 +70,7 @@ class JobChange(Input):
 
     priority: Priority | None = Field(None, description=HELP["priority"])
     budget: BudgetIn | None = Field(
-        None, description="Limits to change; null removes one, what is left out stays."
+        None, description="Limits to change. null removes a limit; omitted limits stay."
     )
 
 
@@ -81,43 +81,43 @@ class JobCreate(JobCheck):
         json_schema_extra={"examples": [{"model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd", **_TERMS}]}
     )
 
-    model_id: str = Field(max_length=100, description="The model; it must be ready.")
+    model_id: str = Field(max_length=100, description="Model to tune; it must be ready.")
 
 
 class CheckedJob(Output):
-    """What the request comes to."""
+    """Target and pool that the request resolves to."""
 
-    device_key: str = Field(description="The pool that would measure.")
-    target: dict[str, Any] = Field(description="What would be compiled for, as TVM's target JSON.")
-    target_key: str = Field(description="The target as text; records are kept under it.")
+    device_key: str = Field(description="Pool that would measure.")
+    target: dict[str, Any] = Field(description="Target to compile for, as TVM's target JSON.")
+    target_key: str = Field(description="Target as text, as in records.")
 
 
 class Budget(Output):
-    """The job's limits; null where one is not set."""
+    """The job's limits; null if not set."""
 
-    trials: int | None = Field(description="Candidates, measured or failed, over all tasks.")
-    wall_sec: float | None = Field(description="Seconds of searching.")
+    trials: int | None = Field(description="Number of trials over all tasks, failed ones included.")
+    wall_sec: float | None = Field(description="Seconds of search.")
     patience_trials: int | None = Field(description="Trials in a row without a better kernel.")
     min_gain_per_min: float | None = Field(
-        None, description="Share of the model's latency that a minute must be expected to win."
+        None, description="Least expected reduction of the model's latency per minute, as a share of it."
     )
 
 
 class Progress(Output):
-    """How far the job is. The present phase may report further members."""
+    """Progress of the job. The current phase may add members."""
 
     model_config = ConfigDict(extra="allow")
 
-    phase: str = Field(description="What it is doing; most often its state.")
-    tasks_total: int = Field(description="Tuning tasks of the model; 0 until they are extracted.")
-    tasks_with_record: int = Field(description="Tasks that have at least one working kernel.")
-    trials: int = Field(description="Candidates so far.")
-    failures: int = Field(description="Candidates that failed.")
+    phase: str = Field(description="Phase; usually the state.")
+    tasks_total: int = Field(description="Number of tuning tasks of the model; 0 until they are extracted.")
+    tasks_with_record: int = Field(description="Number of tasks with at least one working config.")
+    trials: int = Field(description="Number of trials so far.")
+    failures: int = Field(description="Number of failed trials.")
     best_latency_sec: float | None = Field(
-        description="The kernels' best times, by how often each runs; null until each task has one."
+        description="Sum of the best kernel times, weighted by calls per inference; null until each task has one."
     )
-    tuned_sec: float = Field(description="Seconds spent searching.")
-    budget: Budget = Field(description="What may be spent.")
+    tuned_sec: float = Field(description="Seconds of search spent.")
+    budget: Budget = Field(description="Budget of the search.")
 
 
 _BUDGET: dict[str, Any] = {
@@ -177,118 +177,119 @@ class Job(Output):
         }
     )
 
-    id: str = Field(description="Its identity.")
-    model_id: str = Field(description="The model that is tuned.")
-    target: dict[str, Any] = Field(description="What is compiled for, as TVM's target JSON.")
-    target_key: str = Field(description="The target as text; records are kept under it.")
-    device_key: str = Field(description="The pool that measures.")
-    tuner: str = Field(description="The search strategy.")
+    id: str = Field(description="Identifier.")
+    model_id: str = Field(description="Model to tune.")
+    target: dict[str, Any] = Field(description="Target to compile for, as TVM's target JSON.")
+    target_key: str = Field(description="Target as text, as in records.")
+    device_key: str = Field(description="Pool that measures.")
+    tuner: str = Field(description="Search strategy.")
     seed: int = Field(description="Seed of the search.")
-    budget: Budget = Field(description="What may be spent.")
-    options: dict[str, Any] = Field(description="Further options.")
-    state: JobState = Field(description="Where it stands; `succeeded`, `failed` and `cancelled` are final.")
-    error: StoredError | None = Field(description="Why it failed, if it did.")
-    cancel_requested: bool = Field(description="Whether somebody asked to stop it.")
-    priority: int = Field(description="Jobs with a higher one get devices first.")
+    budget: Budget = Field(description="Budget of the search.")
+    options: dict[str, Any] = Field(description="Further options of the search.")
+    state: JobState = Field(description="State; `succeeded`, `failed` and `cancelled` are final.")
+    error: StoredError | None = Field(description="Error, if the job failed.")
+    cancel_requested: bool = Field(description="Whether cancellation was requested.")
+    priority: int = Field(description="Jobs with a higher priority get devices first.")
     waiting: str | None = Field(
-        description="What it waits for, if its present step waits: a device, its turn on one, a worker, or another try."
+        description="What the current step waits for, if it waits: a device, its turn on a device, a worker, or another "
+        "attempt."
     )
-    started_tuning_at: float | None = Field(description="When the search began, Unix seconds.")
-    tuned_sec: float = Field(description="Seconds spent searching.")
-    trials: int = Field(description="Candidates so far.")
-    failures: int = Field(description="Candidates that failed.")
-    trials_since_improvement: int = Field(description="Trials since a kernel was last improved.")
+    started_tuning_at: float | None = Field(description="Start of the search, Unix seconds.")
+    tuned_sec: float = Field(description="Seconds of search spent.")
+    trials: int = Field(description="Number of trials so far.")
+    failures: int = Field(description="Number of failed trials.")
+    trials_since_improvement: int = Field(
+        description="Number of trials since the last improvement of a kernel."
+    )
     best_latency_sec: float | None = Field(
-        description="The kernels' best times, by how often each runs; null until each task has one."
+        description="Sum of the best kernel times, weighted by calls per inference; null until each task has one."
     )
     eta_sec: float | None = Field(
         None,
-        description="For how many more seconds it is expected to search: what is left of the limit that comes first, at the "
-        "mean pace so far. null unless it searches, and where it has no limit of time or trials.",
+        description="Expected remaining seconds of search, from the first limit to be reached at the mean pace so far. "
+        "null if the job is not searching or has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
-        description="The limit that ended the search, or `exhausted`; null before."
+        description="Limit that ended the search, or `exhausted`; null before the end."
     )
-    progress: Progress = Field(description="How far it is.")
-    event_seq: int = Field(description="Number of its newest event.")
-    artifact_id: str | None = Field(description="Its artifact; null until it succeeded.")
-    created_at: float = Field(description="When it was created, Unix seconds.")
-    updated_at: float = Field(description="When it last changed, Unix seconds.")
-    finished_at: float | None = Field(description="When it ended, Unix seconds.")
+    progress: Progress = Field(description="Progress of the job.")
+    event_seq: int = Field(description="Number of the newest event.")
+    artifact_id: str | None = Field(description="Artifact; null until the job succeeded.")
+    created_at: float = Field(description="Creation time, Unix seconds.")
+    updated_at: float = Field(description="Time of the last change, Unix seconds.")
+    finished_at: float | None = Field(description="End time, Unix seconds.")
 
 
 class TaskAlternative(Output):
-    """That a task is part of another algorithm for kernels of the network. The artifact has whichever is faster."""
+    """The alternative algorithm that a task belongs to. The artifact gets the faster algorithm."""
 
-    algorithm: str = Field(description="`winograd-4`, say.")
-    instead_of: list[str] = Field(description="Workload keys of the kernels that it can take the place of.")
+    algorithm: str = Field(description="Name of the algorithm, such as `winograd-4`.")
+    instead_of: list[str] = Field(description="Workload keys of the kernels that it can replace.")
     overhead: float = Field(
-        description="The work of the algorithm's other kernels, relative to this one's: an estimate."
+        description="Estimated work of the algorithm's other kernels, relative to this one's."
     )
 
 
 class JobTask(Output):
-    """One of the job's kernels, and how far its tuning is."""
+    """A kernel of the job and its progress."""
 
-    position: int = Field(description="Its place among the job's tasks.")
-    name: str = Field(description="Its name, from the graph.")
-    workload_key: str = Field(description="Content hash of its computation.")
-    weight: int = Field(description="How often one inference runs it.")
+    position: int = Field(description="Index of the task in the job.")
+    name: str = Field(description="Name of the kernel, from the graph.")
+    workload_key: str = Field(description="Content hash of the computation.")
+    weight: int = Field(description="Calls per inference.")
     alternative: TaskAlternative | None = Field(
-        None, description="What it is an alternative to; null for a kernel of the network as it stands."
+        None, description="Algorithm that the task belongs to; null for a kernel of the original network."
     )
     counts: bool = Field(
         True,
-        description="Whether its time is part of the network's: an alternative that is faster takes its place.",
+        description="Whether its time counts in the network's. A faster alternative replaces it.",
     )
-    trials: int = Field(description="Candidates so far.")
-    failures: int = Field(description="Candidates that failed.")
-    outcomes: dict[str, int] = Field(description="How many trials ended how.")
+    trials: int = Field(description="Number of trials so far.")
+    failures: int = Field(description="Number of failed trials.")
+    outcomes: dict[str, int] = Field(description="Number of trials by outcome.")
     confirmations: int = Field(
         0,
-        description="How often its best kernels were measured again, side by side, before the winner was named.",
+        description="Number of confirmations: measurements of its best configs in turn, before the winner was chosen.",
     )
-    best_cost_sec: float | None = Field(description="Its fastest kernel so far, seconds per call.")
+    best_cost_sec: float | None = Field(description="Seconds per call of the fastest config so far.")
     untuned_cost_sec: float | None = Field(
-        description="The kernel as TVM makes it untuned, seconds per call, when the compiler compared it with the tuned "
-        "one that is in the artifact; null where it did not."
+        description="Seconds per call of the untuned kernel, as compared with the tuned one in the artifact; null if "
+        "not compared."
     )
-    flops: float | None = Field(
-        None, description="Floating-point operations of one call; null where they are not known."
-    )
+    flops: float | None = Field(None, description="Floating-point operations of one call; null if unknown.")
     roofline: Roofline | None = Field(
         None,
-        description="How near its fastest kernel is to what its device can do; null where none works yet, or it does no "
-        "floating-point operations.",
+        description="Efficiency of the fastest config against the device's peak; null if no config works yet, or the "
+        "kernel has no floating-point operations.",
     )
-    spent_sec: float = Field(description="Seconds spent on it.")
-    rounds: int = Field(description="Rounds so far.")
-    exhausted: bool = Field(description="Whether nothing is left to try.")
+    spent_sec: float = Field(description="Seconds spent on the task.")
+    rounds: int = Field(description="Number of rounds so far.")
+    exhausted: bool = Field(description="Whether the search space is exhausted.")
     history: list[list[Any]] = Field(description="Pairs of trials and best cost, one per round.")
 
 
 class Trial(Output):
-    """One candidate, and how it ended."""
+    """A trial and its outcome."""
 
-    id: str = Field(description="Its identity.")
-    position: int = Field(description="Which of the job's tasks it is of.")
-    round: int = Field(description="The round of the job.")
-    ordinal: int = Field(description="Its place in the round.")
-    config_key: str = Field(description="The config as it was applied, as JSON text.")
-    asked_key: str = Field(description="The config as the tuner asked for it, as JSON text.")
+    id: str = Field(description="Identifier.")
+    position: int = Field(description="Index of the task in the job.")
+    round: int = Field(description="Round of the job.")
+    ordinal: int = Field(description="Index in the round.")
+    config_key: str = Field(description="Config as applied, as JSON text.")
+    asked_key: str = Field(description="Config as proposed by the tuner, as JSON text.")
     outcome: str = Field(description="`ok`, or the class of failure.")
-    cost_sec: float | None = Field(description="Median seconds per call; null unless ok.")
-    message: str = Field(description="What went wrong, where something did.")
-    build_sec: float = Field(description="Seconds of building.")
-    run_sec: float = Field(description="Seconds of measuring.")
-    measured_at: float = Field(description="When it was measured, Unix seconds of the worker.")
-    record_id: str | None = Field(description="The record that was made of it.")
+    cost_sec: float | None = Field(description="Median seconds per call; null unless the outcome is ok.")
+    message: str = Field(description="Error message, if it failed.")
+    build_sec: float = Field(description="Seconds of the build.")
+    run_sec: float = Field(description="Seconds of the measurement.")
+    measured_at: float = Field(description="Time of measurement, Unix seconds of the worker's clock.")
+    record_id: str | None = Field(description="Record of the trial.")
 
 
 class Event(Output):
-    """Something that happened to the job."""
+    """An event of the job."""
 
-    seq: int = Field(description="Its number within the job, from 1, without gaps.")
-    kind: str = Field(description="What happened.")
-    data: dict[str, Any] = Field(description="More about it; depends on the kind.")
-    created_at: float = Field(description="When, Unix seconds.")
+    seq: int = Field(description="Number within the job, from 1, without gaps.")
+    kind: str = Field(description="Kind of the event.")
+    data: dict[str, Any] = Field(description="Details, by kind.")
+    created_at: float = Field(description="Time of the event, Unix seconds.")

@@ -14,9 +14,9 @@ from tunefarm_db.values import ModelState
 class Tensor(Output):
     """An input, an output or a kernel's argument."""
 
-    name: str = Field(description="Its name in the network.")
-    shape: list[int] = Field(description="Its dimensions; empty for a scalar.")
-    dtype: str = Field(description="Its element type, as numpy spells it.")
+    name: str = Field(description="Name in the network.")
+    shape: list[int] = Field(description="Dimensions; empty for a scalar.")
+    dtype: str = Field(description="Element type, as numpy spells it.")
 
 
 class Model(Output):
@@ -45,44 +45,43 @@ class Model(Output):
         }
     )
 
-    id: str = Field(description="Its identity.")
-    name: str = Field(description="What the uploader called it.")
+    id: str = Field(description="Identifier.")
+    name: str = Field(description="Name given at the upload.")
     sha256: str = Field(description="SHA-256 of the uploaded file.")
     size_bytes: int = Field(description="Size of the uploaded file.")
-    shapes: dict[str, list[int]] = Field(description="Shapes that were given for inputs at upload.")
-    state: ModelState = Field(description="Where its import stands. Only a ready model can be tuned.")
-    error: StoredError | None = Field(description="Why its import failed, if it did.")
-    inputs: list[Tensor] = Field(description="Its inputs; empty until it is ready.")
-    outputs: list[Tensor] = Field(description="Its outputs; empty until it is ready.")
-    operators: list[list[Any]] = Field(
-        description="Pairs of operator and how often it occurs, most frequent first."
-    )
-    opset: int | None = Field(description="Its ONNX operator set; null until it is ready.")
-    num_params: int | None = Field(description="How many numbers its weights are; null until it is ready.")
-    created_at: float = Field(description="When it was uploaded, Unix seconds.")
-    updated_at: float = Field(description="When it last changed, Unix seconds.")
+    shapes: dict[str, list[int]] = Field(description="Shapes of inputs, given at the upload.")
+    state: ModelState = Field(description="State of the import. Only a ready model can be tuned.")
+    error: StoredError | None = Field(description="Error of the import, if it failed.")
+    inputs: list[Tensor] = Field(description="Inputs; empty until the model is ready.")
+    outputs: list[Tensor] = Field(description="Outputs; empty until the model is ready.")
+    operators: list[list[Any]] = Field(description="Pairs of an operator and its count, most frequent first.")
+    opset: int | None = Field(description="ONNX operator set; null until the model is ready.")
+    num_params: int | None = Field(description="Number of parameters; null until the model is ready.")
+    created_at: float = Field(description="Time of the upload, Unix seconds.")
+    updated_at: float = Field(description="Time of the last change, Unix seconds.")
 
 
 class ModelTask(Output):
-    """A kernel that the model runs: what there is to tune."""
+    """A tunable kernel of the model."""
 
-    position: int = Field(description="Its place among the model's tasks of this pipeline and toolchain.")
-    name: str = Field(description="Its name, from the graph.")
-    workload_key: str = Field(description="Content hash of its computation; records are kept under it.")
-    weight: int = Field(description="How often one inference runs it.")
+    position: int = Field(description="Index among the model's tasks of this pipeline and toolchain.")
+    name: str = Field(description="Name of the kernel, from the graph.")
+    workload_key: str = Field(description="Content hash of the computation, as in records.")
+    weight: int = Field(description="Calls per inference.")
     flops: float = Field(description="Floating-point operations of one call.")
-    args: list[Tensor] = Field(description="Its arguments, outputs last.")
+    args: list[Tensor] = Field(description="Arguments, outputs last.")
     pipeline: str = Field(
-        description="The graph passes that found it: `cpu` or `gpu`; `cpu dot16`, `cpu dot8` for CPUs that multiply bytes."
+        description="Graph passes that extracted it: `cpu` or `gpu`; `cpu dot16` or `cpu dot8` for CPUs with int8 dot "
+        "products."
     )
-    toolchain: str = Field(description="The compiler version that it was found with.")
+    toolchain: str = Field(description="Compiler version that extracted it.")
 
 
 class Workload(Output):
     """A kernel's computation, independent of model and device."""
 
     key: str = Field(description="Content hash of the computation.")
-    toolchain: str = Field(description="The compiler version that wrote it down.")
-    name: str = Field(description="Its name in the model it was first seen in.")
+    toolchain: str = Field(description="Compiler version that extracted the workload.")
+    name: str = Field(description="Name in the first model that has it.")
     flops: float = Field(description="Floating-point operations of one call.")
-    args: list[Tensor] = Field(description="Its arguments, outputs last.")
+    args: list[Tensor] = Field(description="Arguments, outputs last.")

@@ -8,51 +8,51 @@ from tunefarm_api.schemas.base import Output
 
 
 class PeakRate(Output):
-    """Something per second."""
+    """A rate per second."""
 
-    one_core: float = Field(description="On one core, while the others rest.")
-    all_cores: float = Field(description="On all cores together.")
+    one_core: float = Field(description="Rate on one core, with the others idle.")
+    all_cores: float = Field(description="Rate on all cores together.")
 
 
 class PeakBandwidth(Output):
-    """How fast data move that take up so many bytes."""
+    """Bandwidth for a working set."""
 
-    working_set_bytes: int = Field(description="Bytes of the arrays that were gone over.")
+    working_set_bytes: int = Field(description="Bytes of the arrays that were read and written.")
     bytes_per_sec: PeakRate = Field(description="Bytes read and written per second.")
 
 
 class DevicePeak(Output):
-    """What a device can do at its best: of each figure, the best that was ever measured."""
+    """Peak of a device: the best of each figure over all measurements."""
 
-    key: str = Field(description="What it was measured with, and of what.")
-    threads: int = Field(description="How many cores `all_cores` are.")
-    measured_at: float = Field(description="When it was measured last, Unix seconds.")
+    key: str = Field(description="Method and hardware of the measurement.")
+    threads: int = Field(description="Number of cores of `all_cores`.")
+    measured_at: float = Field(description="Time of the last measurement, Unix seconds.")
     flops_per_sec: dict[str, PeakRate] = Field(
-        description="Floating-point operations of fused multiply-adds, two each, by element type."
+        description="Floating-point operations by element type; a fused multiply-add counts as two."
     )
     bandwidth: list[PeakBandwidth] = Field(
-        description="By working set: the last is the memory's, the others are of caches."
+        description="Bandwidth by working set: the last is the memory's, the others are those of caches."
     )
-    missing: str = Field(description="Why a figure is not there; empty where all are.")
-    runs: int = Field(description="How many measurements these figures are the best of.")
+    missing: str = Field(description="Reason for a missing figure; empty if all are present.")
+    runs: int = Field(description="Number of measurements.")
 
 
 class Roofline(Output):
-    """How near a kernel's best is to what its device can do. What was not measured is null."""
+    """Efficiency of a kernel's best config against its device's peak. Figures that were not measured are null."""
 
     flops_per_sec: float = Field(description="Floating-point operations per second.")
     peak_flops_per_sec: float | None = Field(
-        description="What a device of the kind can do on all cores, in the kernel's element type; null where that was not "
-        "measured."
+        description="Peak of the device on all cores, in the kernel's element type; null if not measured."
     )
     share_of_peak: float | None = Field(
-        description="The one by the other. A little over 1 is possible: clocks change."
+        description="Ratio of the two. It can slightly exceed 1, since clocks vary."
     )
     intensity: float | None = Field(
-        description="Operations per byte that has to be moved at the least; null where that is not known."
+        description="Arithmetic intensity: operations per byte of minimal traffic; null if unknown."
     )
     bound_flops_per_sec: float | None = Field(
-        description="The roofline: the peak, or the intensity times the bandwidth of where its data fit, if that is less."
+        description="Roofline: the lower of the peak and the intensity times the bandwidth of the smallest level that "
+        "holds its data."
     )
-    share_of_bound: float | None = Field(description="How much of that it reaches.")
-    memory_bound: bool | None = Field(description="Whether bandwidth is what bounds it.")
+    share_of_bound: float | None = Field(description="Share of the roofline that it reaches.")
+    memory_bound: bool | None = Field(description="Whether bandwidth is the bound.")

@@ -30,19 +30,21 @@ class Problem(Output):
         },
     )
 
-    type: str = Field(description="URN of the kind of problem; `code` says the same.")
-    title: str = Field(description="The code in words.")
+    type: str = Field(description="URN of the kind of problem; equivalent to `code`.")
+    title: str = Field(description="Title of the code.")
     status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What happened here, for people.")
-    instance: str = Field(description="The path that was asked for.")
-    code: str = Field(description="Stable kebab-case name of this very problem, for programs.")
-    request_id: str = Field(description="Finds the request in the server's log; also in `X-Request-ID`.")
+    detail: str = Field(description="Description for people.")
+    instance: str = Field(description="Requested path.")
+    code: str = Field(description="Stable kebab-case name of the problem, for programs.")
+    request_id: str = Field(
+        description="Identifier of the request in the server's log; also in `X-Request-ID`."
+    )
 
 
 class StoredError(Output):
-    """Why a model or a job failed."""
+    """Error of a model or a job."""
 
     kind: str = Field(description="The error's class.")
-    code: str = Field(description="Stable kebab-case name of this very problem.")
-    message: str = Field(description="What happened, for people.")
-    fields: dict[str, Any] = Field(description="What happened, for programs; depends on the code.")
+    code: str = Field(description="Stable kebab-case name of the problem.")
+    message: str = Field(description="Description for people.")
+    fields: dict[str, Any] = Field(description="Details for programs, by code.")

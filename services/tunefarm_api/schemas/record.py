@@ -10,30 +10,30 @@ from tunefarm_api.schemas.base import Output
 
 
 class Record(Output):
-    """A measured fact. It holds for its workload, target, device model and toolchain together."""
+    """A tuning record: a measurement that holds for its workload, target, device model and toolchain together."""
 
-    id: str = Field(description="Its identity.")
+    id: str = Field(description="Identifier.")
     workload_key: str = Field(description="Content hash of the computation.")
-    target_key: str = Field(description="What was compiled for.")
-    device_model: str = Field(description="What it was measured on.")
-    toolchain: str = Field(description="The compiler version.")
-    space_key: str = Field(description="The config space that the config is a point of.")
-    config: list[Any] = Field(description="The config: sketch and decisions.")
+    target_key: str = Field(description="Target of the build.")
+    device_model: str = Field(description="Device model that it was measured on.")
+    toolchain: str = Field(description="Compiler version.")
+    space_key: str = Field(description="Config space of the config.")
+    config: list[Any] = Field(description="Config: sketch and decisions.")
     outcome: str = Field(description="`ok`, or the class of failure.")
-    cost_sec: float | None = Field(description="Median seconds per call; null unless ok.")
+    cost_sec: float | None = Field(description="Median seconds per call; null unless the outcome is ok.")
     confirmed: bool = Field(
         False,
-        description="Whether the config was measured again here, side by side with the task's other best.",
+        description="Whether this is a confirmation: measured again, in turn with the task's other best configs.",
     )
     superseded: bool = Field(
-        False, description="Whether a later confirmation of the same config counts in its place."
+        False, description="Whether a later confirmation of the same config replaces it."
     )
-    samples_sec: list[float] = Field(description="The raw samples, seconds per call.")
-    build_sec: float = Field(description="Seconds of building.")
-    measured_at: float = Field(description="When it was measured, Unix seconds of the worker.")
-    tuner: str = Field(description="The search strategy that asked for it.")
-    message: str = Field(description="What went wrong, where something did.")
-    extra: dict[str, Any] | None = Field(description="More about the measurement.")
-    device_id: str | None = Field(description="The device, where it is one of this farm.")
-    job_id: str | None = Field(description="The job that measured it.")
-    created_at: float = Field(description="When it was stored, Unix seconds.")
+    samples_sec: list[float] = Field(description="Raw samples, seconds per call.")
+    build_sec: float = Field(description="Seconds of the build.")
+    measured_at: float = Field(description="Time of measurement, Unix seconds of the worker's clock.")
+    tuner: str = Field(description="Search strategy that proposed it.")
+    message: str = Field(description="Error message, if it failed.")
+    extra: dict[str, Any] | None = Field(description="Details of the measurement.")
+    device_id: str | None = Field(description="Device, if it belongs to this farm.")
+    job_id: str | None = Field(description="Job that measured the record.")
+    created_at: float = Field(description="Time of storing, Unix seconds.")

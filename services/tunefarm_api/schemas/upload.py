@@ -10,7 +10,7 @@ from tunefarm_db.values import UploadState
 
 
 class Upload(Output):
-    """A file that is sent in as many requests as it takes."""
+    """A file that is sent in one or more requests."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -32,19 +32,18 @@ class Upload(Output):
         }
     )
 
-    id: str = Field(description="Its identity.")
-    name: str = Field(description="What the model is to be called.")
-    shapes: dict[str, list[int]] = Field(description="Shapes that were given for inputs.")
-    size_bytes: int = Field(description="What the file has in all.")
-    sha256: str | None = Field(description="What the file must come to; null where the client did not say.")
+    id: str = Field(description="Identifier.")
+    name: str = Field(description="Name of the model.")
+    shapes: dict[str, list[int]] = Field(description="Shapes of inputs, as given.")
+    size_bytes: int = Field(description="Size of the whole file in bytes.")
+    sha256: str | None = Field(description="Expected SHA-256 of the file; null if not given.")
     offset_bytes: int = Field(
-        description="So many bytes are safely stored: send the rest from there. "
-        "It is `size_bytes` for a finished upload alone."
+        description="Number of bytes stored: continue from there. Equals `size_bytes` only if the upload is finished."
     )
     state: UploadState = Field(
         description="`open`, `finished` (it became a model) or `failed` (see `error`)."
     )
-    model_id: str | None = Field(description="The model that it became; null unless it is finished.")
-    error: StoredError | None = Field(description="Why its bytes were refused; null unless it failed.")
-    created_at: float = Field(description="When it was begun, Unix seconds.")
-    expires_at: float = Field(description="When it is forgotten; every part that is sent puts that off.")
+    model_id: str | None = Field(description="Model made from the upload; null unless finished.")
+    error: StoredError | None = Field(description="Error, if the bytes were refused; null otherwise.")
+    created_at: float = Field(description="Start of the upload, Unix seconds.")
+    expires_at: float = Field(description="Expiry time, Unix seconds; each part sent postpones it.")

@@ -11,7 +11,7 @@ from tunefarm_db.values import DeliveryState
 
 
 class WebhookCreate(Input):
-    """A request for a webhook."""
+    """A request to register a webhook."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -22,65 +22,57 @@ class WebhookCreate(Input):
     url: str = Field(
         min_length=1,
         max_length=MAX_URL_LENGTH,
-        description="Where it is told, by POST: `https://…` or `http://…`. It must lead to a public address, unless the "
+        description="URL that events are posted to: `https://…` or `http://…`. Its address must be public, unless the "
         "server allows others.",
     )
     kinds: list[str] = Field(
         default_factory=list,
         max_length=50,
-        description=f"What it is told of; everything where it is empty. Of {', '.join(f'`{kind}`' for kind in KINDS)}.",
+        description=f"Kinds of event to send; all if empty. Of {', '.join(f'`{kind}`' for kind in KINDS)}.",
     )
     job_id: str | None = Field(
-        default=None, max_length=100, description="The one job that it is told of; null for all."
+        default=None, max_length=100, description="Job whose events are sent; null for all jobs."
     )
 
 
 class Webhook(Output):
     """A webhook, without its secret."""
 
-    id: str = Field(description="Its identity.")
-    url: str = Field(description="Where it is told.")
-    kinds: list[str] = Field(description="What it is told of; everything where it is empty.")
-    job_id: str | None = Field(description="The one job that it is told of; null for all.")
-    failures: int = Field(description="Attempts that failed since the last one that went well.")
-    failing_since: float | None = Field(
-        description="When the first of them was, Unix seconds; null where none was."
-    )
-    disabled_at: float | None = Field(
-        description="When it was disabled, Unix seconds; null while it is good."
-    )
-    disabled_reason: str = Field(description="Why it was disabled; empty while it is good.")
-    created_at: float = Field(description="When it was registered, Unix seconds.")
+    id: str = Field(description="Identifier.")
+    url: str = Field(description="URL that events are posted to.")
+    kinds: list[str] = Field(description="Kinds of event to send; all if empty.")
+    job_id: str | None = Field(description="Job whose events are sent; null for all jobs.")
+    failures: int = Field(description="Number of failed attempts since the last success.")
+    failing_since: float | None = Field(description="Time of the first of these, Unix seconds; null if none.")
+    disabled_at: float | None = Field(description="Time of disabling, Unix seconds; null if enabled.")
+    disabled_reason: str = Field(description="Reason of disabling; empty if enabled.")
+    created_at: float = Field(description="Time of registration, Unix seconds.")
 
 
 class NewWebhook(Webhook):
-    """A webhook that was just registered."""
+    """A new webhook."""
 
     secret: str = Field(
-        description="What deliveries are signed with (`whsec_…`, Standard Webhooks). It is shown this once."
+        description="Secret that signs the deliveries (`whsec_…`, Standard Webhooks). Shown only now."
     )
 
 
 class WebhookDelivery(Output):
-    """One event for one webhook, and how it went."""
+    """A delivery of an event to a webhook."""
 
-    id: str = Field(
-        description="Its identity; the receiver gets it as `webhook-id`, the same at each attempt."
-    )
-    job_id: str | None = Field(description="The event's job; null for a test.")
-    seq: int | None = Field(description="The event's number within the job; null for a test.")
-    kind: str = Field(description="The event's kind, or `test`.")
+    id: str = Field(description="Identifier; sent as the header `webhook-id`, equal for all attempts.")
+    job_id: str | None = Field(description="Job of the event; null for a test.")
+    seq: int | None = Field(description="Number of the event within the job; null for a test.")
+    kind: str = Field(description="Kind of the event, or `test`.")
     state: DeliveryState = Field(
-        description="`pending` (waits, or is sent now), `delivered`, `failed` (given up)."
+        description="`pending` (waiting or being sent), `delivered` or `failed` (given up)."
     )
-    attempts: int = Field(description="How often it was sent.")
-    not_before: float = Field(description="While it is pending: not sent before this time, Unix seconds.")
-    status: int | None = Field(description="HTTP status of the last answer; null where there was none.")
-    latency_sec: float | None = Field(
-        description="How long the last attempt took; null where there was none."
-    )
-    error: str = Field(description="Why the last attempt failed; empty where it did not.")
-    created_at: float = Field(description="When it happened, Unix seconds.")
+    attempts: int = Field(description="Number of attempts.")
+    not_before: float = Field(description="Earliest time of the next attempt while pending, Unix seconds.")
+    status: int | None = Field(description="HTTP status of the last response; null if none.")
+    latency_sec: float | None = Field(description="Seconds of the last attempt; null if none.")
+    error: str = Field(description="Error of the last attempt; empty if it succeeded.")
+    created_at: float = Field(description="Time of the event, Unix seconds.")
     finished_at: float | None = Field(
-        description="When it was delivered or given up, Unix seconds; null before."
+        description="Time when it was delivered or given up, Unix seconds; null before."
     )

@@ -27,7 +27,7 @@ class Download(FileResponse):
                     str(scope.get("tunefarm.request_id", "")),
                     status=message["status"],
                     code=_CODES[message["status"]],
-                    detail="the file has no such part"
+                    detail="the range is outside the file"
                     + (f": its size is {size.rpartition('/')[2]}" if size else ""),
                     headers={} if size is None else {"Content-Range": size},
                 )(scope, receive, send)

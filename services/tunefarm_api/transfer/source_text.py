@@ -46,21 +46,19 @@ def whole_text(source: SourceText) -> str:
     if not source.is_cut:
         return source.text
     mark = _COMMENT.get(source.kind, "#")
-    return f"{source.text}{mark} … the rest is not kept: all of it is {source.size_bytes:,} bytes\n"
+    return f"{source.text}{mark} … truncated: the whole source has {source.size_bytes:,} bytes\n"
 
 
 def why_not(view: SourceView) -> ConflictError:
     """Return the error for a source that does not exist."""
     if view.progress is Progress.NO_KERNEL:
-        return ConflictError("no candidate of this kernel has worked yet", code="no-kernel")
+        return ConflictError("no config of this kernel has worked yet", code="no-kernel")
     if view.progress is Progress.FAILED:
         error = view.error or {}
         return ConflictError(
-            f"its source cannot be made: {error.get('message', 'the reason is not known')}",
+            f"its source cannot be generated: {error.get('message', 'the reason is unknown')}",
             code="source-not-made",
             reason=str(error.get("code", "internal")),
         )
     waits = "no worker has taken it yet" if view.waiting else "it takes some seconds"
-    return ConflictError(
-        f"its source is being made, for the first time: {waits}, ask again", code="source-being-made"
-    )
+    return ConflictError(f"its source is being generated: {waits}, ask again", code="source-being-made")

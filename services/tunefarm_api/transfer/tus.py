@@ -135,7 +135,7 @@ def check_version(request: Request) -> None:
     version = request.headers.get("tus-resumable")
     if version not in (None, TUS_VERSION):
         raise ConflictError(
-            f"this server speaks tus {TUS_VERSION} only", code="tus-version", versions=[TUS_VERSION]
+            f"this server supports only tus {TUS_VERSION}", code="tus-version", versions=[TUS_VERSION]
         )
 
 

@@ -132,5 +132,5 @@ async def body_pieces(request: Request, *, stalled_sec: float | None = None) -> 
         yield b"".join(pieces)
         if isinstance(error, ClientDisconnect):
             raise
-        raise StalledError("nothing came for too long: go on from the offset that the upload has") from None
+        raise StalledError("no bytes arrived for too long: continue from the upload's offset") from None
     yield b"".join(pieces)

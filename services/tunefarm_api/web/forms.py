@@ -17,12 +17,12 @@ _MOST_FIELDS = 50
 async def _read_form(request: Request) -> Form:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in ("", "application/x-www-form-urlencoded"):
-        raise InvalidInputError("this is no form of this page", code="unsupported-media-type")
+        raise InvalidInputError("the form is not from this page", code="unsupported-media-type")
     try:
         text = (await request.body()).decode("utf-8")
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError:
-        raise InvalidInputError("this is no form of this page", code="invalid-request") from None
+        raise InvalidInputError("the form is not from this page", code="invalid-request") from None
 
 
 FormDep = Annotated[Form, Depends(_read_form)]

@@ -22,7 +22,7 @@ _MAY = {
     "read": "look",
     "write": "upload, tune, cancel, webhooks",
     "device": "register devices, and report for them",
-    "admin": "all of these, devices and keys",
+    "admin": "all of these, and manage devices and keys",
 }
 _MOST_NAME = 100
 _MOST_OLD = 50
@@ -88,9 +88,9 @@ def _line(key: ApiKey, now: float) -> KeyLine:
     over = key.expires_at is not None and key.expires_at <= now
     state = "revoked" if key.revoked_at is not None else "expired" if over else "good"
     kind, _, of = key.scopes[0].partition(":") if key.scopes else ("", "", "")
-    may = f"what the key {of} may, in a browser" if of else ", ".join(key.scopes)
+    may = f"the rights of the key {of}, in a browser" if of else ", ".join(key.scopes)
     if kind == "enrol":
-        may = "let one machine become a device"
+        may = "enrol one machine as a device"
     if key.device_name is not None and kind != "enrol":
         may = f"{may}, for the device {key.device_name}"
     return KeyLine(key=key, state=state, may=may)

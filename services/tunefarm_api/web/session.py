@@ -77,4 +77,4 @@ def _check_origin(headers: Headers) -> None:
     else:  # browsers send it over https and to this machine only; `Origin` always
         fine = headers.get("origin", "").partition("://")[2] == headers.get("host", "-")
     if not fine:
-        raise ForbiddenError("this was not sent by a page of this server")
+        raise ForbiddenError("the request was not sent by a page of this server")

@@ -32,9 +32,7 @@ async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Res
     link, where = form.get("link", ""), form.get("next", "/")
     text = await run_in_threadpool(start_session, services, (link or form.get("key", "")).strip())
     if text is None:
-        wrong = (
-            "This link was used before, or its time is over." if link else "This is not a key of this farm."
-        )
+        wrong = "This link was used already, or has expired." if link else "This is not a key of this farm."
         return _page(where, wrong=wrong, status=403)
     response = RedirectResponse(where if is_local(where) else "/", 303)
     set_session(request, response, text)

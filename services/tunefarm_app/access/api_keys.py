@@ -117,7 +117,7 @@ def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = N
         admins = [key.id for key in repos.api_keys.list(lock=True) if _is_admin(key)]
         if admins == [key_id]:
             raise ConflictError(
-                "this is the last key for admin, and without one nobody could make keys: make another one first",
+                "this is the last key with the scope admin: create another one first",
                 code="last-admin-key",
             )
         key = repos.api_keys.revoke(key_id)

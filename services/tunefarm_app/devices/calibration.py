@@ -102,11 +102,11 @@ def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, st
         log.warning("device busy", device_id=lease.device.id, error=error.message)
         return None, f"busy: {error.message}"
     if isinstance(error, DeviceLostError):
-        return DeviceEvent.FAIL, f"it could not be calibrated: {error.message}"
+        return DeviceEvent.FAIL, f"the calibration failed: {error.message}"
     # Not the device's fault: for example, this worker has no linker for it.
     unknown = None if isinstance(error, TunefarmError) else error
     log.warning("calibration broke", device_id=lease.device.id, error=str(error), exc_info=unknown)
-    return None, f"no worker can calibrate it: {clean(str(error), 300)}"
+    return None, f"the calibration failed in the worker: {clean(str(error), 300)}"
 
 
 def _run(

@@ -15,7 +15,7 @@ log = structlog.stdlib.get_logger(__name__)
 _WORDS = {
     DeviceEvent.DRAIN: ("drained", "drained by a person"),
     DeviceEvent.QUARANTINE: ("quarantined", "quarantined by a person"),
-    DeviceEvent.RELEASE: ("released", "released by a person, its agent's next sign of life brings it back"),
+    DeviceEvent.RELEASE: ("released", "released by a person, comes back with its agent's next heartbeat"),
 }
 
 

@@ -64,7 +64,7 @@ def excess(run: CalibrationRun, reference: Reference, settings: Settings) -> flo
 def judge(run: CalibrationRun, reference: Reference, settings: Settings) -> tuple[DeviceEvent, str]:
     """Return the event that the run means for the device, and the reason."""
     if run.wrong is not None:
-        return DeviceEvent.FAIL, f"the calibration kernel gave a wrong answer: {clean(run.wrong, 200)}"
+        return DeviceEvent.FAIL, f"the calibration kernel computed a wrong result: {clean(run.wrong, 200)}"
     if excess(run, reference, settings) <= 1.0:
         return DeviceEvent.CLEAN, ""
     if _drift(run.time_sec, reference.time_sec) > settings.calibration_drift:

@@ -97,11 +97,12 @@ def enrol_devices(
     keys = []
     with services.uow.write() as repos:
         if is_token and not repos.api_keys.use_up(token.id):
-            raise ConflictError("the token was used before, or its time is over", code="enrolment-used")
+            raise ConflictError("the token was used already, or has expired", code="enrolment-used")
         for name, new in zip(names, new_keys, strict=True):
             if is_token and token.device_name is None and repos.devices.find(name) is not None:
                 raise ConflictError(
-                    f"there is a device {name} already: take another name, remove that one, or make a token for it by name",
+                    f"a device {name} exists already: choose another name, remove that device, or create a "
+                    "token with its name",
                     code="device-name-taken",
                     name=name,
                 )

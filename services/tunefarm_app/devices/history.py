@@ -25,7 +25,7 @@ _DEVICES_AT_ONCE = 100
 
 
 class Span(StrEnum):
-    """How far back a chart goes."""
+    """Period of a chart."""
 
     HOUR = "hour"
     DAY = "day"

@@ -67,7 +67,8 @@ def register_device(services: Services, registration: DeviceRegistration) -> Dev
             if other.name != registration.name and other.state is not DeviceState.OFFLINE and not same:
                 raise ConflictError(
                     f"the devices of {registration.device_key} are {clean(other.device_model)}, this one is "
-                    f"{clean(registration.device_model)}: devices of one key must be alike, so give it another key",
+                    f"{clean(registration.device_model)}: devices of a pool must be identical, so choose "
+                    "another device key",
                     code="device-pool-mismatch",
                     device_key=registration.device_key,
                 )
@@ -137,7 +138,7 @@ def _refuse_other_life(device: Device, *, silent_sec: float, services: Services)
     if silent_sec < services.settings.device_stale_sec:
         # Two agents of one name that both register again would take the device from each other for ever.
         raise ConflictError(
-            f"another agent has registered {device.name} since, and is alive: give one of them another name",
+            f"another live agent has registered as {device.name}: give one of them another name",
             code="device-taken",
             device_id=device.id,
         )

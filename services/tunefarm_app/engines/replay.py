@@ -106,7 +106,7 @@ class Scenario:
             return cls(**data, unschedulable=unschedulable, recorded=recorded)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise InvalidModelError(
-                "this farm is in simulation (TUNEFARM_ENGINE=replay) and takes scenarios only",
+                "this farm runs in simulation (TUNEFARM_ENGINE=replay) and accepts only scenarios",
                 code="invalid-onnx",
             ) from error
 

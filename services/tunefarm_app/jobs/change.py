@@ -63,7 +63,7 @@ def _has_searched(job: Job) -> bool:
 def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobChange) -> Step | None:
     priority = job.priority if change.priority is None else parse_priority(change.priority)
     if job.state.is_finished:
-        why = ": submit another job, which begins with what this one measured" if change.budget else ""
+        why = ": submit another job, which starts from this one's records" if change.budget else ""
         raise ConflictError(f"the job is {job.state} already{why}", code="job-state", state=job.state.value)
     if priority != job.priority:
         repos.events.add(job.id, "priority", {"before": job.priority, "priority": priority})
@@ -99,7 +99,7 @@ def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: B
         if step.kind is StepKind.CONFIRM:
             return None  # the time that is left counts for that, too
         raise ConflictError(
-            f"the search has ended ({reason}), and this budget would not let it go on",
+            f"the search has ended ({reason}), and this budget would not continue it",
             code="search-ended",
             stop_reason=reason,
         )

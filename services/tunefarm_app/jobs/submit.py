@@ -83,7 +83,7 @@ def _add(
             if earlier is not None:
                 if earlier.request_digest != request.digest:
                     raise ConflictError(
-                        "this idempotency key was used for another request",
+                        "this idempotency key was used for a different request",
                         code="idempotency-key-reused",
                         job_id=earlier.id,
                     )

@@ -131,7 +131,7 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
     if device_key is None:
         if len(known) > 1:
             raise InvalidInputError(
-                f"name a device key: there are {_some(known)}", code="device-key-required", known=list(known)
+                f"choose a device key: {_some(known)}", code="device-key-required", known=list(known)
             )
         device_key = known[0]
     if device_key not in known:
@@ -159,8 +159,8 @@ def _target_of(requested: str | Mapping[str, Any] | None, device: Device) -> Tar
     if target.kind == "cuda" and _arch(target) != _arch(own):
         # Libraries hold machine code, and nothing that a driver could translate.
         raise _incompatible(
-            f"the target is for GPUs of {clean(_arch(target), 20)}, and those of {device.device_key} are "
-            f"{clean(_arch(own), 20)}: leave the target out, or say cuda/{clean(_arch(own), 20)}",
+            f"the target is for GPUs of {clean(_arch(target), 20)}, but those of {device.device_key} are "
+            f"{clean(_arch(own), 20)}: omit the target, or use cuda/{clean(_arch(own), 20)}",
             target,
             own,
         )

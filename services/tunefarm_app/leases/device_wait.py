@@ -59,9 +59,7 @@ def _why(repos: Repositories, job: Job, pool: PoolCounts) -> str:
     ahead = repos.turns.ahead_of(job.id, job.device_key)
     if pool.free == 0:
         before = f", and {_jobs(ahead)} before it" if ahead.total else ""
-        return (
-            f"waiting for a device of {job.device_key}: {pool.up} of {pool.total} online, all at work{before}"
-        )
+        return f"waiting for a device of {job.device_key}: {pool.up} of {pool.total} online, all busy{before}"
     return f"waiting for its turn on a device of {job.device_key}: {_jobs(ahead)} before it"
 
 

@@ -45,4 +45,4 @@ def locked_job(services: Services, job_id: str, *, with_steps: Callable[[Job], b
                 yield LockedJob(repos=repos, job=job, steps=steps)
                 return
         # A worker planned a step in between.
-    raise TransientError("the job goes from step to step too fast: try again", code="busy")
+    raise TransientError("the job's steps change too fast: try again", code="busy")

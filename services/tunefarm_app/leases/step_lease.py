@@ -110,7 +110,7 @@ class StepLease:
         try:
             with self._services.uow.write() as repos:
                 repos.devices.apply(
-                    device.device.id, DeviceEvent.DOUBT, f"it is calibrated again after: {clean(why, 300)}"
+                    device.device.id, DeviceEvent.DOUBT, f"waits for calibration after: {clean(why, 300)}"
                 )
         except (NotFoundError, TransientError) as error:
             self._log.warning("device not sent to calibration", error=error.message)
@@ -160,7 +160,7 @@ class StepLease:
                 if time.monotonic() - self._started > self._limit_sec:
                     self._stop(
                         TransientError(
-                            f"the {self._step.kind} step was not done within {self._limit_sec:g} s",
+                            f"the {self._step.kind} step did not end within {self._limit_sec:g} s",
                             code=TOO_LONG,
                             limit_sec=self._limit_sec,
                         )
@@ -174,11 +174,11 @@ class StepLease:
             except TransientError as error:
                 self._log.warning("lease not renewed", error=error.message)
                 if time.monotonic() - self._renewed > self._lease_sec:
-                    self._stop(LeaseLostError("the database was away for longer than the lease"))
+                    self._stop(LeaseLostError("the database was unavailable for longer than the lease"))
             except Exception:  # noqa: BLE001
                 # Whatever went wrong: a worker that cannot look after its lease must not go on.
                 self._log.exception("lease thread failed")
-                self._stop(LeaseLostError("the lease could not be looked after"))
+                self._stop(LeaseLostError("the lease could not be renewed"))
 
     def _is_drained(self) -> bool:
         if not self._services.draining():

@@ -97,7 +97,7 @@ class UploadPart(Closing):
         upload = self._upload
         if offset_bytes != upload.offset_bytes:
             raise ConflictError(
-                f"the upload has {upload.offset_bytes} bytes: go on from there",
+                f"the upload has {upload.offset_bytes} bytes: continue from there",
                 code="upload-offset",
                 offset_bytes=upload.offset_bytes,
             )
@@ -105,7 +105,9 @@ class UploadPart(Closing):
             raise _overrun(upload)
         if self._staged is not None:
             if not self._staged.begin_at(offset_bytes):
-                raise ConflictError("the upload changed in between", code="upload-offset", offset_bytes=0)
+                raise ConflictError(
+                    "another request changed the upload", code="upload-offset", offset_bytes=0
+                )
             self._staged.require_room(upload.size_bytes - offset_bytes)
 
     def write(self, chunk: bytes) -> None:
@@ -166,7 +168,7 @@ class UploadPart(Closing):
         if self._upload.sha256 not in (None, digest):
             raise self._failed(
                 InvalidInputError(
-                    "the bytes that arrived are not those that were announced (SHA-256): send the file again",
+                    "the received bytes do not match the announced SHA-256: send the file again",
                     code="digest-mismatch",
                     sha256=digest,
                 )
@@ -225,7 +227,7 @@ class UploadPart(Closing):
 
 def _overrun(upload: Upload) -> InvalidInputError:
     return InvalidInputError(
-        f"these are more bytes than the {upload.size_bytes} that the file was said to have",
+        f"the file has more bytes than the announced {upload.size_bytes}",
         code="upload-overrun",
         size_bytes=upload.size_bytes,
     )

@@ -64,11 +64,11 @@ def begin_upload(
         check_head(b"")
     check_shapes(shapes or {})
     if sha256 is not None and not _SHA256.fullmatch(sha256):
-        raise InvalidInputError("a SHA-256 has 64 lower-case hexadecimal digits", code="bad-digest")
+        raise InvalidInputError("the SHA-256 is not 64 lower-case hexadecimal digits", code="bad-digest")
     with services.uow.write() as repos:
         if repos.uploads.count_open(api_key_id) >= MAX_OPEN:
             raise ConflictError(
-                f"this key has {MAX_OPEN} unfinished uploads: go on with one, or end some",
+                f"this key has {MAX_OPEN} unfinished uploads: finish or delete some",
                 code="too-many-uploads",
                 limit=MAX_OPEN,
             )

@@ -161,13 +161,13 @@ def read_manifest(data: bytes) -> Backup:
         manifest = json.loads(data)
         if manifest.pop("format") != FORMAT:
             raise InvalidInputError(
-                "the backup was made by a newer tunefarm: use that one", code="bad-backup"
+                "the backup is from a newer version of tunefarm: use that version", code="bad-backup"
             )
         return Backup(
             **{**manifest, "blobs": tuple(manifest["blobs"]), "missing": tuple(manifest["missing"])}
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError("this is no backup of tunefarm's", code="bad-backup") from error
+        raise InvalidInputError("this is not a backup of tunefarm", code="bad-backup") from error
 
 
 def check_backup(path: Path) -> Backup:
@@ -220,14 +220,14 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
             yield archive
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            f"{path} is no backup of tunefarm's, or is damaged: {error}", code="bad-backup"
+            f"{path} is damaged or not a backup of tunefarm: {error}", code="bad-backup"
         ) from error
 
 
 def _manifest(archive: tarfile.TarFile) -> Backup:
     first = archive.next()
     if first is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES:
-        raise InvalidInputError("this is no backup of tunefarm's", code="bad-backup")
+        raise InvalidInputError("this is not a backup of tunefarm", code="bad-backup")
     return read_manifest(_member(archive, MANIFEST).read())
 
 

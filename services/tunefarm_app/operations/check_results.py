@@ -17,7 +17,7 @@ CLOCK_SKEW_SEC = 5.0
 
 
 class Verdict(StrEnum):
-    """How a check ended."""
+    """Result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -59,8 +59,8 @@ def judge_clock(check: str, skew_sec: float, whose: str) -> CheckResult:
     return warning(
         check,
         f"{whose} clock is {abs(skew_sec):.0f} s {'ahead of' if skew_sec > 0 else 'behind'} this machine's",
-        "Let NTP set both (`timedatectl`). Leases go by the database's clock and hold; times of day and lists "
-        "that are sorted by age are wrong meanwhile.",
+        "Synchronize both with NTP (`timedatectl`). Leases use the database's clock and are safe, but times "
+        "of day and lists sorted by age are wrong.",
     )
 
 
@@ -81,8 +81,8 @@ def judge_versions(versions: Mapping[str, Mapping[str, str]]) -> CheckResult:
         return failed(
             "versions",
             clean("; ".join(wrong[:_MOST_NAMED]), 500),
-            f"Install tunefarm again there, with its extra: it brings {required}. Records of another TVM are kept "
-            "apart, and apache-tvm-ffi 0.1.15 crashes on every model.",
+            f"Reinstall tunefarm there with its extra, which installs {required}. Records of another TVM "
+            "are not used, and apache-tvm-ffi 0.1.15 crashes on every model.",
         )
     own = metadata.version("tunefarm")
     others = sorted(
@@ -92,7 +92,7 @@ def judge_versions(versions: Mapping[str, Mapping[str, str]]) -> CheckResult:
         return warning(
             "versions",
             clean(f"tunefarm {own} here, {', '.join(others)} elsewhere", 500),
-            "Bring all parts to one version; devices last.",
+            "Upgrade all parts to one version, devices last.",
         )
     return ok("versions", f"tunefarm {own}, {required}")
 

@@ -22,12 +22,12 @@ SLOW_ON_ALL_CORES = 2.0
 
 
 _ADVICE = {
-    DeviceState.OFFLINE: "offline: start its agent (`tunefarm device join`); if it runs, its log says what is wrong.",
-    DeviceState.CHECKING: "checking: a worker calibrates it first; if that takes more than a minute, none works on the queue "
-    "tune: `tunefarm worker --queues tune`.",
-    DeviceState.QUARANTINED: "quarantined: it is let out by itself once the calibration kernel runs clean; one that a person "
-    "held back, by `tunefarm device release`.",
-    DeviceState.DRAINING: "draining: a person wants it back; `tunefarm device release` gives it work again.",
+    DeviceState.OFFLINE: "offline: start its agent (`tunefarm device join`). If it runs, see its log.",
+    DeviceState.CHECKING: "checking: a worker has to calibrate it. If that takes more than a minute, no worker serves the queue "
+    "tune: start one with `tunefarm worker --queues tune`.",
+    DeviceState.QUARANTINED: "quarantined: a clean calibration releases it. If a person quarantined it, use `tunefarm device "
+    "release`.",
+    DeviceState.DRAINING: "draining: a person took it out of work; `tunefarm device release` gives it work again.",
 }
 
 
@@ -50,15 +50,15 @@ def check_tracker(services: Services) -> CheckResult:
         if _greets(tracker):
             answers.append(f"{name} answers")
         elif proved:
-            answers.append(f"{name} cannot be reached from here, but {proved[0].name} waits at it")
+            answers.append(f"{name} cannot be reached from here, but {proved[0].name} is registered with it")
         else:
             silent.append(name)
     if silent:
         return failed(
             "tracker",
             f"{', '.join(silent)} does not answer as a TVM tracker",
-            "Start it (`python -m tunefarm_workers.tracker --port 9190`), or put TUNEFARM_TRACKER right: an address "
-            "that workers and devices reach.",
+            "Start it (`python -m tunefarm_workers.tracker --port 9190`), or correct TUNEFARM_TRACKER: "
+            "workers and devices must reach this address.",
         )
     return ok("tracker", "; ".join(answers))
 
@@ -80,8 +80,8 @@ def check_devices(services: Services) -> CheckResult:
             return warning(
                 "devices",
                 f"{message}: " + "; ".join(slow[:_MOST_NAMED]),
-                "Heat, a power limit, or other work on the machine: the agent tells temperature and clocks (`tunefarm device "
-                "list --json`). Records made meanwhile can be told apart by their `calibration_sec`.",
+                "Possible causes are heat, a power limit or other work on the machine. `tunefarm device "
+                "list --json` shows temperature and clocks. `calibration_sec` marks the affected records.",
             )
         return ok("devices", message)
     message += ": " + "; ".join(_why(device) for device in down[:_MOST_NAMED])

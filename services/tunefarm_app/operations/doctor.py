@@ -31,13 +31,13 @@ OVERDUE_SEC = 60.0
 FAILING_SEC = 600.0
 """A webhook that fails for longer is worth a warning."""
 _MAKE_ROOM = (
-    "Make room: `tunefarm models delete` for models that are not needed, TUNEFARM_KEEP_MODELS_DAYS, "
-    "TUNEFARM_KEEP_ARTIFACTS_DAYS and TUNEFARM_KEEP_FAILURES_DAYS for what is old, or a larger disk. Where nothing at all "
-    "is free, something that is not the farm's has to go first: a deletion is noted in the database. Nothing is lost "
-    "meanwhile: work goes on when there is room."
+    "Free space: delete unneeded models (`tunefarm models delete`), set TUNEFARM_KEEP_MODELS_DAYS, "
+    "TUNEFARM_KEEP_ARTIFACTS_DAYS and TUNEFARM_KEEP_FAILURES_DAYS, or use a larger disk. If the disk is "
+    "completely full, first delete a file that is not the farm's, since a deletion writes to the database. "
+    "Nothing is lost: work continues when there is space."
 )
 _MOST_NAMED = 3
-_NOT_LOOKED_AT = "not looked at: the database does not answer"
+_NOT_LOOKED_AT = "not checked: the database does not answer"
 
 
 def run_checks(
@@ -66,7 +66,7 @@ def check_database(services: Services) -> CheckResult:
         return failed(
             "database",
             error.message,
-            "Start it, or put TUNEFARM_DATABASE_URL right. Nothing is lost meanwhile: work goes on when it is back.",
+            "Start it, or correct TUNEFARM_DATABASE_URL. Nothing is lost: work continues when it is back.",
         )
     return ok("database", f"{kind} answers, and has the schema {schema.head()}")
 
@@ -86,8 +86,8 @@ def check_broker(services: Services) -> CheckResult:
     return failed(
         "broker",
         "does not answer",
-        "Start Valkey (or Redis), or put TUNEFARM_BROKER_URL right: host, port and password. Jobs are taken without "
-        "it, and start when it is back.",
+        "Start Valkey (or Redis), or correct host, port and password in TUNEFARM_BROKER_URL. Jobs are "
+        "accepted without it and start when it is back.",
     )
 
 
@@ -99,8 +99,9 @@ def check_steps(services: Services) -> CheckResult:
     if abandoned:
         return failed(
             "steps",
-            f"a {abandoned[0].kind} step's worker is gone for over a minute, and nobody took the step back",
-            "Start an API process: it runs the reconciler. If one runs, its log says what keeps it from that.",
+            f"the worker of a {abandoned[0].kind} step has been gone for over a minute, and the reconciler "
+            "has not taken the step back",
+            "Start an API process, which runs the reconciler. If one runs, see its log.",
         )
     late = [
         summary for summary in steps if summary.state is StepState.READY and summary.overdue_sec > OVERDUE_SEC
@@ -109,7 +110,7 @@ def check_steps(services: Services) -> CheckResult:
         return _overdue(max(late, key=lambda summary: summary.overdue_sec), steps)
     running = sum(summary.count for summary in steps if summary.state is StepState.LEASED)
     waiting = sum(summary.count for summary in steps if summary.state is StepState.READY)
-    return ok("steps", f"{running} running, {waiting} waiting, none for long")
+    return ok("steps", f"{running} running, {waiting} waiting, none overdue")
 
 
 def _overdue(late: OpenSteps, steps: tuple[OpenSteps, ...]) -> CheckResult:
@@ -122,8 +123,8 @@ def _overdue(late: OpenSteps, steps: tuple[OpenSteps, ...]) -> CheckResult:
         )
     return failed(
         "steps",
-        f"{message}, and no worker works on that queue",
-        f"Start one: `tunefarm worker --queues {queue}`. If one runs, it talks to another broker or database.",
+        f"{message}, and no worker serves that queue",
+        f"Start one: `tunefarm worker --queues {queue}`. If one runs, it uses another broker or database.",
     )
 
 
@@ -147,9 +148,9 @@ def check_database_space(services: Services) -> CheckResult:
     """Free space for SQLite's file; PostgreSQL's server looks after its own."""
     url = parse_url(services.settings.database_url.get_secret_value())
     if url.get_backend_name() != "sqlite" or url.database is None:
-        message = "is the PostgreSQL server's affair"
+        message = "depends on the PostgreSQL server"
         with suppress(TransientError), services.uow.read() as repos:
-            message += f"; the database takes up {repos.statistics.database_bytes() / 1e9:.1f} GB there"
+            message += f"; the database uses {repos.statistics.database_bytes() / 1e9:.1f} GB there"
         return ok("database space", message)
     return _judge_space("database space", Path(url.database).parent)
 
@@ -176,7 +177,7 @@ def check_webhooks(services: Services) -> CheckResult:
         return failed(
             "webhooks",
             f"a delivery to {overdue.id} has been due for {overdue.overdue_sec:.0f} s, and no process sends it",
-            "Start an API process: it sends them. If one runs, its log says what keeps it from that.",
+            "Start an API process, which sends them. If one runs, see its log.",
         )
     bad = [webhook for webhook in webhooks if _is_bad_webhook(webhook)]
     if bad:
@@ -184,8 +185,9 @@ def check_webhooks(services: Services) -> CheckResult:
         return warning(
             "webhooks",
             "; ".join(map(_why_bad, bad[:_MOST_NAMED])) + more,
-            "`tunefarm webhooks deliveries WEBHOOK_ID` shows what its receiver answers. Once that is put right: "
-            "`tunefarm webhooks enable`, for one that is disabled; or `tunefarm webhooks delete`.",
+            "`tunefarm webhooks deliveries WEBHOOK_ID` shows its receiver's responses. Correct the "
+            "receiver, then use `tunefarm webhooks enable` if the webhook is disabled; or delete it with "
+            "`tunefarm webhooks delete`.",
         )
     waiting = sum(webhook.pending for webhook in webhooks)
     return ok(
@@ -204,7 +206,7 @@ def _why_bad(webhook: WebhookHealth) -> str:
     if webhook.state == "disabled":
         return f"{webhook.id} is disabled: {clean(webhook.disabled_reason, 200)}"
     minutes = (webhook.failing_sec or 0.0) / 60
-    return f"{webhook.id} has failed for {minutes:.0f} min, at each of {webhook.failures} attempts"
+    return f"{webhook.id} has failed for {minutes:.0f} min, {webhook.failures} attempts in a row"
 
 
 _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {

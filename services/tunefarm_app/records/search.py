@@ -47,7 +47,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
         return ()
     if not _SHAPE.fullmatch(text.strip()):
         raise InvalidInputError(
-            f"{clean(text)!r} is no shape: write it like 1x56x56x64, or a part of it", code="bad-shape"
+            f"{clean(text)!r} is not a shape: write it like 1x56x56x64, or a part of it", code="bad-shape"
         )
     return tuple(int(number) for number in re.findall(r"\d+", text))
 
@@ -82,7 +82,7 @@ def _best(repos: Repositories, search: RecordSearch, cursor: str | None, limit: 
     if cursor is not None:
         last = repos.searches.record(cursor)
         if last is None:
-            raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+            raise InvalidInputError("the cursor is not from this list", code="invalid-cursor")
         begin = last.workload_key
     for key in _keys(repos, search):
         if key < begin:

@@ -41,7 +41,7 @@ def job_report(services: Services, job_id: str) -> JobReport:
         job = repos.jobs.get(job_id)
         if not job.state.is_finished:
             raise ConflictError(
-                f"the job is {job.state}: there is a report when it has ended",
+                f"the job is {job.state}: its report comes when it has ended",
                 code="not-finished",
                 state=job.state.value,
             )
@@ -111,7 +111,7 @@ def _assemble(
             "warnings": [
                 *report.warnings,
                 *doubts(report.latency),
-                *(f"the compiler's own report has a part that cannot be read: {name}" for name in unreadable),
+                *(f"a part of the compiler's report cannot be read: {name}" for name in unreadable),
             ],
         }
     )

@@ -55,7 +55,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A part of a stacked bar. `color` counts from 0; -1 is all other kernels, -2 the rest."""
+    """A part of a stacked bar. `color` counts from 0; -1 is all other kernels, -2 the remainder."""
 
     name: str
     color: int
@@ -83,7 +83,7 @@ def latency_strip(latency: ReportLatency) -> Strip:
         timings.append(("torch-compile", "torch.compile", latency.torch_compile))
     timings.append(("untuned", "TVM, untuned", latency.untuned))
     if latency.rejected is not None:
-        timings.append(("rejected", "TVM, left out", latency.rejected))
+        timings.append(("rejected", "TVM, rejected", latency.rejected))
     if not latency.tuned_is_untuned:
         timings.append(("tuned", "TVM, tuned", latency.tuned))
     low = min(timing.min_sec for _, _, timing in timings)
@@ -143,7 +143,7 @@ def _round_step(about: float) -> float:
 
 
 def time_stacks(report: JobReport) -> tuple[Stack, ...]:
-    """Return two bars, before and after: each has the kernels that take most time, all other kernels, and the rest."""
+    """Return two bars, before and after: the slowest kernels, all other kernels, and the remainder."""
     if report.breakdown is None or report.latency is None:
         return ()
     timed = [
@@ -178,7 +178,7 @@ def _stack(
     others = sum(_times(timed, which)) - sum(size for _, _, size in sizes)
     if len(timed) > len(largest):
         sizes.append((plural(len(timed) - len(largest), "other kernel"), -1, max(0.0, others)))
-    sizes.append(("the rest", -2, max(0.0, rest_sec)))
+    sizes.append(("remainder", -2, max(0.0, rest_sec)))
     total = sum(size for _, _, size in sizes) or 1.0
     segments, x = [], 0.0
     for name, color, size in sizes:

@@ -29,54 +29,52 @@ FORMAT_VERSION: Literal[1] = 1
 
 
 class ReportedJob(Part):
-    """The job: what was asked for, and how it ended."""
+    """The job: its terms and its end."""
 
-    id: str = Field(description="Its identity.")
-    state: JobState = Field(description="How it ended.")
-    error: dict[str, Any] | None = Field(description="Why it failed, if it did: `code` and `message`.")
-    tuner: str = Field(description="The search strategy.")
+    id: str = Field(description="Identifier.")
+    state: JobState = Field(description="Final state.")
+    error: dict[str, Any] | None = Field(description="Error, if it failed: `code` and `message`.")
+    tuner: str = Field(description="Search strategy.")
     seed: int = Field(description="Seed of the search.")
-    budget: dict[str, Any] = Field(
-        description="What it might spend; null members are limits that were not set."
-    )
+    budget: dict[str, Any] = Field(description="Budget; null members are limits that were not set.")
     options: dict[str, Any] = Field(description="Further options.")
-    device_key: str = Field(description="The pool that measured.")
-    stop_reason: str | None = Field(description="What ended the search: the name of a limit, or `exhausted`.")
-    tuned_sec: float = Field(description="Seconds spent searching.")
+    device_key: str = Field(description="Pool that measured.")
+    stop_reason: str | None = Field(description="Limit that ended the search, or `exhausted`.")
+    tuned_sec: float = Field(description="Seconds of search spent.")
     trials: int = Field(description="Candidates.")
-    failures: int = Field(description="Candidates that failed.")
-    created_at: float = Field(description="When it was submitted, Unix seconds.")
-    started_tuning_at: float | None = Field(description="When the search began.")
+    failures: int = Field(description="Number of failed trials.")
+    created_at: float = Field(description="Time of submission, Unix seconds.")
+    started_tuning_at: float | None = Field(description="Start of the search.")
     finished_at: float | None = Field(description="When it ended.")
 
 
 class ReportedModel(Part):
     """The network that went in."""
 
-    id: str = Field(description="Its identity.")
-    name: str = Field(description="What it was called when it was uploaded.")
+    id: str = Field(description="Identifier.")
+    name: str = Field(description="Name given at the upload.")
     sha256: str = Field(description="SHA-256 of the file.")
     size_bytes: int = Field(description="Size of the file.")
-    shapes: dict[str, list[int]] = Field(description="Shapes given for inputs with open dimensions.")
+    shapes: dict[str, list[int]] = Field(description="Shapes given for inputs with dynamic dimensions.")
     inputs: list[dict[str, Any]] = Field(description="Name, shape and element type of each input.")
     outputs: list[dict[str, Any]] = Field(description="The same of each output.")
-    operators: list[list[Any]] = Field(description="Pairs of an operator and how often it is there.")
+    operators: list[list[Any]] = Field(description="Pairs of an operator and its count.")
     opset: int | None = Field(description="ONNX operator set.")
-    num_params: int | None = Field(description="Numbers among its weights.")
+    num_params: int | None = Field(description="Number of parameters.")
 
 
 class ReportedTarget(Part):
     """What was compiled for."""
 
-    key: str = Field(description="As text, which the command and the engine read back.")
-    attributes: dict[str, Any] = Field(description="As TVM's target JSON.")
+    key: str = Field(description="Target as text, as the command and the engine read it.")
+    attributes: dict[str, Any] = Field(description="Target as TVM's target JSON.")
 
 
 class ReportedDevice(Part):
     """The device that the artifact was checked and timed on, as it described itself."""
 
-    name: str | None = Field(description="Its name in the farm; null where it is not known.")
-    device_model: str = Field(description="Its kind: timings of one kind can be compared.")
+    name: str | None = Field(description="Name in the farm; null if unknown.")
+    device_model: str = Field(description="Device model: timings of one model are comparable.")
     cpu: str | None = Field(description="The CPU's name.")
     gpus: list[str] = Field(description="The GPUs' names.")
     cores: int | None = Field(description="CPU cores.")
@@ -84,7 +82,7 @@ class ReportedDevice(Part):
     system: str | None = Field(description="Operating system.")
     versions: dict[str, str] = Field(description="Versions of its software.")
     calibration_sec: float | None = Field(
-        description="What it took for the farm's calibration kernel, last before: tells a throttled device."
+        description="Time of the farm's last calibration before, in seconds: it reveals a throttled device."
     )
 
 
@@ -94,98 +92,98 @@ class ReportedArtifact(Part):
     name: str = Field(description="The file's name.")
     sha256: str = Field(description="SHA-256 of the file.")
     size_bytes: int = Field(description="Size of the file.")
-    created_at: float = Field(description="When it was made, Unix seconds.")
-    machine: str | None = Field(description="The kind of machine that it runs on.")
-    cpu_features: list[str] = Field(description="The CPU features that it needs.")
+    created_at: float = Field(description="Creation time, Unix seconds.")
+    machine: str | None = Field(description="Machine architecture that it runs on.")
+    cpu_features: list[str] = Field(description="Required CPU features.")
 
 
 class ReportKernel(Part):
     """One kernel of the network that can be tuned: a tuning task."""
 
-    position: int = Field(description="Its place among the job's tasks.")
-    name: str = Field(description="Its name in the graph.")
-    workload_key: str = Field(description="Its computation.")
+    position: int = Field(description="Index of the task in the job.")
+    name: str = Field(description="Name in the graph.")
+    workload_key: str = Field(description="Content hash of the computation.")
     weight: int = Field(description="Calls per inference.")
-    flops: float | None = Field(description="Floating-point operations per call; null where not known.")
+    flops: float | None = Field(description="Floating-point operations per call; null if unknown.")
     args: list[dict[str, Any]] = Field(
         description="Shape and element type of its arguments, the result last."
     )
-    covered: bool | None = Field(
-        description="Whether the artifact holds a tuned form of it; null where nothing says so."
-    )
+    covered: bool | None = Field(description="Whether the artifact has a tuned form of it; null if unknown.")
     algorithm: str | None = Field(
         None,
-        description="The algorithm that takes its place in the artifact; null where it runs as it stands.",
+        description="Algorithm that replaces it in the artifact; null if none does.",
     )
     alternative: str | None = Field(
         None,
-        description="The algorithm that it is a part of, in place of other kernels, whose time includes its own; null for a "
-        "kernel of the network as it stands.",
+        description="Algorithm that it belongs to and that replaces other kernels, whose time includes its own; "
+        "null for a kernel of the original network.",
     )
-    reason: str | None = Field(description="Why it does not.")
-    message: str = Field(description="More about that, where there is more.")
+    reason: str | None = Field(description="Reason if it has no tuned form.")
+    message: str = Field(description="Details of the reason.")
     untuned: ReportTiming | None = Field(
-        description="Seconds per call, untuned and by itself; null where it was not timed so."
+        description="Seconds per call, untuned and timed alone; null if not timed."
     )
     tuned: ReportTiming | None = Field(
-        description="The same of its best record's kernel, timed beside it, also where that was left out."
+        description="The same for its best record's kernel, timed in turn with it, even if rejected."
     )
     before_sec: float | None = Field(description="Untuned seconds per inference: median times weight.")
-    after_sec: float | None = Field(description="Seconds per inference of what is in the artifact.")
+    after_sec: float | None = Field(description="Seconds per inference in the artifact.")
     trials: int = Field(description="Candidates.")
-    outcomes: dict[str, int] = Field(description="How many of them ended how.")
-    confirmations: int = Field(description="How often its best were measured again, side by side.")
-    best_cost_sec: float | None = Field(description="The job's fastest candidate, seconds per call.")
-    spent_sec: float = Field(description="Seconds of searching.")
+    outcomes: dict[str, int] = Field(description="Number of trials by outcome.")
+    confirmations: int = Field(
+        description="Number of confirmations: measurements of its best configs in turn."
+    )
+    best_cost_sec: float | None = Field(description="Seconds per call of the job's fastest config.")
+    spent_sec: float = Field(description="Seconds of search.")
     roofline: ReportRoofline | None = Field(
-        None, description="How near it is to what the device can do; null where it was not timed."
+        None, description="Efficiency against the device's peak; null if not timed."
     )
 
 
 class ReportBreakdown(Part):
     """Where the time of an inference goes. The rest is the latency less the kernels that were timed by themselves."""
 
-    kernels_before_sec: float = Field(description="Untuned kernels, summed up over an inference.")
-    kernels_after_sec: float = Field(description="The kernels of the artifact.")
+    kernels_before_sec: float = Field(description="Sum of the untuned kernels over an inference.")
+    kernels_after_sec: float = Field(description="Sum of the artifact's kernels over an inference.")
     rest_before_sec: float = Field(
-        description="The untuned network's latency less its kernels; may be negative."
+        description="Latency of the untuned network minus its kernels; may be negative."
     )
-    rest_after_sec: float = Field(description="The artifact's latency less its kernels; may be negative.")
-    timed: int = Field(description="Kernels that were timed by themselves.")
-    not_timed: int = Field(description="Those that were not, and are part of the rest.")
+    rest_after_sec: float = Field(description="Latency of the artifact minus its kernels; may be negative.")
+    timed: int = Field(description="Number of kernels that were timed alone.")
+    not_timed: int = Field(description="Number of kernels that were not, and are part of the remainder.")
 
 
 class ReportMiss(Part):
     """A task that runs its untuned kernel."""
 
-    workload_key: str = Field(description="Its computation.")
-    name: str = Field(description="Its name in the graph.")
+    workload_key: str = Field(description="Content hash of the computation.")
+    name: str = Field(description="Name in the graph.")
     weight: int = Field(description="Calls per inference.")
     reason: str = Field(description="Why.")
-    message: str = Field(description="More about that, where there is more.")
+    message: str = Field(description="Details of the reason.")
 
 
 class ReportCoverage(Part):
-    """How many tasks run a tuned kernel, and why the others do not."""
+    """Tasks with a tuned kernel, and the reasons of the others."""
 
     tasks: int = Field(description="Tuning tasks of the network.")
-    covered: int = Field(description="Those that run a tuned kernel.")
-    misses: list[ReportMiss] = Field(description="The others.")
+    covered: int = Field(description="Number of tasks that run a tuned kernel.")
+    misses: list[ReportMiss] = Field(description="The other tasks.")
 
 
 class ReportStep(Part):
     """One way to do a part of it again."""
 
-    what: str = Field(description="What it does.")
-    language: Literal["sh", "python", "text"] = Field(description="What `code` is written in.")
-    code: str = Field(description="What to run, or to install.")
+    what: str = Field(description="Purpose of the step.")
+    language: Literal["sh", "python", "text"] = Field(description="Language of `code`.")
+    code: str = Field(description="Commands to run, or packages to install.")
 
 
 class ReportReproduce(Part):
-    """How to do it again."""
+    """Steps to reproduce the result."""
 
     steps: list[ReportStep] = Field(description="In order.")
-    caveats: list[str] = Field(description="What will differ.")
+    caveats: list[str] = Field(description="Differences to expect.")
 
 
 class JobReport(Part):
@@ -193,49 +191,45 @@ class JobReport(Part):
 
     model_config = ConfigDict(title="JobReport")
 
-    format: Literal["tunefarm-job-report"] = Field(description="What this is.")
+    format: Literal["tunefarm-job-report"] = Field(description="Kind of document.")
     format_version: Literal[1] = Field(
-        description="Grows when a member changes its meaning; new ones may come without."
+        description="Version of the format. It increases if a member's meaning changes; new members may come without."
     )
-    simulated: bool = Field(description="Whether measurements were made up (`TUNEFARM_ENGINE=replay`).")
+    simulated: bool = Field(description="Whether the measurements are simulated (`TUNEFARM_ENGINE=replay`).")
     summary: list[str] = Field(description="The outcome in sentences.")
     job: ReportedJob = Field(description="The job.")
     model: ReportedModel = Field(description="The network.")
-    target: ReportedTarget = Field(description="What the network was compiled for.")
-    toolchain: str | None = Field(description="The compiler that kernels were made with.")
+    target: ReportedTarget = Field(description="Target of the network.")
+    toolchain: str | None = Field(description="Compiler version of the kernels.")
     device: ReportedDevice | None = Field(
-        description="Where it was checked and timed; null without an artifact."
+        description="Device that checked and timed it; null without an artifact."
     )
-    peak: ReportPeak | None = Field(
-        None, description="What the device can do at its best; null where that was not measured."
-    )
-    place: ReportPlace | None = Field(
-        description="How the compiler used the device; null where it does not say."
-    )
-    artifact: ReportedArtifact | None = Field(description="What came out; null where nothing did.")
-    latency: ReportLatency | None = Field(description="The whole network; null where it was not timed.")
-    coverage: ReportCoverage | None = Field(description="Which tasks run a tuned kernel.")
+    peak: ReportPeak | None = Field(None, description="Peak of the device; null if not measured.")
+    place: ReportPlace | None = Field(description="Use of the device by the compiler; null if unknown.")
+    artifact: ReportedArtifact | None = Field(description="Artifact; null if there is none.")
+    latency: ReportLatency | None = Field(description="Latency of the whole network; null if not timed.")
+    coverage: ReportCoverage | None = Field(description="Tasks with and without a tuned kernel.")
     kernels: list[ReportKernel] = Field(description="Each tuning task, in order of first use.")
-    not_tunable: list[ReportUntunable] = Field(description="The network's other kernels.")
+    not_tunable: list[ReportUntunable] = Field(description="Kernels of the network that cannot be tuned.")
     alternatives: list[ReportAlternative] = Field(
         default_factory=list,
-        description="Other algorithms that were tuned for its kernels, in the artifact or not.",
+        description="Alternative algorithms that were tuned for its kernels, in the artifact or not.",
     )
     networks_sec: dict[str, float] = Field(
         default_factory=dict,
-        description="Seconds per inference without any of those (`direct`) and with those in the artifact (`chosen`), timed in "
-        "turns; empty where none is.",
+        description="Seconds per inference without alternatives (`direct`) and with those in the artifact (`chosen`), "
+        "timed in turn; empty if there are none.",
     )
-    breakdown: ReportBreakdown | None = Field(description="Where the time goes; null where it was not timed.")
-    outcomes: dict[str, int] = Field(description="How many trials ended how, over all tasks.")
-    checks: ReportChecks | None = Field(description="How its outputs compare with ONNX Runtime's.")
+    breakdown: ReportBreakdown | None = Field(description="Breakdown of the latency; null if not timed.")
+    outcomes: dict[str, int] = Field(description="Number of trials by outcome, over all tasks.")
+    checks: ReportChecks | None = Field(description="Comparison of its outputs with ONNX Runtime's.")
     precision: ReportPrecision | None = Field(
-        None, description="How its weights are stored; null where the compiler does not say."
+        None, description="Format of its stored weights; null if unknown."
     )
-    records: list[ReportedRecord] = Field(description="The measurements that its tuned kernels go back to.")
-    method: dict[str, str] = Field(description="How things were measured, in sentences.")
-    not_measured: list[str] = Field(description="What this report cannot say anything about.")
-    warnings: list[str] = Field(description="What a reader should know.")
-    versions: dict[str, str] = Field(description="Versions of what made the artifact, by package.")
-    phases_sec: dict[str, float] = Field(description="Wall-clock of the compiler's phases.")
-    reproduce: ReportReproduce = Field(description="How to do the same again.")
+    records: list[ReportedRecord] = Field(description="Records of its tuned kernels.")
+    method: dict[str, str] = Field(description="Methods of measurement, in sentences.")
+    not_measured: list[str] = Field(description="Properties that were not measured.")
+    warnings: list[str] = Field(description="Warnings.")
+    versions: dict[str, str] = Field(description="Versions of the packages that made the artifact.")
+    phases_sec: dict[str, float] = Field(description="Seconds of the compiler's phases.")
+    reproduce: ReportReproduce = Field(description="Steps to reproduce the result.")

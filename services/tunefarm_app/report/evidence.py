@@ -200,7 +200,7 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         onnxruntime=baseline,
         onnxruntime_missing=None
         if baseline
-        else str(data.get("onnxruntime_missing") or "the compiler did not say why"),
+        else str(data.get("onnxruntime_missing") or "the compiler gave no reason"),
         torch_compile=compiled,
         torch_compile_missing=data.get("torch_compile_missing"),
         untuned=untuned,

@@ -17,41 +17,43 @@ class ReportTiming(Part):
     """Samples of one thing that was timed."""
 
     median_sec: float = Field(description="Median of the samples, seconds.")
-    min_sec: float = Field(description="The shortest sample.")
-    max_sec: float = Field(description="The longest sample.")
-    spread: float = Field(description="Longest less shortest sample, as a share of the median.")
+    min_sec: float = Field(description="Shortest sample.")
+    max_sec: float = Field(description="Longest sample.")
+    spread: float = Field(description="Longest minus shortest sample, as a share of the median.")
     samples_sec: list[float] = Field(description="All samples, in measuring order.")
     inferences: list[int] = Field(
-        description="Of how many calls in a row each sample is the mean; empty where that is not known."
+        description="Number of consecutive calls that each sample is the mean of; empty if unknown."
     )
-    threads: int | None = Field(description="On how many threads kernels ran; null where that is not known.")
+    threads: int | None = Field(description="Number of threads of the kernels; null if unknown.")
 
 
 class ReportLatency(Part):
     """Seconds per inference of the whole network."""
 
-    onnxruntime: ReportTiming | None = Field(description="ONNX Runtime; null where it was not timed.")
-    onnxruntime_missing: str | None = Field(description="Why ONNX Runtime was not timed.")
+    onnxruntime: ReportTiming | None = Field(description="ONNX Runtime; null if not timed.")
+    onnxruntime_missing: str | None = Field(description="Reason if ONNX Runtime was not timed.")
     torch_compile: ReportTiming | None = Field(
-        None, description="PyTorch's `torch.compile`; null where it was not timed."
+        None, description="PyTorch's `torch.compile`; null if not timed."
     )
     torch_compile_missing: str | None = Field(
-        None, description="Why `torch.compile` was not timed; null on CPUs, where it is not asked for."
+        None, description="Reason if `torch.compile` was not timed; null on CPUs, where it is never timed."
     )
-    untuned: ReportTiming = Field(description="As TVM compiles it without any tuning.")
-    tuned: ReportTiming = Field(description="What is in the artifact.")
+    untuned: ReportTiming = Field(description="The untuned network, as TVM compiles it.")
+    tuned: ReportTiming = Field(description="The artifact.")
     tuned_is_untuned: bool = Field(
-        description="Whether the artifact holds no tuned kernel, so that `tuned` and `untuned` are the same samples."
+        description="Whether the artifact has no tuned kernel. Then `tuned` and `untuned` are the same samples."
     )
-    rejected: ReportTiming | None = Field(
-        description="The tuned network, where it was timed and left out for being slow."
-    )
+    rejected: ReportTiming | None = Field(description="The tuned network, if it was rejected as too slow.")
     speedup_over_untuned: float = Field(description="Median of untuned, divided by the median of tuned.")
-    speedup_over_onnxruntime: float | None = Field(description="The same of ONNX Runtime.")
-    overlaps_untuned: bool = Field(description="Whether the samples' ranges overlap: noise may explain it.")
-    overlaps_onnxruntime: bool | None = Field(description="The same of ONNX Runtime.")
-    speedup_over_torch_compile: float | None = Field(None, description="The speedup over `torch.compile`.")
-    overlaps_torch_compile: bool | None = Field(None, description="Whether those samples overlap.")
+    speedup_over_onnxruntime: float | None = Field(description="The same for ONNX Runtime.")
+    overlaps_untuned: bool = Field(
+        description="Whether the ranges of the samples overlap, so that noise may explain the difference."
+    )
+    overlaps_onnxruntime: bool | None = Field(description="The same for ONNX Runtime.")
+    speedup_over_torch_compile: float | None = Field(None, description="Speedup over `torch.compile`.")
+    overlaps_torch_compile: bool | None = Field(
+        None, description="Whether the ranges of those samples overlap."
+    )
 
 
 class ReportedRecord(Part):
@@ -59,180 +61,180 @@ class ReportedRecord(Part):
 
     workload_key: str = Field(description="The kernel's computation.")
     name: str = Field(description="The kernel's name in the graph.")
-    target_key: str = Field(description="The target that it was measured for.")
-    device_model: str = Field(description="The kind of device that measured it.")
-    toolchain: str = Field(description="The compiler that made it.")
-    space_key: str = Field(description="The config space that `config` is a point of.")
-    config: list[Any] = Field(description="The config that was chosen.")
-    cost_sec: float | None = Field(description="Median seconds per call when it was measured.")
-    samples_sec: list[float] = Field(description="The samples then.")
-    measured_at: float = Field(description="When, Unix seconds of the worker.")
-    tuner: str = Field(description="What proposed it.")
+    target_key: str = Field(description="Target that it was measured for.")
+    device_model: str = Field(description="Device model that measured it.")
+    toolchain: str = Field(description="Compiler version.")
+    space_key: str = Field(description="Config space of `config`.")
+    config: list[Any] = Field(description="Chosen config.")
+    cost_sec: float | None = Field(description="Median seconds per call in its measurement.")
+    samples_sec: list[float] = Field(description="Samples of that measurement.")
+    measured_at: float = Field(description="Time of measurement, Unix seconds of the worker's clock.")
+    tuner: str = Field(description="Search strategy that proposed it.")
     confirmed: bool = Field(
-        description="Whether it was measured a second time, beside the task's other best."
+        description="Whether it was confirmed: measured again, in turn with the task's other best configs."
     )
-    record_id: str | None = Field(
-        None, description="The record in the farm's history; null where it is not known."
-    )
-    job_id: str | None = Field(None, description="The job that measured it; null of an imported one.")
+    record_id: str | None = Field(None, description="Record in the farm's history; null if unknown.")
+    job_id: str | None = Field(None, description="Job that measured it; null for an imported record.")
     device: str | None = Field(
-        None, description="The name of the device that measured it; null where it is gone, or not known."
+        None, description="Name of the device that measured it; null if removed or unknown."
     )
 
 
 class ReportComparison(Part):
-    """How one output compares with ONNX Runtime's."""
+    """Comparison of an output with ONNX Runtime's."""
 
     name: str = Field(description="The output's name.")
     dtype: str = Field(description="Its element type.")
-    ok: bool = Field(description="Whether it is within the tolerance.")
+    ok: bool = Field(description="Whether the output is within the tolerance.")
     max_abs_error: float = Field(description="Largest difference of two finite elements.")
     max_rel_error: float = Field(description="The same, as a share of the output's root mean square.")
     rtol: float = Field(description="Relative tolerance; 0 for integers and booleans.")
-    mismatches: int = Field(description="Elements outside of the tolerance.")
-    elements: int = Field(description="How many elements there are.")
-    comparable: int = Field(description="How many of them are finite numbers.")
-    message: str = Field(description="What is wrong, where something is.")
+    mismatches: int = Field(description="Number of elements outside the tolerance.")
+    elements: int = Field(description="Number of elements.")
+    comparable: int = Field(description="Number of finite elements.")
+    message: str = Field(description="Description of the error, if any.")
 
 
 class ReportInputSet(Part):
     """One set of random inputs, and what came of it."""
 
-    kind: str = Field(description="How they were drawn: `normal`, or `positive` alone.")
-    seed: int = Field(description="The seed they were drawn with.")
-    outputs: list[ReportComparison] = Field(description="Each output.")
+    kind: str = Field(description="Distribution of the inputs: `normal`, or only `positive` numbers.")
+    seed: int = Field(description="Seed of the inputs.")
+    outputs: list[ReportComparison] = Field(description="Comparison of each output.")
 
 
 class ReportChecks(Part):
     """The outputs of what is in the artifact, against a reference."""
 
-    reference: str = Field(description="What they were compared with.")
+    reference: str = Field(description="Reference of the comparison.")
     rule: str = Field(description="The tolerance.")
-    ok: bool = Field(description="Whether all are within it.")
-    max_abs_error: float = Field(description="Largest difference of all.")
-    max_rel_error: float = Field(description="Largest one, as a share of its output's root mean square.")
+    ok: bool = Field(description="Whether all outputs are within the tolerance.")
+    max_abs_error: float = Field(description="Largest difference of all outputs.")
+    max_rel_error: float = Field(
+        description="Largest difference as a share of its output's root mean square."
+    )
     input_sets: list[ReportInputSet] = Field(description="The inputs, and each output.")
 
 
 class ReportErrors(Part):
-    """How far outputs are off."""
+    """Errors of the outputs."""
 
     max_abs_error: float = Field(description="Largest difference of two finite elements.")
     max_rel_error: float = Field(description="The same, as a share of its output's root mean square.")
-    mean_rel_error: float = Field(
-        description="The mean instead of the largest, of the output that is off most."
-    )
+    mean_rel_error: float = Field(description="Mean difference of the output with the largest one.")
 
 
 class ReportAccuracy(Part):
     """What storing weights in fewer bytes does to the outputs."""
 
-    stored: ReportErrors = Field(description="Of what is in the artifact, against ONNX Runtime.")
+    stored: ReportErrors = Field(description="Error of the artifact against ONNX Runtime.")
     as_model: ReportErrors | None = Field(
-        description="Of the same network with the weights of its file; null where that could not be run."
+        description="Error of the same network with the weights of its file; null if it could not be run."
     )
 
 
 class ReportStored(Part):
     """Large weights."""
 
-    stored: int = Field(description="Tensors that are stored in fewer bytes.")
-    kept: int = Field(description="Tensors that stayed as they were.")
-    bytes_before: int = Field(description="Of those that are stored so, as float32.")
-    bytes_after: int = Field(description="Of the same, as they are stored.")
+    stored: int = Field(description="Number of tensors stored in fewer bytes.")
+    kept: int = Field(description="Number of tensors stored unchanged.")
+    bytes_before: int = Field(description="Bytes of the former, as float32.")
+    bytes_after: int = Field(description="Bytes of the same tensors, as stored.")
 
 
 class ReportPrecision(Part):
-    """How weights are stored."""
+    """Format of the stored weights."""
 
     name: str = Field(description="as-model, float16-weights, bfloat16-weights or int8-weights.")
-    weights: ReportStored | None = Field(None, description="How many; null for as-model.")
-    method: str | None = Field(None, description="How the accuracy was measured.")
-    accuracy: ReportAccuracy | None = Field(None, description="What it costs; null for as-model.")
+    weights: ReportStored | None = Field(None, description="Numbers of tensors and bytes; null for as-model.")
+    method: str | None = Field(None, description="Method of measuring the accuracy.")
+    accuracy: ReportAccuracy | None = Field(None, description="Loss of accuracy; null for as-model.")
 
 
 class ReportAlternative(Part):
     """Another algorithm for a kernel: what its kernels win by themselves, what the network wins, and what is between."""
 
-    workload_key: str = Field(description="The computation of the kernel that it stands for.")
+    workload_key: str = Field(description="Content hash of the kernel that it replaces.")
     name: str = Field("", description="That kernel's name in the graph.")
     algorithm: str = Field(description="Which.")
     chosen: bool = Field(description="Whether it is in the artifact.")
-    reason: str = Field("", description="Why it is not.")
+    reason: str = Field("", description="Reason if it is not.")
     weight: int = Field(1, description="Calls per inference.")
     direct_sec: float | None = Field(
         None,
-        description="Seconds per call of the kernel as it stands, by itself; null where it was not timed.",
+        description="Seconds per call of the original kernel, timed alone; null if not timed.",
     )
-    sum_sec: float = Field(description="Seconds per call of all kernels of the algorithm, each by itself.")
+    sum_sec: float = Field(description="Seconds per call of all kernels of the algorithm, each timed alone.")
     expected_gain_sec: float | None = Field(
-        None, description="Seconds per inference that its kernels win by themselves."
+        None, description="Seconds per inference that its kernels save, timed alone."
     )
     network_gain_sec: float | None = Field(
         None,
-        description="Seconds per inference that the network wins, timed with it and without; null where that was not done.",
+        description="Seconds per inference that the network saves, timed with and without it; null if not timed.",
     )
     border_cost_sec: float | None = Field(
         None,
-        description="The former less the latter: what it costs at its borders. Negative where it pays there.",
+        description="Difference of the two: the cost at its borders with other kernels. Negative if it saves time "
+        "there.",
     )
 
 
 class ReportUntunable(Part):
-    """A kernel that is compiled as it stands and is no tuning task."""
+    """A kernel that cannot be tuned."""
 
-    name: str = Field(description="Its name in the graph.")
+    name: str = Field(description="Name in the graph.")
     weight: int = Field(description="Calls per inference.")
-    reason: str = Field(description="Why it cannot be tuned.")
+    reason: str = Field(description="Reason why it cannot be tuned.")
 
 
 class ReportRate(Part):
     """Something per second."""
 
-    one_core: float = Field(description="On one core, while the others rest.")
-    all_cores: float = Field(description="On all cores together.")
+    one_core: float = Field(description="Rate on one core, with the others idle.")
+    all_cores: float = Field(description="Rate on all cores together.")
 
 
 class ReportPeak(Part):
     """What the device can do at its best, by the farm's own measurement: of each figure, the best until then."""
 
-    threads: int = Field(description="How many cores all of them are.")
-    measured_at: float = Field(description="When it was measured last, Unix seconds.")
+    threads: int = Field(description="Number of all cores.")
+    measured_at: float = Field(description="Time of the last measurement, Unix seconds.")
     flops_per_sec: dict[str, ReportRate] = Field(
-        description="Floating-point operations of fused multiply-adds, two each, by element type."
+        description="Floating-point operations by element type; a fused multiply-add counts as two."
     )
     memory_bytes_per_sec: ReportRate | None = Field(
-        description="Bytes moved by a triad over arrays that fit into no usual cache; null where that was not measured."
+        description="Bytes moved by a triad over arrays larger than usual caches; null if not measured."
     )
-    missing: str = Field(description="Why a figure is not there; empty where all are.")
+    missing: str = Field(description="Reason for a missing figure; empty if all are present.")
 
 
 class ReportRoofline(Part):
-    """How near a kernel is to what the device can do. What was not measured is null."""
+    """Efficiency of a kernel against the device's peak. Figures that were not measured are null."""
 
     flops_per_sec: float = Field(
-        description="Floating-point operations per second: of the kernel in the artifact where it was timed by itself, else of "
-        "the job's fastest candidate."
+        description="Floating-point operations per second of the kernel in the artifact, if timed alone, else of the "
+        "job's fastest config."
     )
     peak_flops_per_sec: float | None = Field(
-        description="What the device can do on as many threads, in the kernel's element type; null where that was not measured."
+        description="Peak of the device on as many threads, in the kernel's element type; null if not measured."
     )
-    share_of_peak: float | None = Field(description="The one by the other.")
+    share_of_peak: float | None = Field(description="Ratio of the two.")
     intensity: float | None = Field(
-        description="Operations per byte that has to be moved at the least; null where that is not known."
+        description="Arithmetic intensity: operations per byte of minimal traffic; null if unknown."
     )
     bound_flops_per_sec: float | None = Field(
-        description="The peak, or the intensity times the bandwidth of where its data fit, if that is less (Williams et al. 2009)."
+        description="Roofline: the lower of the peak and the intensity times the bandwidth of the smallest level that "
+        "holds its data (Williams et al. 2009)."
     )
-    share_of_bound: float | None = Field(description="How much of that it reaches.")
-    memory_bound: bool | None = Field(description="Whether bandwidth is what bounds it.")
+    share_of_bound: float | None = Field(description="Share of the roofline that it reaches.")
+    memory_bound: bool | None = Field(description="Whether bandwidth is the bound.")
 
 
 class ReportPlace(Part):
     """Where the compiler checked and timed everything."""
 
-    device_model: str = Field(description="The kind of device.")
+    device_model: str = Field(description="Device model.")
     this_machine: bool = Field(description="Whether the device is the machine that compiled.")
-    threads: int = Field(description="On how many threads kernels ran.")
-    seed: int = Field(description="Of the first set of inputs, and of the kernels' inputs.")
-    system: str | None = Field(description="Its operating system; null of another machine.")
+    threads: int = Field(description="Number of threads of the kernels.")
+    seed: int = Field(description="Seed of the first set of inputs, and of the kernels' inputs.")
+    system: str | None = Field(description="Operating system; null if it is another machine.")

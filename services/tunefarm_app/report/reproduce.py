@@ -23,9 +23,7 @@ _LIMITS = {
 def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evidence) -> ReportReproduce:
     """Return the steps and their caveats."""
     file = f"{file_stem(model.name)}{file_end(model.name)}"
-    steps = [
-        _step("The file that was tuned; its SHA-256 must be this one.", "text", f"{model.sha256}  {file}")
-    ]
+    steps = [_step("The tuned file, with this SHA-256.", "text", f"{model.sha256}  {file}")]
     if versions := evidence.texts("versions"):
         python = versions.get("python", "")
         pins = "\n".join(f"{name}=={version}" for name, version in versions.items() if name != "python")
@@ -34,7 +32,7 @@ def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evide
         )
     steps.append(
         _step(
-            f"The same search (seed {job.seed}), in a farm that has a device of the kind named here.",
+            f"The same search (seed {job.seed}), in a farm with a device of the same model.",
             "sh",
             _search(job, model, file),
         )
@@ -68,7 +66,7 @@ def _from_artifact(
     stored = "" if precision is Precision.AS_MODEL else f", precision={precision.value!r}"
     records = f"unzip {shlex.quote(artifact.name)} records.jsonl"
     return [
-        _step(f"The records that the artifact stands on; {artifact.name} holds them.", "sh", records),
+        _step(f"The artifact's records, from {artifact.name}.", "sh", records),
         _step(
             f"The same kernels from those records, checked and timed again (seed {seed}).",
             "python",
@@ -89,19 +87,20 @@ def _from_artifact(
 
 def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
     caveats = [
-        "The search follows what it measures: where a timing differs, the same seed tries other candidates.",
-        "It begins with what its farm has on record.",
+        "The search depends on its timings: if one differs, the same seed tries other candidates.",
+        "The search starts from the records of its farm.",
     ]
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
         caveats.append("A limit in seconds ends after more trials on a faster machine.")
     # Not the precision: the command names it, or without one means what the model has.
     if others := sorted((name, value) for name, value in job.options.items() if name != "precision"):
         options = ", ".join(f"{name} = {value}" for name, value in others)
-        caveats.append(f"The command leaves to the server what this job had as {clean(options, 300)}.")
+        caveats.append(f"The command uses the server's defaults; this job had {clean(options, 300)}.")
     if artifact is not None:
         caveats.append(
-            "The records give the same kernels on the same versions and kind of device; their timings vary as the samples "
-            "above do, and a kernel close to its untuned form may fall on the other side of it."
+            "With the same versions and device model, the records give the same kernels. Their timings vary "
+            "like the samples above, and a kernel about as fast as its untuned form may be rejected or "
+            "accepted instead."
         )
     return caveats
 

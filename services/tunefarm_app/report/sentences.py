@@ -15,7 +15,7 @@ def summary(report: JobReport) -> list[str]:
     """Return the outcome, the good and the bad of it."""
     sentences = [_end(report)]
     if report.simulated:
-        sentences.append("This farm runs in simulation: every measurement below is made up.")
+        sentences.append("This farm runs in simulation: all measurements below are synthetic.")
     if report.latency is not None:
         sentences += _latency(report.latency)
     if report.checks is not None:
@@ -49,26 +49,26 @@ def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
         else f"; without it {error(plain.mean_rel_error)} and {error(plain.max_rel_error)}"
     )
     return (
-        f"{stored}: with it, outputs are off by {error(off.mean_rel_error)} of their root mean square in the mean, and by "
-        f"{error(off.max_rel_error)} at most{without}."
+        f"{stored}: outputs then differ by {error(off.mean_rel_error)} of their root mean square on "
+        f"average, and by {error(off.max_rel_error)} at most{without}."
     )
 
 
 def _end(report: JobReport) -> str:
     trials = f"{plural(report.job.trials, 'trial')}, {report.job.failures} of them failed"
-    searched = f"{seconds(report.job.tuned_sec)} of searching ({trials})"
+    searched = f"{seconds(report.job.tuned_sec)} of search ({trials})"
     if report.job.state is JobState.SUCCEEDED:
         return f"The job succeeded: one artifact after {searched}."
     if report.job.state is JobState.CANCELLED:
         return f"The job was cancelled after {searched}. There is no artifact."
-    reason = str((report.job.error or {}).get("message") or "it does not say why")
+    reason = str((report.job.error or {}).get("message") or "no reason was given")
     return f"The job failed after {searched}: {reason}. There is no artifact."
 
 
 def _latency(latency: ReportLatency) -> list[str]:
     tuned = f"{seconds(latency.tuned.median_sec)} per inference"
     if latency.tuned_is_untuned:
-        sentences = [f"The artifact holds no tuned kernel: it takes {tuned}, as untuned."]
+        sentences = [f"The artifact has no tuned kernel: it takes {tuned}, like the untuned network."]
     else:
         than = f"untuned TVM ({seconds(latency.untuned.median_sec)})"
         faster, noise = _against(latency.speedup_over_untuned), _noise(overlaps=latency.overlaps_untuned)
@@ -82,7 +82,7 @@ def _latency(latency: ReportLatency) -> list[str]:
         )
     if latency.torch_compile is not None and latency.speedup_over_torch_compile is not None:
         sentences.append(
-            f"It is {_against(latency.speedup_over_torch_compile)} PyTorch's torch.compile there "
+            f"It is {_against(latency.speedup_over_torch_compile)} PyTorch's torch.compile on this device "
             f"({seconds(latency.torch_compile.median_sec)}){_noise(overlaps=latency.overlaps_torch_compile is True)}."
         )
     return sentences
@@ -114,17 +114,15 @@ def doubts(latency: ReportLatency | None) -> list[str]:
     ]
     if not rough:
         return []
-    apart = f"samples lie apart by {' and '.join(rough)} of their median"
-    return [
-        f"These latencies are rough: {apart}. Time the artifact again while nothing else runs on its device."
-    ]
+    apart = f"samples vary by {' and '.join(rough)} of their median"
+    return [f"These latencies are rough: {apart}. Time the artifact again on an idle device."]
 
 
 def not_measured(report: JobReport) -> list[str]:
     """Return what the report cannot say anything about."""
     sentences = []
     if report.artifact is None:
-        sentences.append("Latency, outputs and kernels by themselves: there is no artifact.")
+        sentences.append("Latency, outputs and single kernels: there is no artifact.")
     latency = report.latency
     if latency is not None:
         threads = latency.tuned.threads
@@ -137,7 +135,7 @@ def not_measured(report: JobReport) -> list[str]:
         if latency.torch_compile_missing:
             sentences.append(f"The latency of PyTorch's torch.compile: {latency.torch_compile_missing}.")
         sentences += [
-            f"The spread of {name}: there is a single sample, for an inference takes long."
+            f"The spread of {name}: there is only one sample, since an inference takes long."
             for name, timing in (
                 ("ONNX Runtime", latency.onnxruntime),
                 ("the untuned network", latency.untuned),
@@ -146,23 +144,23 @@ def not_measured(report: JobReport) -> list[str]:
         ]
     if report.breakdown is not None and report.breakdown.not_timed:
         sentences.append(
-            f"{plural(report.breakdown.not_timed, 'kernel')} by itself: the checks had no time left for it, or it does not run "
-            "alone. Its time is in the rest."
+            f"{plural(report.breakdown.not_timed, 'kernel')} alone: the checks had no time left for it, or "
+            "it cannot run alone. Its time is in the remainder."
         )
     once = [kernel.name for kernel in report.kernels if _is_single(kernel.untuned)]
     if once:
         sentences.append(
-            f"The spread of {plural(len(once), 'untuned kernel')}: much slower than its tuned form, or without one, it was "
-            "called once."
+            f"The spread of {plural(len(once), 'untuned kernel')}: called only once, since much slower than "
+            "the tuned form or without one."
         )
     if report.checks is not None:
-        sentences.append("Accuracy on real data: outputs were compared on random inputs only.")
+        sentences.append("Accuracy on real data: outputs were compared only on random inputs.")
     if report.artifact is not None:
         sentences += [
-            "The first inference and loading, memory, energy, and several inferences at a time.",
-            "How long inputs take to the device, and outputs back.",
-            "Other frameworks and other compilers than those named here.",
-            "What else the device was doing: the farm measures one thing at a time on it, and cannot see other programs.",
+            "Loading, the first inference, memory, energy, and concurrent inferences.",
+            "Transfer of inputs to the device and of outputs back.",
+            "Other frameworks and compilers.",
+            "Other programs on the device: the farm measures alone, but cannot see them.",
         ]
     return sentences
 

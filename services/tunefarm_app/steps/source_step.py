@@ -25,12 +25,12 @@ def run_source(context: StepContext) -> None:
         row = repos.sources.find(key)
         record = None if row is None else repos.searches.record(row.record_id)
         if row is None or record is None:
-            raise NotFoundError("nobody wants this source any more", code="source-not-wanted")
+            raise NotFoundError("the source is not requested any more", code="source-not-wanted")
         workload = repos.workloads.get(record.workload_key, record.toolchain)
     if record.toolchain != context.engine.toolchain:
         raise InvalidInputError(
-            f"it was measured as {record.toolchain} makes it, and the workers have {context.engine.toolchain} now: "
-            "only the versions that made a kernel can show its source",
+            f"it was measured with {record.toolchain}, but the workers have {context.engine.toolchain} now: "
+            "only the same versions can show its source",
             code="other-toolchain",
         )
     task = engine_task(workload, Target.from_json(row.target), 1)

@@ -58,7 +58,7 @@ class StagedBlob(Closing):
             free_bytes = shutil.disk_usage(self._path.parent).free
         if free_bytes < more_bytes:
             raise TransientError(
-                "the store's disk has no room for the rest of this upload", code="store-full"
+                "the store's disk has no space for the rest of this upload", code="store-full"
             )
 
     def write(self, chunk: bytes) -> None:

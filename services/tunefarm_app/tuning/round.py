@@ -175,7 +175,7 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
             return
         if not busy and context.step.attempts >= _LOST_STEPS_BEFORE_QUARANTINE:
             repos.devices.apply(
-                device.device.id, DeviceEvent.FAIL, f"measured nothing, twice in a row: {message}"
+                device.device.id, DeviceEvent.FAIL, f"measured nothing twice in a row: {message}"
             )
     raise DeviceLostError(
         f"device {name} measured nothing: {message}", code=BUSY if busy else None, device_id=device.device.id

@@ -53,7 +53,7 @@ def _read(context: StepContext) -> tuple[Job, tuple[JobTask, ...]]:
         rows = repos.jobs.tasks(job.id)
     if any(row.toolchain != context.engine.toolchain for row in rows):
         raise ConflictError(
-            "the workers' compiler was changed while this job ran: submit it again",
+            "the workers' compiler changed during the job: submit it again",
             code="toolchain-changed",
             now=context.engine.toolchain,
         )

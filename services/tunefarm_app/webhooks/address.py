@@ -71,7 +71,9 @@ def parse_url(url: str) -> Receiver:
     if len(url) > MAX_URL_LENGTH:
         raise _bad_url(f"it is longer than {MAX_URL_LENGTH} characters")
     if not all("!" <= c <= "~" and c != "\\" for c in url):
-        raise _bad_url("it has characters that a URL cannot have; write a name's others in Punycode")
+        raise _bad_url(
+            "it has characters that are not allowed in a URL; write international names in Punycode"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -80,20 +82,20 @@ def parse_url(url: str) -> Receiver:
     if parts.scheme not in ("http", "https"):
         raise _bad_url("it must begin with https:// or http://")
     if not parts.hostname:
-        raise _bad_url("it names no host")
+        raise _bad_url("it has no host")
     if "@" in parts.netloc:
-        raise _bad_url("it must not hold a user or a password: the signature tells who sends")
+        raise _bad_url("it must not have a user or a password: the signature identifies the sender")
     if "#" in url:
-        raise _bad_url("it must not have a fragment (#): that is never sent")
+        raise _bad_url("it must not have a fragment (#), which is never sent")
     if port == 0:
-        raise _bad_url("it has no port that could be sent to")
+        raise _bad_url("its port is invalid")
     tls = parts.scheme == "https"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Receiver(tls=tls, host=parts.hostname, port=port or (443 if tls else 80), path=path)
 
 
 def _bad_url(why: str) -> InvalidInputError:
-    return InvalidInputError(f"this is no URL for a webhook: {why}", code="webhook-url")
+    return InvalidInputError(f"the URL is invalid for a webhook: {why}", code="webhook-url")
 
 
 def system_resolver(host: str, port: int) -> tuple[str, ...]:
@@ -112,17 +114,19 @@ def checked_addresses(
             to another service, such as mail.
     """
     if receiver.port < _OTHER_SERVICES_BELOW and receiver.port not in _WEB_PORTS and not allow_private:
-        raise _bad_address(f"the port {receiver.port} is of another service: below 1024, use 443 or 80")
+        raise _bad_address(
+            f"the port {receiver.port} belongs to another service: below 1024, only 443 and 80 are allowed"
+        )
     try:
         addresses = resolve(receiver.host, receiver.port)
     except (OSError, UnicodeError) as error:
-        raise _bad_address(f"the host {clean(receiver.host)} is not known here") from error
+        raise _bad_address(f"the host {clean(receiver.host)} is unknown") from error
     if not addresses:
         raise _bad_address(f"the host {clean(receiver.host)} has no address")
     for address in addresses:
         if not _is_allowed(address, allow_private=allow_private):
             raise _bad_address(
-                f"the host {clean(receiver.host)} leads to {clean(address)}, which is not a public address"
+                f"the host {clean(receiver.host)} has the address {clean(address)}, which is not public"
             )
     return addresses
 

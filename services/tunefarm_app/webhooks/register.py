@@ -75,9 +75,7 @@ def create_webhook(
         if job_id is not None:
             repos.jobs.get(job_id)
         if repos.webhooks.count() >= MAX_WEBHOOKS:
-            raise ConflictError(
-                f"there are {MAX_WEBHOOKS} webhooks already, and no room for more", code="too-many-webhooks"
-            )
+            raise ConflictError(f"the limit of {MAX_WEBHOOKS} webhooks is reached", code="too-many-webhooks")
         webhook = repos.webhooks.add(
             url=url, kinds=[kind for kind in KINDS if kind in kinds], job_id=job_id, secret=new_secret()
         )

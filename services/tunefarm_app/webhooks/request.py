@@ -116,7 +116,7 @@ def _why_not(status: int) -> str:
 
 def _words(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the receiver's certificate is not good: {clean(error.verify_message)}"
+        return f"the receiver's certificate is invalid: {clean(error.verify_message)}"
     if isinstance(error, OSError) and error.strerror:
         return clean(error.strerror)
     return clean(str(error)) or type(error).__name__

@@ -243,7 +243,7 @@ def settle(repos: Repositories, claimed: ClaimedDelivery, attempt: Attempt, pati
         raise LeaseLostError("the delivery is somebody else's")
     reason = ""
     if attempt.status == _GONE:
-        reason = "the receiver answered 410: it wants no more of this"
+        reason = "the receiver answered 410: it wants no more events"
     elif webhook is not None and patience.is_over(webhook, now):
         reason = f"{webhook.failures} attempts in a row failed; the last one: {attempt.error}"
     return reason if reason and repos.webhooks.disable(delivery.webhook_id, reason) else ""

@@ -17,9 +17,9 @@ def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> No
     # It is imported while one looks; then there is a form.
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
     seat.nothing_serious(page)
-    expect(page.locator("#estimate")).to_contain_text("nobody knows their pace")
+    expect(page.locator("#estimate")).to_contain_text("The pace is unknown")
     page.get_by_label("Search for").fill("")
-    page.get_by_label("or until so many trials").fill("40")
+    page.get_by_label("or number of trials").fill("40")
     page.get_by_text("More", exact=True).click()
     page.get_by_label("Tuner").select_option("random")
     page.get_by_role("button", name="Start the job").click()
@@ -60,7 +60,7 @@ def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     # Nor does a name turn around what is said of it.
     page.get_by_label("Choose a model").set_input_files({"name": names[1], "mimeType": "", "buffer": b"PNG"})
     expect(page.locator("#upload-error bdi")).to_have_text(names[1])
-    expect(page.locator("#upload-error")).to_contain_text("the server refused it")
+    expect(page.locator("#upload-error")).to_contain_text("refused by the server")
     seat.complaints.clear()  # the browser's own line about the status 422
 
 
@@ -76,6 +76,6 @@ def test_devices_are_quarantined_and_let_back(seat, server: ReplayServer) -> Non
     page.get_by_role("button", name="Release").click()
     expect(page.get_by_role("row", name="node-1")).not_to_contain_text("it hums")
     page.locator("summary", has_text="Let a device join").click()
-    page.get_by_role("button", name="Make the command").click()
+    page.get_by_role("button", name="Create the command").click()
     expect(page.locator("#command")).to_contain_text("tunefarm device join --url http://127.0.0.1")
     seat.nothing_serious(page)

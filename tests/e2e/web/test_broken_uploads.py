@@ -92,10 +92,10 @@ def test_the_server_is_killed_on_the_way(seat: Any, server: Killable, file: Path
     page.get_by_label("Choose a model").set_input_files(file)
     wait_until(server.half_there, "a part to be kept")
     server.kill()
-    expect(page.get_by_text("It broke off")).to_be_visible()
+    expect(page.get_by_text("Interrupted")).to_be_visible()
     # Pressed too early, it does no harm: it goes on trying by itself.
     page.get_by_role("button", name="Resume large.onnx").click()
-    expect(page.get_by_text("It broke off")).to_be_visible()
+    expect(page.get_by_text("Interrupted")).to_be_visible()
     slow_down(page, -1)
     server.start_again()
     page.wait_for_url("**/models/mdl_*", timeout=LONG_MS)
@@ -133,13 +133,13 @@ def refuse_parts(page: Page, detail: str) -> None:
 
 def test_a_person_resumes_and_stops(seat: Any, tmp_path: Path) -> None:
     page = seat.sign_in()
-    refuse_parts(page, "this farm's store has no room left")
+    refuse_parts(page, "this farm's store is full")
     file = tmp_path / "net.onnx"
     file.write_bytes(Scenario(tasks=2).to_bytes())
     chooser = page.get_by_label("Choose a model")
     chooser.set_input_files(file)
-    status = page.get_by_role("status").filter(has_text="What arrived is kept")
-    expect(status).to_contain_text("this farm's store has no room left")
+    status = page.get_by_role("status").filter(has_text="The sent part is kept")
+    expect(status).to_contain_text("this farm's store is full")
     seat.nothing_serious(page)
     page.get_by_role("button", name="Stop net.onnx").press("Enter")
     expect(page.get_by_role("button", name="Stop net.onnx")).to_have_count(0)
@@ -163,7 +163,7 @@ def test_several_files_at_once(seat: Any, tmp_path: Path) -> None:
     wrong.write_bytes(b"\x89PNG\r\n\x1a\n")
     page.get_by_label("Choose a model").set_input_files([files[0], wrong, files[1]])
     expect(page.get_by_role("link", name="Open net-1.onnx")).to_be_visible()
-    expect(page.locator("#upload-error")).to_contain_text("picture.onnx: the server refused it")
+    expect(page.locator("#upload-error")).to_contain_text("picture.onnx: refused by the server")
     last = page.get_by_role("link", name="Open net-2.onnx")
     expect(last).to_be_visible()
     seat.nothing_serious(page)

@@ -34,7 +34,7 @@ def receiver() -> Iterator[Receiver]:
 def test_a_webhook_from_its_beginning_to_its_end(seat, server: ReplayServer, receiver: Receiver) -> None:
     page = seat.sign_in()
     page.get_by_role("link", name="Webhooks", exact=True).click()
-    page.get_by_text("What it is told of: everything").click()
+    page.get_by_text("Kinds of event: all").click()
     seat.nothing_serious(page)
     page.get_by_label("URL").fill(receiver.url)
     page.get_by_label("finished", exact=True).check()
@@ -65,7 +65,7 @@ def test_a_key_is_made_used_and_revoked(seat, server: ReplayServer) -> None:
     page.get_by_role("link", name="Keys", exact=True).click()
     seat.nothing_serious(page)
     page.get_by_label("Name").fill("a reader")
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create the key").click()
     key = page.locator("#key").inner_text()
     seat.nothing_serious(page)
     page.get_by_role("link", name="Done").click()

@@ -80,5 +80,5 @@ def test_a_token_is_all_of_standard_output(run: Any) -> None:
     token = run("device", "token", "--device-key", "lab", "--minutes", "1")
     assert token.stdout.startswith("tfk_")
     assert len(token.stdout.split()) == 1
-    assert "good for one device until" in token.stderr
+    assert "valid for one device until" in token.stderr
     assert json.loads(run("device", "token", "--name", "x", "--json").stdout)["name"] == "x"

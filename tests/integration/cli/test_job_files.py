@@ -40,7 +40,7 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     assert count_of() == count_of("--operator", "matmul") == count_of("--shape", "1x8") == 2
     assert count_of("--operator", "matmul_1", "--shape", "8") == 1
     assert count_of("--operator", "conv2d") == 0
-    assert "no shape" in run("records", "list", "--shape", "1x", code=2).stderr
+    assert "not a shape" in run("records", "list", "--shape", "1x", code=2).stderr
     assert [r.workload_key for r in client.records.best(operator="matmul_1", shape=(1, 8))]
     run("records", "export", "--operator", "matmul_1", "--best", "-o", records)
     assert len(list(load_records(records))) == 1

@@ -24,7 +24,7 @@ def test_keys_come_and_go(run: Any, farm: Any, tmp_path: Path) -> None:
     assert "is revoked" in run("keys", "revoke", created["id"]).stdout
     run("models", "list", TUNEFARM_API_KEY=key, code=5)
     run("keys", "revoke", "none", code=3)
-    assert "last key for admin" in run("keys", "revoke", farm.api_key.split("_")[1], code=3).stderr
+    assert "last key with the scope admin" in run("keys", "revoke", farm.api_key.split("_")[1], code=3).stderr
 
 
 def test_a_key_goes_into_a_file(run: Any, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
     lab.doubt()
     wrong = lab.calibrate(bent="wrong")
     assert wrong.state is DeviceState.QUARANTINED
-    assert "gave a wrong answer" in wrong.reason
+    assert "computed a wrong result" in wrong.reason
     wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
 
     wait_until(lab.drifts, lambda: f"the drift of {lab.device()}")

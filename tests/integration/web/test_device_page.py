@@ -51,7 +51,7 @@ def test_who_it_is(browser: Browser, path: str) -> None:
         "agent (tunefarm)",
         "1.2.3",
         "0.27",
-        "nobody holds it",
+        "not leased",
         "61 °C",
     ):
         assert part in text, part
@@ -73,10 +73,10 @@ def test_what_holds_it(browser: Browser, farm, device, path: str) -> None:
     step = farm.steps(job.id)[-1]
     with farm.services.uow.write() as repos:
         assert repos.devices.lease("lab", f"step:{step.id}", 60.0)
-    shown = browser.page(path).one("section", **{"aria-label": "How it stands"})
+    shown = browser.page(path).one("section", **{"aria-label": "State"})
     assert shown.one("a").attrs["href"] == f"/jobs/{job.id}"
     assert f"{step.kind.value} step" in shown.text
-    assert "good until" in shown.text
+    assert "valid until" in shown.text
     assert "leased" in shown.text
 
 
@@ -92,7 +92,7 @@ def test_its_measurements_and_calibrations(browser: Browser, farm, device, path:
             repos.device_history.add_calibration(device.id, calibration)
     shown = browser.page(path)
     text = shown.one("main").text
-    for part in ("40", "built, ran, timed", "+6.0 %", "it is hot", "Leased", "measuring trials"):
+    for part in ("40", "built and measured", "+6.0 %", "it is hot", "Leased", "measuring trials"):
         assert part in text, part
     links = [link.attrs["href"] for link in shown.all("a")]
     kernels = {link for link in links if link.startswith(f"/jobs/{job.id}/tasks/")}
@@ -133,7 +133,7 @@ def test_orders_lead_back_to_it(browser: Browser, farm, device, path: str) -> No
     assert answer.url.path == path
     assert farm.device(device.id).state is DeviceState.QUARANTINED
     shown = browser.page(path)
-    assert "Quarantined by a person: it rattles: only a person lets it out." in shown.one("main").text
+    assert "Quarantined by a person: it rattles: only a person can release it." in shown.one("main").text
     assert [form.attrs["action"] for form in shown.one("main").all("form")] == [
         f"{path}/release",
         f"{path}/remove",

@@ -55,7 +55,7 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
     assert [phase.attrs["class"] for phase in phases] == ["done"] * len(phases)
     assert all("s" in phase.one("span", class_="took").text for phase in phases[:4])
     assert "60" in page.one("dl", class_="figures").text
-    assert "its trials are spent" in page.text
+    assert "its limit of trials is reached" in page.text
     kernels = page.all("table")[0]
     assert kernels.one("caption").text == "Kernels"
     rows = kernels.one("tbody").all("tr")
@@ -111,9 +111,9 @@ def test_what_runs_tuned_in_the_artifact_and_what_does_not(browser: Browser, far
 
 
 def test_a_missing_baseline_says_why(browser: Browser, farm, done) -> None:
-    latency = {**REPORT["latency"], "onnxruntime": None, "onnxruntime_missing": "another kind of device"}
+    latency = {**REPORT["latency"], "onnxruntime": None, "onnxruntime_missing": "another device model"}
     give_report(farm, done, {**REPORT, "latency": latency})
-    assert "another kind of device" in browser.page(f"/jobs/{done.id}").text
+    assert "another device model" in browser.page(f"/jobs/{done.id}").text
 
 
 def test_torch_compile_has_a_line_where_it_was_asked_for(browser: Browser, farm, done) -> None:
@@ -155,7 +155,7 @@ def test_what_is_left_is_the_same_after_a_restart(browser: Browser, farm, monkey
         farm.run(steps=2)
         before = browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text
     assert "Time left" in before
-    assert "at the pace so far" in before
+    assert "at the current pace" in before
     monkeypatch.setattr(job_page, "_curves", Curves())
     assert browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text == before
 

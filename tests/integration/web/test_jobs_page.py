@@ -95,9 +95,9 @@ def test_a_long_list_has_pages_that_keep_the_filter(browser: Browser, farm) -> N
 
 
 def test_beyond_the_last_page_it_says_how_many_there_are(browser: Browser, three) -> None:
-    assert "There is no page 7: 3 jobs fit." in browser.page("/jobs?page=7").text
-    assert "There is no page 2: 1 job fits." in browser.page("/jobs?page=2&model=beta").text
-    assert "No job fits." in browser.page("/jobs?page=2&model=gamma").text
+    assert "There is no page 7: 3 jobs match." in browser.page("/jobs?page=7").text
+    assert "There is no page 2: 1 job matches." in browser.page("/jobs?page=2&model=beta").text
+    assert "No job matches." in browser.page("/jobs?page=2&model=gamma").text
 
 
 def test_a_running_job_shows_how_far_it_is(browser: Browser, farm) -> None:

@@ -37,7 +37,7 @@ def test_what_makes_no_key(browser: Browser, farm) -> None:
 def test_revoking(browser: Browser, farm, key: str) -> None:
     other, text = create_api_key(farm.services, name="other", scopes=["read"])
     own = key.split("_")[1]
-    assert "you signed in with it" in browser.page("/keys").one("tr", id=f"key-{own}").text
+    assert "your current key" in browser.page("/keys").one("tr", id=f"key-{own}").text
     assert browser.post(f"/keys/{own}/revoke").status_code == 409, "the last one for admin"
     assert browser.post(f"/keys/{other.id}/revoke").url.path == "/keys"
     assert verify_api_key(farm.services, text) is None
@@ -54,8 +54,8 @@ def test_sessions_and_tokens_are_there_too(browser: Browser, farm, key: str) -> 
     create_enrolment_token(farm.services)
     create_api_key(farm.services, name="node", scopes=["device"])
     text = browser.page("/keys").one("main").text
-    assert f"what the key {key.split('_')[1]} may, in a browser" in text
-    assert "let one machine become a device" in text
+    assert f"the rights of the key {key.split('_')[1]}, in a browser" in text
+    assert "enrol one machine as a device" in text
 
 
 def test_only_who_may(stranger: Browser, farm) -> None:

@@ -120,14 +120,14 @@ def test_a_model_that_cannot_be_imported_says_why(browser: Browser, farm) -> Non
     url = url_of(upload(browser, b"\x08 nothing that anybody reads"))
     farm.run_until_quiet()
     page = browser.page(url)
-    assert "takes scenarios only" in page.one(role="alert").text
+    assert "accepts only scenarios" in page.one(role="alert").text
     assert page.all("form", id="new-job") == []
 
 
 def test_without_a_device_it_says_so(browser: Browser, farm) -> None:
     model = farm.ready_model()
     form = browser.page(f"/models/{model.id}").one("form", id="new-job")
-    assert "no device yet" in form.text
+    assert "no devices yet" in form.text
     assert form.all("button") == []
 
 
@@ -178,7 +178,7 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
         )
         repos.models.set_failed(model.id, {"code": "unknown-dimension", "message": "n is not fixed"})
         repos.models.set_failed(other.id, {"code": "not-protobuf", "message": "it is a picture"})
-    hint = "It has inputs without a fixed shape"
+    hint = "Shapes of dynamic inputs"
     assert hint in browser.page(f"/models/{model.id}").text
     assert hint in browser.page("/models").text, "that is what the form calls it"
     assert hint not in browser.page(f"/models/{other.id}").text

@@ -62,7 +62,7 @@ def test_a_record_and_how_it_came_to_be(browser: Browser, farm, done) -> None:
     assert [anchor for anchor in page.all("a") if anchor.attrs["href"] == f"/jobs/{done.id}"]
     (fastest,) = [table for table in page.all("table") if "fastest" in table.one("caption").text]
     assert "this one" in fastest.one("tbody").all("tr")[0].text
-    assert "The best fell from" in page.one("svg", class_="fall").attrs["aria-label"]
+    assert "The best time fell from" in page.one("svg", class_="fall").attrs["aria-label"]
 
 
 def test_a_record_of_a_space_that_is_gone_says_so(browser: Browser, farm, done) -> None:
@@ -71,7 +71,7 @@ def test_a_record_of_a_space_that_is_gone_says_so(browser: Browser, farm, done) 
         record = repos.records.query(RecordFilter(job_id=done.id), limit=1).items[0]
         space = repos.spaces.get(record.workload_key, toolchain=record.toolchain, **where)
         repos.spaces.put(replace(space, space_key="another"))
-    assert "no longer has" in browser.page(f"/records/{record.id}").text
+    assert "outdated config space" in browser.page(f"/records/{record.id}").text
 
 
 def test_the_export_is_what_the_engine_reads(browser: Browser, done) -> None:
@@ -104,13 +104,13 @@ def test_records_by_shape_and_their_export(browser: Browser, done) -> None:
         assert len(browser.get(link.attrs["href"]).text.splitlines()) == len(expected)
     answer = browser.get("/records?shape=<b>")
     assert answer.status_code == 422
-    assert "no shape" in answer.text
+    assert "not a shape" in answer.text
     assert "<b>" not in answer.text
 
 
 def test_the_measurements_of_a_job(browser: Browser, farm, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
-    (link,) = [anchor for anchor in page.all("a") if anchor.text == "Download what this job measured"]
+    (link,) = [anchor for anchor in page.all("a") if anchor.text == "Download this job's records"]
     answer = browser.get(link.attrs["href"])
     assert answer.headers["content-disposition"] == f'attachment; filename="{done.id}-records.jsonl"'
     records = [TuningRecord.from_json(line) for line in answer.text.splitlines()]

@@ -101,7 +101,7 @@ def test_a_link_signs_in_once(stranger: Browser, farm, key: str) -> None:
     stranger.client.cookies.clear()
     again = stranger.post("/sign-in", link=link)
     assert again.status_code == 403
-    assert "was used before" in again.text
+    assert "was used already" in again.text
 
 
 def test_a_link_is_no_key_and_a_session_starts_no_other(farm, key: str) -> None:

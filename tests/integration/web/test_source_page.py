@@ -66,7 +66,7 @@ def test_the_page_offers_what_the_target_has(browser: Browser, done: Job) -> Non
 
 def test_it_is_made_when_it_is_opened(browser: Browser, farm: Any, done: Job) -> None:
     first = part(browser, done, "llvm")
-    assert "being made" in first.text
+    assert "being generated" in first.text
     (body,) = first.all("div")
     assert body.attrs["hx-trigger"] == "every 1s"
     assert body.attrs["hx-get"] == f"/jobs/{done.id}/tasks/0/source/llvm?waiting=false"
@@ -112,7 +112,7 @@ def test_why_there_is_none(browser: Browser, farm: Any, done: Job) -> None:
     part(browser, done, "llvm")
     farm.with_engine(Writing()).run()
     shown = part(browser, done, "llvm")
-    assert "cannot be made: <b>no</b>" in shown.text
+    assert "cannot be generated: <b>no</b>" in shown.text
     assert shown.all("b") == []
     assert "hx-get" not in shown.all("div")[0].attrs
 
@@ -123,11 +123,11 @@ def test_before_a_candidate_has_worked(browser: Browser, farm: Any) -> None:
     farm.run(steps=1)
     path = f"/jobs/{job.id}/tasks/0"
     section = browser.page(path).one("section", id="source")
-    assert "no candidate has worked yet" in section.text
+    assert "no config has worked yet" in section.text
     assert section.attrs["data-live"] == f"job:{job.id}", "it comes as soon as there is one"
-    assert "no candidate of this kernel has worked yet" in part(browser, job, "llvm").text.lower()
+    assert "no config of this kernel has worked yet" in part(browser, job, "llvm").text.lower()
     cancel_job(farm.services, job.id)
-    assert "no candidate has worked yet" in browser.page(path).one("section", id="source").text
+    assert "no config has worked yet" in browser.page(path).one("section", id="source").text
 
 
 @pytest.mark.parametrize("line", ["", "x", "y" * 5000])

@@ -126,7 +126,7 @@ def test_what_a_machine_lacks_is_said(driver: Driver, monkeypatch: pytest.Monkey
     assert "no GPU: the driver lists none" in lacks()
     driver.has("H100")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    assert "no GPU: this machine has no one GPU '7'" in lacks()
+    assert "no GPU: this machine has no GPU '7'" in lacks()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     has_gpu = True
     assert "no PyTorch in python" in lacks(FileNotFoundError("python"))

@@ -102,7 +102,7 @@ def test_wrong_usage_is_json_where_json_is_asked_for(arguments: list[str], messa
     [
         ("KEEP_MODEL_DAYS=30", "write it like KEEP_MODELS_DAYS"),
         ("TUNEFARM_LEASE_SECONDS=30", "write it like LEASE_SEC"),
-        ("DATABASE_URL=sqlite:///x.db", "none that can be given here"),
+        ("DATABASE_URL=sqlite:///x.db", "cannot be given here"),
         ("ROUND_SIZE", "cannot be read"),
     ],
 )

@@ -54,7 +54,7 @@ def test_ctrl_c_leaves_the_job_alone(server: Any, client: Any, make_reply: Any) 
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         job.wait(interrupt)
-    assert "job_1 goes on" in stopped.value.__notes__[0]
+    assert "job_1 continues" in stopped.value.__notes__[0]
     assert {request.method for request in server.requests} == {"GET"}
 
 

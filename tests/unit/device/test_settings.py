@@ -88,5 +88,5 @@ def test_where_the_key_comes_from(tmp_path: Path) -> None:
     assert key(f"--api-key-file={named}") == (None, "tfk_named")
     assert key("--token=t") == ("t", "tfk_own")
     (tmp_path / "credential").write_text("")
-    with pytest.raises(InvalidInputError, match="there is no device's credential"):
+    with pytest.raises(InvalidInputError, match="has no device's credential"):
         key()

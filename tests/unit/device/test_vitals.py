@@ -135,7 +135,7 @@ def test_unexpected_errors_are_reported(driver: Driver) -> None:
     odd.odd = True
     assert reason(10.0) == "the GPU's driver fails: nobody knows why"
     odd.odd = None
-    assert reason(20.0) == "the GPU's driver cannot be asked: AttributeError: no such thing"
+    assert reason(20.0) == "the GPU's driver cannot be queried: AttributeError: no such thing"
     odd.odd = False
     assert reason(30.0) == ""
 

@@ -146,4 +146,4 @@ def test_confirming_is_told() -> None:
     board.on_job(tuning(8))
     assert "confirming" not in board.phases[Phase.TUNE].text
     board.on_job(job("tuning", trials=8, progress={"phase": "confirming"}))
-    assert board.phases[Phase.TUNE].text.endswith("confirming the best")
+    assert board.phases[Phase.TUNE].text.endswith("confirming the best configs")

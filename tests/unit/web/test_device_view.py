@@ -100,7 +100,7 @@ def test_an_agent_tells_of_its_gpu() -> None:
         "GPU's power": "350.5 W of 700.0 W",
         "GPU's clock held back by": "power-cap, thermal",
         "Processes on the GPU": "train (pid 7), a process (pid 8)",
-        "GPU cut into slices (MIG)": "yes",
+        "GPU partitioned (MIG)": "yes",
     }
     assert told_by({"gpus": [{"mig": False, "throttle": []}]}) == {}
     odd = {"power_watts": [1], "throttle": [{}], "processes": ["x", {"pid": []}], "mig": "yes"}

@@ -205,9 +205,9 @@ def test_phases_of_a_job_of_which_nothing_is_known() -> None:
     ("kind", "data", "text"),
     [
         ("round", {"task": "conv", "outcomes": {"ok": 7, "build-error": 1}, "best_cost_sec": 1e-3}, "conv: 7 ok, 1 build-error; best 1 ms"),
-        ("round", {"task": "conv", "outcomes": {}}, "conv: nothing left to try"),
-        ("phase", {"phase": "compiling", "stop_reason": "trials"}, "compiling begins: its trials are spent"),
-        ("retry", {"step": "tune", "attempt": 2, "error": None}, "the tune step is tried again (try 2): its worker went away"),
+        ("round", {"task": "conv", "outcomes": {}}, "conv: search space exhausted"),
+        ("phase", {"phase": "compiling", "stop_reason": "trials"}, "compiling begins: its limit of trials is reached"),
+        ("retry", {"step": "tune", "attempt": 2, "error": None}, "the tune step is repeated (attempt 2): its worker was lost"),
         ("finished", {"state": "failed", "error": {"message": "no"}}, "failed: no"),
         ("budget", {"before": {"trials": 5}, "budget": {"trials": 9}}, "budget 5 trials → 9 trials"),
         ("of a newer release", {"x": 1, "y": [2]}, "x 1"),

@@ -85,9 +85,9 @@ def read_type(type_: Any) -> Type:
     if isinstance(type_, ir.TupleType):
         return TupleType(tuple(read_type(type_.get_type(i)) for i in range(type_.num_types)))
     if not isinstance(type_, ir.RankedTensorType):
-        return OtherType(text, "tunefarm reads tensors only", "unsupported-dtype")
+        return OtherType(text, "tunefarm supports only tensors", "unsupported-dtype")
     if not type_.has_static_shape:
-        why = "a dimension of any size; give it one before the program is exported"
+        why = "a dynamic dimension; fix it before the export"
         return OtherType(text, why, "unknown-dimension")
     if type_.encoding is not None:
         return OtherType(text, "tensors that are encoded in some way", "unsupported-dtype")
@@ -169,7 +169,7 @@ def _of_blob(text: str, type_: TensorType, dtype: np.dtype[Any], blobs: dict[str
     match = re.match(r"dense_resource<\"?([^\">]*)\"?>", text)
     blob = blobs.get(match[1]) if match else None
     if blob is None:
-        raise bad_program(f"a constant's elements are nowhere in the file: {clean(text, 100)}")
+        raise bad_program(f"a constant's elements are missing in the file: {clean(text, 100)}")
     count = int(np.prod(type_.shape, dtype=np.int64))
     if len(blob) == dtype.itemsize and count > 1:
         return np.broadcast_to(np.frombuffer(blob, dtype)[0], type_.shape)

@@ -165,7 +165,7 @@ class _Conversion:
         if name not in self._program.functions:
             raise bad_program(f"it calls the function '{clean(name, 60)}', which is not in the module")
         if self._depth == _MAX_CALL_DEPTH:
-            raise bad_program(f"its calls are more than {_MAX_CALL_DEPTH} deep, or have no end")
+            raise bad_program(f"its calls are more than {_MAX_CALL_DEPTH} deep, or endless")
         self._depth += 1
         try:
             return self._run(self._program.functions[name], values, {})
@@ -237,7 +237,7 @@ def _check_results(operation: Operation, results: Sequence[Value]) -> None:
     actual = [(value.shape, value.dtype) for value in results]
     declared = [(type_.shape, type_.dtype) for _, type_ in operation.results if isinstance(type_, TensorType)]
     if actual != declared:
-        raise ValueError(f"it makes {actual}, where the program says {declared}")
+        raise ValueError(f"it gives {actual}, but the program declares {declared}")
 
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")

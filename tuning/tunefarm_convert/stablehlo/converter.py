@@ -59,7 +59,7 @@ class OperatorContext:
             if self.operands[position].broken:
                 self.emit.name(self.operands[position])
             raise UnsupportedFormError(
-                f"{operand} is computed by the program; tunefarm takes constant ones only"
+                f"{operand} is computed by the program; tunefarm supports constant ones only"
             )
         return data
 

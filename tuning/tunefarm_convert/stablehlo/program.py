@@ -137,7 +137,7 @@ class UnsupportedParts:
             fields["node"] = str(self._first.number)
         kinds = [clean(kind, 60) for kind, _ in self._places if kind]
         raise InvalidModelError(
-            f"tunefarm does not read this of the StableHLO program: {'; '.join(entries[:_LISTED])}{more}",
+            f"tunefarm does not support this in the StableHLO program: {'; '.join(entries[:_LISTED])}{more}",
             code=self._codes[0],
             operators=list(dict.fromkeys(kinds))[:_LISTED],
             **fields,

@@ -98,7 +98,7 @@ def _refuse_unknown(graph: Graph) -> None:
     ]
     more = f" and {len(described) - _MAX_LISTED} more kinds" if len(described) > _MAX_LISTED else ""
     raise InvalidModelError(
-        f"tunefarm does not read these operators of TFLite: {', '.join(described[:_MAX_LISTED])}{more}",
+        f"tunefarm does not support these TFLite operators: {', '.join(described[:_MAX_LISTED])}{more}",
         code="unsupported-operator",
         operator=clean(next(iter(counts)), 60),
         node=str(first_indexes[next(iter(counts))]),

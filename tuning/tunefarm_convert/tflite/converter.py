@@ -76,7 +76,7 @@ class OperatorContext:
         data = self.values.constant(self.index(position))
         if data is None:
             raise self.unsupported_form(
-                f"{operand} is computed by the graph; tunefarm takes constant ones only"
+                f"{operand} is computed by the graph; tunefarm supports constant ones only"
             )
         return data
 
@@ -84,7 +84,7 @@ class OperatorContext:
         """Return an input that must be a constant list of integers (one of no dimension is a list of one)."""
         array = self.constant(position, operand)
         if array.dtype.kind not in "iu":
-            raise self.bad_file(f"{operand} is no integer")
+            raise self.bad_file(f"{operand} is not an integer")
         return [int(number) for number in array.reshape(-1).tolist()]
 
     def axis(self, value: int, rank: int) -> int:
@@ -98,7 +98,8 @@ class OperatorContext:
         shape = self.shape(position)
         if len(shape) not in ranks:
             raise self.unsupported_form(
-                f"input {position} of shape {list(shape)}; tunefarm takes {' or '.join(map(str, ranks))} dimensions",
+                f"input {position} of shape {list(shape)}; tunefarm supports {' or '.join(map(str, ranks))} "
+                "dimensions",
             )
         return shape
 

@@ -38,7 +38,7 @@ def _batch_matmul(op: OperatorContext) -> None:
     for position, option in ((0, "AdjX"), (1, "AdjY")):
         rank = len(op.shape(position))
         if rank < 2:
-            raise op.bad_file(f"input {position} of {rank} dimensions is no matrix")
+            raise op.bad_file(f"input {position} of {rank} dimensions is not a matrix")
         swapped = (*range(rank - 2), rank - 1, rank - 2)
         perm = swapped if op.option(option, False) else tuple(range(rank))
         sides.append(op.values.arranged(op.index(position), perm))

@@ -34,7 +34,7 @@ def _transpose(op: OperatorContext) -> None:
     rank = len(op.shape(0))
     perm = [op.axis(a, rank) for a in op.ints(1, "the order of the dimensions")]
     if sorted(perm) != list(range(rank)):
-        raise op.bad_file(f"{perm} is no order of {rank} dimensions")
+        raise op.bad_file(f"{perm} is not an order of {rank} dimensions")
     raw = op.can_stay_raw([source], [op.output()])
     if rank != 4 or op.values.constant(source) is not None:
         op.finish(op.values.arranged(source, perm, raw=raw), raw=raw)
@@ -124,7 +124,7 @@ def _unpack(op: OperatorContext) -> None:
 
 def _tile(op: OperatorContext) -> None:
     raw = op.can_stay_raw([op.index(0)], [op.output()])
-    times = op.writer.ints(op.ints(1, "how often to repeat"))
+    times = op.writer.ints(op.ints(1, "the number of repetitions"))
     op.finish(op.node("Tile", op.values.get(op.index(0), raw=raw), times), raw=raw)
 
 

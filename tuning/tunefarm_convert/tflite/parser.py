@@ -69,8 +69,8 @@ class _Reader:
         count = self._model.SubgraphsLength()
         if count != 1:
             raise InvalidModelError(
-                f"the TFLite file holds {count} graphs; tunefarm takes one: control flow (IF, WHILE) and several "
-                "signatures make more, export one signature without them",
+                f"the TFLite file holds {count} graphs; tunefarm supports one: control flow (IF, WHILE) and "
+                "several signatures make more, export one signature without them",
                 code="unsupported-operator",
                 graphs=count,
             )
@@ -94,7 +94,7 @@ class _Reader:
     def _refuse_many(self, noun: str, count: int, limit: int) -> None:
         if count > limit:
             raise InvalidModelError(
-                f"the TFLite file claims {count} {noun}; at most {limit} are taken", code="too-large"
+                f"the TFLite file claims {count} {noun}; the limit is {limit}", code="too-large"
             )
 
     def _check_index(self, index: int, count: int) -> None:
@@ -106,18 +106,19 @@ class _Reader:
         shape = _ints(table.ShapeAsNumpy())
         label = f"tensor '{clean(name, 60)}' (number {index})"
         if len(shape) > _MAX_RANK or any(not 0 <= size < _MAX_SIZE for size in shape):
-            raise bad_file(f"{label} has the shape {list(shape[:16])}, which is none")
+            raise bad_file(f"{label} has the invalid shape {list(shape[:16])}")
         type_name = str(self._dtypes.get(table.Type(), f"number {table.Type()}"))
         dtype = _DTYPES.get(type_name)
         if dtype is None:
             raise InvalidModelError(
-                f"{label} has element type {type_name.lower()}; tunefarm takes {', '.join(sorted(set(_DTYPES.values())))}",
+                f"{label} has element type {type_name.lower()}; tunefarm supports "
+                f"{', '.join(sorted(set(_DTYPES.values())))}",
                 code="unsupported-dtype",
                 dtype=type_name.lower(),
             )
         if table.Sparsity() is not None:
             raise InvalidModelError(
-                f"{label} is sparse; tunefarm takes dense tensors only: convert without sparsity",
+                f"{label} is sparse; tunefarm supports dense tensors only: convert without sparsity",
                 code="unsupported-dtype",
                 dtype="sparse",
             )
@@ -216,7 +217,7 @@ def _quantization(table: Any, shape: tuple[int, ...], label: str) -> Quantizatio
     if len(zero) not in (1, len(scale)):
         raise bad_file(f"{label} has {len(scale)} scales, but {len(zero)} zero points")
     if not np.all(np.isfinite(scale)) or np.any(scale < 0):
-        raise bad_file(f"{label} has a scale that is no positive number")
+        raise bad_file(f"{label} has a scale that is not a positive number")
     if np.any(scale == 0):
         return None
     return Quantization(scale=scale, zero=np.broadcast_to(zero, scale.shape), axis=axis)

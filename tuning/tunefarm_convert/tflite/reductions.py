@@ -87,7 +87,7 @@ def _l2_normalization(op: OperatorContext) -> None:
 
 
 def _top_k(op: OperatorContext) -> None:
-    count = op.ints(1, "how many are wanted")
+    count = op.ints(1, "the requested number")
     indices = op.values.tensor(op.output(1)).dtype
     x = op.values.get(op.index(0))
     scope = op.writer.scope

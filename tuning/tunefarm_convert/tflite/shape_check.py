@@ -54,7 +54,7 @@ def check_shapes(model: onnx.ModelProto, declared: Mapping[str, tuple[Tensor, tu
                 a is not None and a != b for a, b in zip(known, shape, strict=True)
             ):
                 raise bad_file(
-                    f"the TFLite file says that tensor '{clean(tensor.name, 60)}' (number {tensor.index}) has a shape "
-                    f"like {list(shape)}, but the operators before it make {known}; if the model has dimensions of "
-                    "any size, give them one when it is converted to TFLite"
+                    f"the TFLite file says that tensor '{clean(tensor.name, 60)}' (number {tensor.index}) "
+                    f"has a shape like {list(shape)}, but the operators before it make {known}; if the "
+                    "model has dynamic dimensions, fix them when it is converted to TFLite"
                 )

@@ -137,7 +137,7 @@ def _paddings(op: OperatorContext) -> list[tuple[int, int]]:
     rank = len(op.shape(0))
     flat = op.ints(1, "the padding")
     if len(flat) != 2 * rank or min(flat, default=0) < 0:
-        raise op.bad_file(f"{flat[:16]} is no padding of {rank} dimensions")
+        raise op.bad_file(f"{flat[:16]} is not a padding of {rank} dimensions")
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 

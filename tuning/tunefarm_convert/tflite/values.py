@@ -145,9 +145,7 @@ class Values:
         if data is None or data.dtype.kind != "i" or value.data_quantization is not None:
             return self.get(index)
         if scales is None:
-            raise bad_file(
-                f"the TFLite file does not say what one step of the bias, tensor {index}, is worth"
-            )
+            raise bad_file(f"the TFLite file has no scale for the bias, tensor {index}")
         if str(data.dtype) == "int32":
             stored = self.writer.weight(data, value.tensor.name)
             return self._coded("DequantizeLinear", stored, value.tensor, scales, "int32")

@@ -98,7 +98,7 @@ class InputSlot:
             TypeError,
             RuntimeError,
         ) as error:  # lists of different lengths; a tensor with a gradient
-            raise ArtifactInputError(f"input {self._name!r} is no array: {error}") from error
+            raise ArtifactInputError(f"input {self._name!r} is not an array: {error}") from error
         dtype = array.dtype.newbyteorder("=")  # another byte order has the same numbers
         self._check(str(dtype), array.shape)
         return self._hand_over(array.astype(dtype, copy=False))

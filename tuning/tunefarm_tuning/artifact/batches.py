@@ -65,7 +65,7 @@ def _batches(inputs: Specs, data: Any, size: int) -> Iterator[list[NDArray[Any]]
             )
         return _slices(inputs, [data], size)
     if not isinstance(data, Iterable):
-        raise ArtifactInputError(f"{type(data).__name__} is no array, and no iterable of samples")
+        raise ArtifactInputError(f"{type(data).__name__} is neither an array nor an iterable of samples")
     return _stacks(inputs, data, size)
 
 
@@ -84,12 +84,12 @@ def _slices(inputs: Specs, values: Sequence[Any], size: int) -> Iterator[list[ND
         wanted = list(spec["shape"][1:])
         if not array.ndim or list(array.shape[1:]) != wanted:
             raise ArtifactInputError(
-                f"input {spec['name']!r} has shape {list(array.shape)}, but any number of samples {wanted} is wanted: "
-                f"[N, {', '.join(map(str, wanted))}]"
+                f"input {spec['name']!r} has shape {list(array.shape)}, but a batch of samples {wanted} is "
+                f"required: [N, {', '.join(map(str, wanted))}]"
             )
     if len({len(array) for array in arrays}) > 1:
         counts = ", ".join(f"{len(a)} of {s['name']!r}" for s, a in zip(inputs, arrays, strict=True))
-        raise ArtifactInputError(f"there are not as many samples of each input: {counts}")
+        raise ArtifactInputError(f"the inputs have different numbers of samples: {counts}")
     for start in range(0, len(arrays[0]), size):
         yield [array[start : start + size] for array in arrays]
 
@@ -120,7 +120,8 @@ def _checked(spec: Mapping[str, Any], value: Any) -> NDArray[Any]:
     wanted = list(spec["shape"][1:])
     if str(array.dtype.newbyteorder("=")) != spec["dtype"] or list(array.shape) != wanted:
         raise ArtifactInputError(
-            f"a sample of input {spec['name']!r} is {array.dtype} {list(array.shape)}, but {spec['dtype']} {wanted} is wanted"
+            f"a sample of input {spec['name']!r} is {array.dtype} {list(array.shape)}, but {spec['dtype']} "
+            f"{wanted} is required"
         )
     return array
 
@@ -131,7 +132,7 @@ def _array(spec: Mapping[str, Any], value: Any) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ArtifactInputError(f"input {spec['name']!r} is no array: {error}") from error
+        raise ArtifactInputError(f"input {spec['name']!r} is not an array: {error}") from error
 
 
 def _filled_up(array: NDArray[Any], size: int) -> NDArray[Any]:

@@ -108,7 +108,7 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         )
     for part, is_right in _PARTS.items():
         if not is_right(manifest.get(part)):
-            raise ArtifactError(f"{path}: the manifest's {part!r} makes no sense", code="damaged-artifact")
+            raise ArtifactError(f"{path}: the manifest's {part!r} is invalid", code="damaged-artifact")
     return manifest
 
 
@@ -171,7 +171,7 @@ def unpack_library(archive: zipfile.ZipFile, manifest: Mapping[str, Any], output
         raise ArtifactError(f"{LIBRARY} cannot be read: {error}", code="damaged-artifact") from error
     if size != expected["size_bytes"] or digest != expected["sha256"]:
         raise ArtifactError(
-            f"{LIBRARY} is not the one that the manifest describes (SHA-256): get the artifact again",
+            f"{LIBRARY} does not match the manifest's SHA-256: get the artifact again",
             code="damaged-artifact",
         )
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 RUNTIME, DRIVER = "libcudart.so.13", "libcuda.so.1"
-_CURES = {RUNTIME: "pip install nvidia-cuda-runtime", DRIVER: "NVIDIA's driver brings it"}
+_CURES = {RUNTIME: "pip install nvidia-cuda-runtime", DRIVER: "install NVIDIA's driver"}
 
 
 def preload_cuda_runtime() -> None:
@@ -49,5 +49,5 @@ def why_no_gpu() -> str:
     if code != 0:
         return f"CUDA says: {runtime.cudaGetErrorString(code).decode('utf-8', 'replace')}"
     if count.value == 0:
-        return "CUDA counts no GPU"
+        return "CUDA finds no GPU"
     return "CUDA has one, but TVM was imported before CUDA's runtime could be found"

@@ -202,7 +202,7 @@ class TunedModel:
             self._idle.append(machine)
         if outputs is None:
             raise ArtifactError(
-                f"{LIBRARY} has other outputs than the {len(self.outputs)} of the manifest",
+                f"{LIBRARY} does not have the {len(self.outputs)} outputs of the manifest",
                 code="damaged-artifact",
             )
         return outputs
@@ -269,7 +269,9 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
     try:
         device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
     except _TVM_ERRORS as error:
-        raise ArtifactError(f"TVM knows no device {kind!r}: {_why(error)}", code="no-device") from error
+        raise ArtifactError(
+            f"TVM does not know the device {kind!r}: {_why(error)}", code="no-device"
+        ) from error
     if not device.exist:
         why = f": {why_no_gpu()}" if kind == "cuda" else ""
         raise ArtifactError(f"the artifact needs a {kind} device; there is none here{why}", code="no-device")

@@ -84,7 +84,7 @@ class InferenceSession:
         """
         if not isinstance(path_or_bytes, str | os.PathLike):
             raise ArtifactInputError(
-                f"an artifact is loaded from its path, and not from {type(path_or_bytes).__name__}"
+                f"an artifact is loaded from its path, not from {type(path_or_bytes).__name__}"
             )
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
         self.model = load(path_or_bytes, threads=threads)
@@ -93,7 +93,8 @@ class InferenceSession:
         fits = (PROVIDER, "CUDAExecutionProvider" if kind == "cuda" else "CPUExecutionProvider")
         if requested and not any(provider in fits for provider in requested):
             warnings.warn(
-                f"the artifact is compiled for {self.model.manifest['target_key']} and runs there, and not on {', '.join(requested)}",
+                f"the artifact is compiled for {self.model.manifest['target_key']} and runs there, not "
+                f"on {', '.join(requested)}",
                 UserWarning,
                 stacklevel=2,
             )
@@ -117,7 +118,7 @@ class InferenceSession:
             TypeError: If `output_names` is a string.
         """
         if isinstance(output_names, str):
-            raise TypeError(f"output_names is a list of names, and not {output_names!r}")
+            raise TypeError(f"output_names is a list of names, not {output_names!r}")
         outputs = self.model.run(
             {
                 name: value if type(value) is np.ndarray else self._value(name, value)
@@ -169,11 +170,11 @@ class InferenceSession:
             try:
                 return np.asarray(value, numpy_dtype(spec["dtype"]))
             except (ValueError, TypeError) as error:
-                raise ArtifactInputError(f"input {name!r} is no array: {error}") from error
+                raise ArtifactInputError(f"input {name!r} is not an array: {error}") from error
         if not isinstance(value, np.ndarray) and (
             isinstance(value, np.generic) or not hasattr(value, "__dlpack__")
         ):
-            raise ArtifactInputError(f"input {name!r} is {type(value).__name__}, and no array")
+            raise ArtifactInputError(f"input {name!r} is {type(value).__name__}, not an array")
         return value
 
 

@@ -67,7 +67,7 @@ def choose_threads(wanted: int | None, manifest: Mapping[str, Any]) -> int:
         ValueError: If `wanted` is not positive.
     """
     if wanted is not None and wanted < 1:
-        raise ValueError(f"threads is {wanted}, but must be at least 1")
+        raise ValueError(f"threads must be at least 1, not {wanted}")
     tuned_for = manifest.get("threads")
     setting = os.environ.get("TVM_NUM_THREADS", "")
     if wanted is not None:
@@ -78,8 +78,9 @@ def choose_threads(wanted: int | None, manifest: Mapping[str, Any]) -> int:
         threads = min(allowed_cores(), tuned_for or allowed_cores())
     if tuned_for is not None and threads != tuned_for:
         warnings.warn(
-            f"the artifact was tuned and timed on {_count(tuned_for)} and runs on {_count(threads)}: its results are the same, "
-            f"but its kernels were not chosen for that. Tune the model for {_count(threads)}, or load it with threads={tuned_for}",
+            f"the artifact was tuned and timed on {_count(tuned_for)} but runs on {_count(threads)}: its "
+            f"results are the same, but its kernels may be slow. Tune the model for {_count(threads)}, or "
+            f"load it with threads={tuned_for}",
             ThreadsWarning,
             stacklevel=4,
         )

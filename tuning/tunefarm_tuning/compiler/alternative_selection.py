@@ -88,7 +88,7 @@ class AlternativeSelector:
         if best != first:
             times = self._time({"direct": self.direct, "chosen": best})
         if times is None or times["chosen"] > times["direct"]:
-            _withdraw(self._chosen, "the network with the alternatives is no faster than without")
+            _withdraw(self._chosen, "the network with the alternatives is not faster than without")
             return self.direct, {}
         if len(self._chosen) == 1:
             self._chosen[0].network_gain_sec = times["direct"] - times["chosen"]
@@ -146,7 +146,7 @@ class AlternativeSelector:
                 return path
             coarsest = max(candidate.info.algorithm for candidate in self._chosen)
             inexact = [candidate for candidate in self.candidates if candidate.info.algorithm == coarsest]
-            _withdraw(inexact, f"the network with it is not exact enough: {comparison.message}")
+            _withdraw(inexact, f"the network with it is not accurate enough: {comparison.message}")
             self._choose_fastest(
                 [candidate for candidate in self.candidates if candidate.info.algorithm < coarsest]
             )

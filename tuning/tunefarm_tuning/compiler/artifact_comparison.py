@@ -140,7 +140,7 @@ def artifact_check(
         )
         if comparison is not None and not comparison.ok:
             raise InvariantError(
-                f"the packed artifact gives other results than its library: {comparison.message}"
+                f"the packed artifact gives different results than its library: {comparison.message}"
             )
 
     return check

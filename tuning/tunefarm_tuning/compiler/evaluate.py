@@ -53,7 +53,7 @@ def evaluate(
         DeviceLostError: If the device is away.
     """
     if repeat < 1:
-        raise InvalidInputError(f"repeat is {repeat}, but must be at least 1")
+        raise InvalidInputError(f"repeat must be at least 1, not {repeat}")
     path, limits = Path(artifact), limits or CompileLimits()
     manifest = manifest_of(path)
     kind = device_kind(Target.from_json(manifest["target"]))

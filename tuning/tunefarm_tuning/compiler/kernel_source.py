@@ -62,6 +62,7 @@ class KernelSource(JsonFields):
 
     @property
     def kinds(self) -> tuple[str, ...]:
+        """Kinds of the texts."""
         return tuple(text.kind for text in self.texts)
 
     def find(self, kind: str) -> SourceText:
@@ -140,5 +141,6 @@ def _check(task: TuningTask, record: TuningRecord) -> None:
     ):
         if of_record != wanted:
             raise InvalidInputError(
-                f"the record is of {field} {clean(of_record)}; this is {clean(wanted)}", code=f"other-{field}"
+                f"the record's {field} is {clean(of_record)}, but {clean(wanted)} is required",
+                code=f"other-{field}",
             )

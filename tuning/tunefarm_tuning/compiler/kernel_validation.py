@@ -224,7 +224,7 @@ class KernelValidator:
         except ChildClosed:
             raise
         except ChildFailed as error:
-            raise _Rejected(MissReason.DOES_NOT_APPLY, f"the compiler died of it: {error.message}") from error
+            raise _Rejected(MissReason.DOES_NOT_APPLY, f"the compiler crashed: {error.message}") from error
 
     def _compare(
         self, task: KernelInfo, tuned: Path, untuned: Path, kind: InputKind, *, seconds: bool

@@ -17,8 +17,9 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.precision import Precision
 
 _METHOD = (
-    "stored: what is in the artifact; as_model: the same network with the weights of its file, by default schedules; each against "
-    "ONNX Runtime, which computes with the weights of the file. Errors are shares of an output's root mean square."
+    "stored: the artifact; as_model: the same network with the weights of its file, by default schedules. "
+    "Both are compared with ONNX Runtime, which computes with the weights of the file. Errors are shares of "
+    "an output's root mean square."
 )
 
 
@@ -168,15 +169,16 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
         return []
     name = precision.value.removesuffix("-weights")
     if not storage.get("stored"):
-        fits = (
-            "8-bit integers times a scale" if name == "int8" else f"float32 and within what {name} can hold"
-        )
+        fits = "8-bit integers times a scale" if name == "int8" else f"float32 and within the range of {name}"
         return [
-            f"no weight is stored as {precision.value} says: none is large, {fits}, and in a kernel that can read it so"
+            (
+                f"no weight is stored as {precision.value}: none is large, {fits}, and in a kernel that can "
+                "read this format"
+            )
         ]
     kept = storage.get("kept", 0)
     if kept and precision is not Precision.INT8_WEIGHTS:
-        why = f"beyond what {name} can hold, or in a kernel that cannot read them so"
+        why = f"beyond the range of {name}, or in a kernel that cannot read this format"
         return [f"large weights that stay float32: {kept} ({why})"]
     return []
 
@@ -185,4 +187,7 @@ def wrong_because(precision: Precision, storage: Mapping[str, int]) -> str:
     """Return what to add to the message of outputs that are too far off: the precision, if it may be the cause."""
     if precision is Precision.AS_MODEL or not storage.get("stored"):
         return ""
-    return f" (weights are stored as {precision.value}; precision {Precision.AS_MODEL.value} takes them as the model has them)"
+    return (
+        f" (weights are stored as {precision.value}; precision {Precision.AS_MODEL.value} keeps them as in "
+        "the model)"
+    )

@@ -27,11 +27,12 @@ _MIN_SAMPLES_TO_REJECT = 5
 _UNDISTURBED_PERCENTILE = 25.0
 
 METHOD = (
-    f"Whole inferences on one set of random inputs. The networks take turns, forwards and backwards, so that a busy machine "
-    f"slows all of them; each starts once the threads of the one before are at rest. Up to {_ROUNDS} samples each. A sample is the "
-    f"mean of as many inferences in a row as take {_SAMPLE_SEC:g} s (at least one), after one that does not count. What takes over "
-    f"{_SLOW_SEC:g} s per inference gets as many samples as fit into {_SLOW_BUDGET_SEC:g} s, its first inference among them. The "
-    f"latency is the median of the samples."
+    "Whole inferences on one set of random inputs. The networks are timed in turn, in alternating order, so "
+    "that other load slows all of them. Each starts when the threads of the previous one are idle. Up to "
+    f"{_ROUNDS} samples each. A sample is the mean of as many consecutive inferences as take "
+    f"{_SAMPLE_SEC:g} s (at least one), after one that does not count. A network that takes over "
+    f"{_SLOW_SEC:g} s per inference gets as many samples as fit into {_SLOW_BUDGET_SEC:g} s, including its "
+    "first inference. The latency is the median of the samples."
 )
 """How `time_models` measures, for people."""
 

@@ -28,27 +28,29 @@ from tunefarm_tuning.workload.precision import Precision
 
 REPORT_VERSION = 2
 _RULE = (
-    "floats: an element may be off by rtol of itself plus a share of its tensor's root mean square (float32: 1e-3 and "
-    "2e-4; 1e-2 and 1e-2 where weights are stored as float16, 5e-2 and 5e-2 as bfloat16, or where the network computes in that; 1e-1 and 1e-1 where "
-    "the network rounds its activations to integers); NaN and infinities must match; integers and booleans: equal, but for one in a "
-    "thousand where floats tie (two and five in a hundred with such weights, five where activations are rounded)"
+    "floats: an element may differ by rtol of itself plus a share of its tensor's root mean square "
+    "(float32: 1e-3 and 2e-4; 1e-2 and 1e-2 if weights are stored as float16, 5e-2 and 5e-2 if as bfloat16, "
+    "or if the network computes in it; 1e-1 and 1e-1 if the network rounds its activations to integers); "
+    "NaN and infinities must match; integers and booleans: equal, except for one in a thousand if floats "
+    "tie (two and five in a hundred with such weights, five if activations are rounded)"
 )
 _CHECKS = ("reference", "rule", "ok", "max_abs_error", "max_rel_error", "mean_rel_error")
 _UNTUNED = (
-    "The same network without any record: every kernel has the schedule that rules give it in milliseconds (on a GPU: "
-    "TVM's own). It is what a job that ends at once hands back, and no straw man: unscheduled loops, as TVM makes them for a "
-    "CPU by itself, take up to two hundred times as long."
+    "The same network without records: every kernel has its default schedule, which rules make in "
+    "milliseconds (on a GPU: TVM's own). A job without trials gives this network. Unscheduled "
+    "loops, as TVM makes them for a CPU, take up to two hundred times as long."
 )
 _ONNXRUNTIME = (
-    "ONNX Runtime's CPU provider with all graph optimisations, as many threads within an operator as TVM has, one between "
-    "operators. Its time includes making the arrays of the outputs; TVM's does not include copying inputs and outputs. On a "
-    "GPU: its CUDA provider, inputs and outputs on the GPU, timed after the artifact; as with that, and with torch.compile, the "
-    "GPU is waited for once a sample, after its last inference."
+    "ONNX Runtime's CPU provider with all graph optimisations, TVM's number of threads within an operator "
+    "and one thread between operators. Its time includes the allocation of outputs; TVM's time excludes "
+    "copies of inputs and outputs. On a GPU: its CUDA provider, with inputs and outputs on the GPU, timed "
+    "after the artifact. The artifact, ONNX Runtime and torch.compile are synchronised with the GPU once "
+    "per sample, after its last inference."
 )
 _OUTPUTS = (
-    "Every output of what is in the artifact, on each set of random inputs, element by element against ONNX Runtime with "
-    "graph optimisations off. Every tuned kernel was compared with its untuned form as well, all arguments of it; where the "
-    "two disagree, unscheduled loops say which of them is right."
+    "Every output of the artifact, on each set of random inputs, element by element against ONNX Runtime "
+    "without graph optimisations. Every tuned kernel was also compared with its untuned form, in all "
+    "arguments; if the two disagree, unscheduled loops decide which is right."
 )
 
 
@@ -161,7 +163,7 @@ def why_no_baseline(*, wanted: bool, here: bool) -> str:
     """Return why no baseline is timed (none is wanted, or it cannot run where the network runs); empty if one may be timed."""
     if not wanted:
         return "not asked for"
-    return "" if here else "the device is another machine, which has no ONNX Runtime"
+    return "" if here else "the device is another machine, without ONNX Runtime"
 
 
 def _record(task: KernelInfo, record: TuningRecord) -> dict[str, Any]:

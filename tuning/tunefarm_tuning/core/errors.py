@@ -25,13 +25,11 @@ from typing import Any, ClassVar
 
 
 class TunefarmError(Exception):
-    """Base of every error that tunefarm raises on purpose.
+    """Base class of tunefarm's errors.
 
     Args:
-        message: One or two sentences: the thing, the limit, the fix. Text from users must have
-            gone through `untrusted_text.clean` before.
-        code: Stable kebab-case name of this very problem (``"unsupported-operator"``).
-            The class's `default_code` where it is left out.
+        message: One or two sentences: subject, limit, remedy. Text from users must have passed `untrusted_text.clean`.
+        code: Stable kebab-case name of the problem (``"unsupported-operator"``); the class's `default_code` by default.
         fields: JSON-able facts for programs (``operator="Loop"``, ``limit_bytes=1024``).
     """
 

@@ -16,9 +16,10 @@ class Latency(JsonFields):
     """Seconds per inference.
 
     Attributes:
-        samples_sec: In measuring order; at least one. Each is the mean of as many inferences as the clock needs.
-        threads: How many threads kernels ran on.
-        inferences: How many inferences each sample is the mean of; empty where that is not known.
+        samples_sec: Samples in measuring order, at least one. Each is the mean of as many inferences as the clock
+            needs.
+        threads: Number of threads of the kernels.
+        inferences: Number of inferences that each sample is the mean of; empty if unknown.
     """
 
     samples_sec: tuple[float, ...]
@@ -27,6 +28,7 @@ class Latency(JsonFields):
 
     @property
     def median_sec(self) -> float:
+        """Median of the samples, in seconds."""
         return median(self.samples_sec)
 
     def to_json(self) -> dict[str, Any]:
@@ -34,6 +36,7 @@ class Latency(JsonFields):
 
     @classmethod
     def of(cls, samples_sec: Iterable[float], threads: int, inferences: Iterable[int] = ()) -> Self:
+        """Make a latency of any iterables of samples, in seconds, and of their numbers of inferences."""
         return cls(
             samples_sec=tuple(float(sample) for sample in samples_sec),
             threads=threads,

@@ -25,7 +25,7 @@ def output_file(path: Path) -> Iterator[Path]:
     with writing(path):
         target = path.resolve()  # a link stays one
         if target.exists() and not target.is_file():
-            raise cannot_write(path, "it is there, and no ordinary file")
+            raise cannot_write(path, "it exists and is not a regular file")
         part = target.with_name(f".tunefarm-{secrets.token_hex(8)}.part")
         part.touch(exist_ok=False)
     try:

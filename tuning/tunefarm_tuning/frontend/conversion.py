@@ -1,7 +1,7 @@
 """TFLite and StableHLO files, written as ONNX files and compared with what the source's own framework computes.
 
-`import_model` takes a TFLite file as it is (docs/adr/0023-tflite-files-are-read-as-onnx.md); StableHLO is converted where
-the user is (docs/adr/0034-stablehlo-is-converted-by-the-user.md).
+`import_model` takes a TFLite file as it is (docs/adr/0023-tflite-files-are-read-as-onnx.md); StableHLO is converted
+where the user is (docs/adr/0034-stablehlo-is-converted-by-the-user.md).
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class Conversion:
 
 
 def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | None = None) -> Model:
-    """Write a TFLite file as an ONNX file, and describe that.
+    """Convert a TFLite file to an ONNX file, and describe it.
 
-    Where LiteRT is installed (``pip install ai-edge-litert``), both are run on random inputs, and must agree. Of a
-    quantised network's outputs those of wide integers and booleans are not compared, which a warning says: a number
-    that LiteRT rounds to the next step makes another index, and that is no mistake.
+    If LiteRT is installed (``pip install ai-edge-litert``), both are run on random inputs and must agree. A quantised
+    network's outputs of wide integers and booleans are not compared, with a warning, since a legal rounding difference
+    can change an index.
 
     Args:
         file: The TFLite file.
-        path: Where the ONNX file is written; what is there is replaced if all goes well, and stays else.
+        path: Path of the ONNX file. An existing file is replaced only on success.
         limits: As for `import_model`.
 
     Raises:
@@ -74,14 +74,14 @@ def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | 
 
 
 def import_stablehlo(program: Any, path: Path | str, *, limits: ImportLimits | None = None) -> Model:
-    """Write a StableHLO program as an ONNX file, and describe that.
+    """Convert a StableHLO program to an ONNX file, and describe it.
 
-    Both are run on random inputs, the program by XLA, and must agree. Where XLA cannot run it, a warning says why.
+    Both are run on random inputs, the program by XLA, and must agree. If XLA cannot run it, a warning says why.
 
     Args:
         program: A file: MLIR's text, StableHLO's portable bytecode, or what ``jax.export.Exported.serialize``
             returned. Or an ``Exported`` itself.
-        path: Where the ONNX file is written; what is there is replaced if all goes well, and stays else.
+        path: Path of the ONNX file. An existing file is replaced only on success.
         limits: As for `import_model`.
 
     Raises:
@@ -106,8 +106,8 @@ def convert_stablehlo(program: Any, path: Path | str, *, limits: ImportLimits | 
     data = getattr(program, "mlir_module_serialized", None)
     if not isinstance(data, bytes):
         raise InvalidInputError(
-            f"a {type(program).__name__} is no StableHLO program: give a file, or what jax.export.export(...)(...) "
-            "returned",
+            f"a {type(program).__name__} is not a StableHLO program: pass a file, or the result of "
+            "jax.export.export(...)(...)",
             code="not-stablehlo",
         )
     with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
@@ -119,7 +119,7 @@ def convert_stablehlo(program: Any, path: Path | str, *, limits: ImportLimits | 
 def conversion_differs(framework: str, difference: str, **fields: str) -> InvalidModelError:
     """Return the error for an ONNX file whose results are not the source's."""
     return InvalidModelError(
-        f"the ONNX file computes something else than {framework} does: {difference}",
+        f"the ONNX file computes different results than {framework}: {difference}",
         code="conversion-differs",
         **fields,
     )
@@ -156,7 +156,7 @@ def _convert(file: Path, path: Path, source: FileFormat, limits: ImportLimits) -
     if not file.is_file():
         raise InvalidInputError("the model file cannot be read: there is no such file", code="no-such-file")
     if path.exists() and file.samefile(path):
-        raise InvalidInputError("the ONNX file would replace the file that it is made of", code="same-file")
+        raise InvalidInputError("the ONNX file would replace its source file", code="same-file")
     if source is FileFormat.STABLEHLO:
         _require_jaxlib()
     with output_file(path) as part:
@@ -189,7 +189,7 @@ def _compared_with_xla(file: Path, model: Model, limits: ImportLimits, *, bfloat
         try:
             expected = run_in_source(file, FileFormat.STABLEHLO, inputs, limits)
         except InvalidModelError as error:
-            warning = f"not compared with what XLA computes: {error.message}"
+            warning = f"not compared with XLA: {error.message}"
             return Conversion(model=model, compared="not compared", warning=warning)
         if not any(array.dtype.kind == "f" and np.isnan(array).any() for array in (*results, *expected)):
             break
@@ -210,9 +210,9 @@ def _compared_with_litert(file: Path, model: Model, limits: ImportLimits, *, qua
     return Conversion(
         model=model,
         compared=f"{len(model.outputs) - len(skipped)} of them as LiteRT computes them",
-        warning=f"not compared with LiteRT: {', '.join(clean(name) for name in skipped)} (integers or booleans that a "
-        "quantised network finds by comparing numbers: they may be others where LiteRT rounds one of those to the "
-        "next step)",
+        warning=f"not compared with LiteRT: {', '.join(clean(name) for name in skipped)} (integers or booleans that "
+        "a quantised network computes by comparing numbers: they may differ if LiteRT rounds one of these "
+        "differently)",
     )
 
 

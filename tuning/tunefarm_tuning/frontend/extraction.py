@@ -24,22 +24,23 @@ def extract_tasks(
 ) -> tuple[TuningTask, ...]:
     """Return a model's tuning tasks for a target, in order of first use.
 
-    Kernels that compute the same are one task, weighted by how often an inference runs them. Kernels that cannot be
-    tuned (a reshape that becomes a view, a call into a library, shapes known at run time only) are no tasks.
+    Equal kernels are one task, weighted by their calls per inference. Kernels that cannot be tuned (a reshape that
+    becomes a view, a call into a library, shapes known only at run time) are not tasks.
 
     Args:
         model: From `import_model`.
         target: A target, or a name that `parse_target` reads.
-        alternatives: Whether to add, last, the tasks of other algorithms that seem worth a trial (`TuningTask.alternative`):
-            Winograd's for 3x3 convolutions. `compile` uses what makes the network faster.
-        precision: How weights are stored, one of `Precision`: kernels that read them so are other tasks. `compile` has to be
-            told the same.
-        limits: Of the child process that does it.
+        alternatives: Whether to add, last, the tasks of other algorithms that seem worth a trial
+            (`TuningTask.alternative`): Winograd's for 3x3 convolutions. `compile` uses what makes the network faster.
+        precision: Format of stored weights, one of `Precision`. It changes the tasks; `compile` needs the same
+            precision.
+        limits: Limits of the child process.
 
     Raises:
-        UnknownTargetError: If the target's name means nothing.
-        InvalidInputError: If there is no such precision, or not for the target (unknown-precision, unsupported-precision).
-        ChildFailed: If TVM died over it, which `import_model` should have found.
+        UnknownTargetError: If the target's name is unknown.
+        InvalidInputError: If the precision is unknown, or unsupported for the target (unknown-precision,
+            unsupported-precision).
+        ChildFailed: If TVM crashed, which `import_model` should have detected.
 
     Source: ``autotvm.task.extract_from_program`` (TVM v0.19).
     """

@@ -20,7 +20,7 @@ from tunefarm_tuning.workload.task import TensorSpec
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
 _CRASHES = {
-    "SIGFPE": "divides by zero where its constants are folded",
+    "SIGFPE": "divides by zero when its constants are folded",
     "": "is damaged, or too deep for the compiler",
 }
 
@@ -30,14 +30,14 @@ def import_model(
 ) -> Model:
     """Check an ONNX or TFLite file and describe it.
 
-    In turn: its bytes, our own rules and ONNX's checker; ONNX Runtime, which makes the reference results; TVM's
-    importer and the graph pipeline. Each runs in a child process under `limits`. Writes nothing. A TFLite file is read
-    as the ONNX model that says the same (docs/adr/0023-tflite-files-are-read-as-onnx.md).
+    The stages are: our rules and ONNX's checker; ONNX Runtime, for the reference results; TVM's importer and the graph
+    pipeline. Each runs in a child process under `limits`. Nothing is written. A TFLite file is read as the equivalent
+    ONNX model (docs/adr/0023-tflite-files-are-read-as-onnx.md).
 
     Args:
         path: The file, of any name.
-        shapes: Shapes for inputs with open dimensions, by input name: ``{"x": (1, 3, 224, 224)}``.
-        limits: What the model may cost.
+        shapes: Shapes of inputs with dynamic dimensions, by input name: ``{"x": (1, 3, 224, 224)}``.
+        limits: Limits of the import.
 
     Raises:
         InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
@@ -95,7 +95,7 @@ def _hash(path: Path, limit_bytes: int) -> str:
             size = os.fstat(file.fileno()).st_size
             if size > limit_bytes:
                 raise InvalidModelError(
-                    f"the file has {size} bytes; at most {limit_bytes} are taken",
+                    f"the file has {size} bytes; the limit is {limit_bytes}",
                     code="too-large",
                     size_bytes=size,
                     limit_bytes=limit_bytes,

@@ -41,15 +41,15 @@ def import_torch(
     """Convert a `torch.export` program to an ONNX file, and describe it.
 
     Args:
-        program: What ``torch.export.export`` returned, or a ``.pt2`` file of it.
-        path: Where the ONNX file is written; what is there is replaced if all goes well, and stays else.
-        trust: Must be true for a file: loading one can run whatever code its author put in, here and as you.
+        program: Result of ``torch.export.export``, or a ``.pt2`` file of it.
+        path: Path of the ONNX file. An existing file is replaced only on success.
+        trust: Must be true for a file: loading it can run any code of its author with your rights.
         shapes: As for `import_model`.
         limits: As for `import_model`.
 
     Raises:
         InvalidModelError: With code untrusted-program, bad-program (PyTorch cannot load or convert it),
-            conversion-differs (the ONNX file computes something else than PyTorch), or a code of `import_model`.
+            conversion-differs (the ONNX file computes different results), or a code of `import_model`.
         InvalidInputError: If PyTorch or onnxscript is not installed (code not-installed), there is no such file, or
             ``path`` cannot be written (cannot-write).
     """
@@ -68,8 +68,7 @@ def import_torch(
 def _load(path: Path, *, trust: bool) -> ExportedProgram:
     if not trust:
         raise InvalidModelError(
-            "loading a .pt2 file can run whatever code its author put in; if you trust where it comes from, "
-            "say so (trust=True, --trust)",
+            "loading a .pt2 file can run any code of its author; if you trust it, use trust=True or --trust",
             code="untrusted-program",
         )
     torch = _torch()
@@ -99,7 +98,7 @@ def _compare(program: ExportedProgram, model: Model, limits: ImportLimits) -> No
     torch = _torch()
     if program.example_inputs is None:
         raise InvalidModelError(
-            "the program holds no example inputs to compare its conversion on; export it again, or import an ONNX "
+            "the program has no example inputs to check its conversion; export it again, or import an ONNX "
             "file of it",
             code="bad-program",
         )
@@ -115,8 +114,8 @@ def _compare(program: ExportedProgram, model: Model, limits: ImportLimits) -> No
     inputs = _arrays(torch, leaves((args, kwargs)))
     if [list(array.shape) for array in inputs] != [list(spec.shape) for spec in model.inputs]:
         raise InvalidModelError(
-            "the inputs that the program was exported with are not those of its ONNX file: give shapes only where "
-            "they are the same",
+            "the inputs of the exported program differ from those of its ONNX file: give shapes only if "
+            "they are equal",
             code="conversion-differs",
         )
     check_outputs(model, run_in_onnxruntime(model, inputs, limits), _arrays(torch, results), "PyTorch")

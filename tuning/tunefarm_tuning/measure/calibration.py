@@ -81,7 +81,7 @@ def calibrate(
                 timeout_sec=_CONNECT_SEC + _RUN_SEC + _GRACE_SEC,
             )
         except ChildTimedOut as error:
-            raise DeviceLostError("it was not done with the calibration kernel in time") from error
+            raise DeviceLostError("the calibration kernel did not end in time") from error
         except ChildFailed as error:
             raise DeviceLostError(f"the calibration kernel failed: {error.message}") from error
     return CalibrationRun(

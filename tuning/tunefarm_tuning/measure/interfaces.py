@@ -119,7 +119,7 @@ class DeviceInfo(JsonFields):
     """The device of a measurement.
 
     Attributes:
-        model: Groups devices whose timings can be compared.
+        model: Hardware model: timings of one model are comparable.
         num_cores: Physical cores.
         name: The device's own name.
     """
@@ -163,11 +163,17 @@ class Builder(Protocol):
         """
         ...
 
-    def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]: ...
+    def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
+        """Build candidates, and return one result per input, in the input's order."""
+        ...
 
-    def build_each(self, inputs: Sequence[BuildInput]) -> Builds: ...
+    def build_each(self, inputs: Sequence[BuildInput]) -> Builds:
+        """Build candidates, and yield the results as they become available."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End all builds and delete the artifacts that nobody took, from any thread."""
+        ...
 
 
 class Runner(Protocol):
@@ -182,14 +188,18 @@ class Runner(Protocol):
     """
 
     @property
-    def device(self) -> DeviceInfo: ...
+    def device(self) -> DeviceInfo:
+        """The device that timings are recorded under."""
+        ...
 
     @property
     def shares_host(self) -> bool:
         """Whether building on this machine disturbs the timings, since the device is, or may be, this machine's CPU."""
         ...
 
-    def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]: ...
+    def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        """Measure built candidates, and return one result per input, in the input's order."""
+        ...
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         """Time kernels of one workload in turn (A B C, A B C, ...), `rounds` samples of each; rivals are ignored.
@@ -205,7 +215,9 @@ class Runner(Protocol):
         """Release the device between rounds, for other processes. The next call takes it again."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the measurement and free the device, from any thread."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,11 +31,11 @@ _CLEAR_SEC = 1e-3
 _MAX_CALLS = 1000
 
 METHOD = (
-    f"Each kernel by itself, on random inputs, tuned and untuned in turns: {_ROUNDS} samples each. A sample is the mean of "
-    f"as many calls in a row as take {_SAMPLE_SEC * 1e3:g} ms (1 to {_MAX_CALLS}). An untuned kernel whose first call "
-    f"takes over {_CLEAR_SEC * 1e3:g} ms and over {_CLEAR_RATIO:g} times the tuned one's is not timed again: that call is "
-    f"its only sample, as it is for tasks without a tuned kernel. By itself a kernel finds its data in the caches more often than "
-    f"within the network."
+    f"Each kernel alone, on random inputs, tuned and untuned in turn: {_ROUNDS} samples each. A sample is "
+    f"the mean of as many consecutive calls as take {_SAMPLE_SEC * 1e3:g} ms (1 to {_MAX_CALLS}). An "
+    f"untuned kernel whose first call takes over {_CLEAR_SEC * 1e3:g} ms and over {_CLEAR_RATIO:g} times "
+    "the tuned one's is not timed again: that call is its only sample, as for tasks without a tuned kernel. "
+    "A kernel alone has its data in the caches more often than within the network."
 )
 """How `time_tuned_and_untuned` measures, for people."""
 

@@ -220,9 +220,9 @@ def _run(child: ChildProcess, device: RemoteDevice | None, memory_bytes: int) ->
             timeout_sec=_CONNECT_SEC + _RUN_SEC + _GRACE_SEC,
         )
     except ChildTimedOut as error:
-        raise lost("its peak was not measured in time") from error
+        raise lost("the measurement of its peak did not end in time") from error
     except (ChildFailed, InvariantError) as error:
-        raise lost(f"measuring its peak failed: {error.message}") from error
+        raise lost(f"the measurement of its peak failed: {error.message}") from error
     return reply
 
 
@@ -235,11 +235,9 @@ def _read(key: str, threads: int, built: Mapping[str, Any], reply: Mapping[str, 
     reasons = []
     if built["missing"]:
         details = "; ".join(f"{dtype}: {why}" for dtype, why in built["missing"].items())
-        reasons.append(
-            f"its target has no fused multiply-adds (one that names its CPU has: -mcpu): {details}"
-        )
+        reasons.append(f"its target has no fused multiply-adds (name its CPU with -mcpu): {details}")
     if not reply["bandwidth"]:
-        reasons.append("bandwidth: the device has too little memory to tell it from a cache's")
+        reasons.append("bandwidth: the device has too little memory to distinguish it from a cache")
     return Peak(
         key=key,
         threads=threads,

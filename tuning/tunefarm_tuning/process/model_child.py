@@ -80,15 +80,15 @@ _PROTOBUF_LIMIT_BYTES = (2 << 30) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportLimits:
-    """What a model may cost before it is accepted.
+    """Limits of the import of a model.
 
     Attributes:
-        file_bytes: Largest file; protobuf itself stops below 2 GiB.
+        file_bytes: Largest file, in bytes; protobuf's own limit is 2 GiB.
         memory_bytes: Address space of each child process.
         timeout_sec: Wall-clock of each of the three stages.
         cpu_sec: CPU seconds of each stage.
-        nodes: Most nodes, inner graphs included.
-        tensor_bytes: Largest tensor that goes in, comes out, or is passed between kernels.
+        nodes: Maximum number of nodes, including inner graphs.
+        tensor_bytes: Largest input, output or intermediate tensor, in bytes.
     """
 
     file_bytes: int = _PROTOBUF_LIMIT_BYTES

@@ -41,9 +41,9 @@ def without_superseded(records: Iterable[TuningRecord]) -> list[TuningRecord]:
 def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """Return the fastest record of every workload, target, device model, toolchain and space.
 
-    A config that was confirmed counts by its newest confirming record alone. A workload that several releases have tuned
-    has one best record for each release's space; `compile` takes the newest whose space still exists. Failed trials
-    are never returned.
+    A confirmed config counts only with its newest confirming record. A workload that several releases have tuned has
+    one best record for each release's space; `compile` takes the newest whose space still exists. Failed trials are
+    never returned.
 
     Source: ``autotvm.record.pick_best`` (TVM v0.19), which keyed by target and workload alone.
     """

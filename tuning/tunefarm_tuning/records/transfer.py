@@ -32,10 +32,10 @@ _FAILED_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHistory:
-    """Records of one workload on one target and device model: their times can be compared with each other.
+    """Records of one workload on one target and device model, whose times are comparable.
 
     Attributes:
-        space: The space that the records' configs are points of. Records of another space are ignored.
+        space: Space of the records' configs. Records of another space are ignored.
         records: The records, failed trials among them, in any order.
     """
 

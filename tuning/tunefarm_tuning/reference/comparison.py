@@ -137,8 +137,8 @@ def _compare_floats(
         badness = np.where(kind_differs, np.inf, np.where(outside, error, -1.0))
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(badness)), want.shape))
         message = (
-            f"{mismatches} of {want.size} elements are outside of the tolerance, "
-            f"the worst at {list(at)}: {ours[at]:.6g}, expected {want[at]:.6g}"
+            f"{mismatches} of {want.size} elements are outside the tolerance, the worst at {list(at)}: "
+            f"{ours[at]:.6g}, expected {want[at]:.6g}"
         )
     return Comparison(
         name=name,

@@ -11,14 +11,14 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of a run; whichever is reached first ends it. At least one is set.
+    """Limits of a run: the first limit reached ends it. At least one is set.
 
     Attributes:
-        trials: Candidates measured or failed, over all tasks. Re-measuring the winners does not count.
-        wall_sec: Wall-clock of searching and of re-measuring the winners; waiting for a device is not counted.
+        trials: Number of trials over all tasks, failed ones included. Confirmations do not count.
+        wall_sec: Seconds of search and of confirmations, without waiting for a device.
         patience_trials: Stop after this many trials in a row, over all tasks, without a better kernel.
-        min_gain_per_min: Stop when a minute of tuning is expected to take less than this share off the model's
-            latency (0.01: one percent). Looked at once every task has had its first round.
+        min_gain_per_min: Stop when a minute of search is expected to lower the model's latency by less than this share
+            (0.01: one percent). It applies after every task's first round.
     """
 
     trials: int | None = None
@@ -35,14 +35,16 @@ class Budget:
         for name, value in limits.items():
             if value is not None and not value > 0:
                 raise InvalidInputError(
-                    f"budget: {name} is {value}, but must be above zero", code="invalid-budget", limit=name
+                    f"budget: {name} must be above zero, not {value}", code="invalid-budget", limit=name
                 )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Budget:
+        """Read what `to_json` wrote."""
         return cls(**{field.name: data.get(field.name) for field in fields(cls)})
 
     def exhausted_by(

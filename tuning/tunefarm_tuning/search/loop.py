@@ -233,7 +233,7 @@ class TuneRun:
             return None
         if not self._records:
             name = self._option.runner.device.name
-            raise DeviceLostError(f"the device {name} does not measure anything: {self._lost_because}")
+            raise DeviceLostError(f"the device {name} cannot measure: {self._lost_because}")
         return "device-lost"
 
     def _tell(self, event: TuneEvent) -> None:

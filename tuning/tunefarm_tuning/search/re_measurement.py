@@ -77,7 +77,7 @@ def search_budget(budget: Budget, expected_sec: float) -> Budget:
     """Return the budget of the search alone: without the time that re-measurement will take.
 
     Args:
-        budget: Of the whole run.
+        budget: Budget of the whole run.
         expected_sec: How long re-measurement is expected to take, over all tasks; a bounded share of the time is kept
             back for it.
     """
@@ -98,11 +98,11 @@ def confirm_best(
     """Build and measure configs again, in turn: A B C, A B C, ...
 
     Args:
-        task: Whose configs they are.
-        configs: As applied; the few best of their trials.
-        option: Who builds (kernels that were built lately cost nothing) and who measures.
-        space_key: Of the space that the configs are points of.
-        rounds: Samples of each.
+        task: Task of the configs.
+        configs: The best configs of the task, as applied.
+        option: Builder and runner. Recently built kernels are not built again.
+        space_key: Key of the configs' space.
+        rounds: Number of samples of each config.
 
     Returns:
         One outcome per config, in order, with all its samples. Its record has ``extra["confirmed"]`` (unless the

@@ -45,7 +45,8 @@ class TaskSummary:
         """Return how near its best is to the device's peak; None where nothing works, or it does no such operations.
 
         Args:
-            peak: As `measure_peak` returns it for the device that the task was tuned on; without it, only the rate is told.
+            peak: As `measure_peak` returns it for the device that the task was tuned on; without it, only the rate is
+                told.
             threads: Threads that its kernels were measured on.
         """
         return roofline(
@@ -63,12 +64,11 @@ class TuneResult:
     """The result of a run.
 
     Attributes:
-        records: Of the trials of this run, in order, then those of the re-measurements; `pick_best` chooses among them.
-        tasks: In the order given.
+        records: Records of the trials in order, then those of the confirmations; `pick_best` chooses among them.
+        tasks: The tasks in the given order.
         stop_reason: The limit that was reached (``"trials"``, ``"wall_sec"``, ``"patience_trials"``,
-            ``"min_gain_per_min"``), or ``"exhausted"`` (every space is spent, or its tuner proposed nothing in a whole
-            round but what applies to configs tried before: see `run_round`), ``"interrupted"`` (Ctrl-C),
-            ``"device-lost"``, ``"no-tasks"``.
+            ``"min_gain_per_min"``), or ``"exhausted"`` (every space is exhausted, or its tuner proposed only tried
+            configs in a whole round: see `run_round`), ``"interrupted"`` (Ctrl-C), ``"device-lost"``, ``"no-tasks"``.
         best_latency_sec: Sum over all tasks of calls × best cost; None unless each task has one.
     """
 

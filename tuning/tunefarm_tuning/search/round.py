@@ -32,30 +32,30 @@ def run_round(
 ) -> tuple[TrialOutcome, ...]:
     """Try up to `n` new configs, and tell the tuner their outcomes.
 
-    A candidate whose config as applied was tried before is not measured again: the tuner is told the
-    earlier result, and the candidate is no trial of this round. So a round may have fewer than `n` trials.
-    Artifacts are deleted once measured.
+    A candidate whose config as applied was tried before is not measured again: the tuner is told the earlier result,
+    and the candidate is not a trial of this round. So a round may have fewer than `n` trials. Artifacts are deleted
+    after measuring.
 
-    A candidate that is refused (`Outcome.INSTANTIATION_ERROR`) does not count in the round while others can be asked
-    for (see `Candidates`). Refused candidates are then no trials (`TrialOutcome.replaced`), unless all of the round are
-    refused: then up to `n` of them are trials, so that a budget ends even where everything is refused.
+    A refused candidate (`Outcome.INSTANTIATION_ERROR`) does not count in the round while others can be proposed (see
+    `Candidates`): it is not a trial (`TrialOutcome.replaced`). If all candidates are refused, up to `n` of them are
+    trials, so that the budget ends in any case.
 
-    Where the runner's device is another machine, each candidate is measured as soon as it is built, while the others
-    are being built. Otherwise all builds are over before the first is measured: they would disturb its timing.
+    If the runner's device is another machine, each candidate is measured as soon as it is built. Otherwise all builds
+    end before the first measurement, since they would disturb it.
 
     Args:
-        tuner: Has been told all earlier results of the task.
+        tuner: The tuner, told all earlier results of the task.
         task: The task to tune.
-        n: Candidates to build.
-        measure_option: Who builds and who measures.
-        best_sec: Best cost known of the task: a kernel that is hopeless against it is timed briefly.
-        cancelled: Asked between the parts of the round. Once it is true, candidates that did not end well are left out:
-            whoever cancels may have closed the builder or the runner under them.
+        n: Number of candidates to build.
+        measure_option: Builder and runner.
+        best_sec: Best known cost of the task: a kernel that is much slower is timed only briefly.
+        cancelled: Checked between the parts of the round. If true, failed candidates are omitted, since the canceller
+            may have closed the builder or the runner.
 
     Returns:
-        The outcomes, in the order asked, all different as applied. Infrastructure errors among them are no trials
-        (`TrialOutcome.is_trial`). Empty if the space is spent (or the round was cancelled): nothing new is left,
-        or as many proposals in a row as the tuner's `patience` were all tried before.
+        The outcomes in the order of proposal, all different as applied. Infrastructure errors are not trials
+        (`TrialOutcome.is_trial`). Empty if the round was cancelled or the space is exhausted: it has no new config, or
+        as many proposals in a row as the tuner's `patience` were tried before.
     """
     return prepare_round(tuner, task, n, measure_option, cancelled=cancelled).measure(best_sec)
 
@@ -72,14 +72,14 @@ def prepare_round(
 ) -> PreparedRound:
     """Begin a round: ask the tuner and build its candidates in the background, while another round is measured.
 
-    Where building would disturb the measurement (`Runner.shares_host`), nothing happens before `PreparedRound.measure`.
+    If building would disturb the measurement (`Runner.shares_host`), nothing happens before `PreparedRound.measure`.
 
     Args:
-        tuner: The tuner, or a function that returns it: that is called in the background.
+        tuner: The tuner, or a function that returns it, called in the background.
         task: The task to tune.
-        n: Candidates to build.
-        measure_option: Who builds and who measures.
-        cancelled: As of `run_round`.
+        n: Number of candidates to build.
+        measure_option: Builder and runner.
+        cancelled: As for `run_round`.
         claim: Called in the background with keys of proposed configs; returns those that this round may try. The tuner
             is asked for others instead of those it leaves out. Without it, all may be tried.
         after: The round that was prepared before, if it is not measured yet. The tuner is asked once that round has begun to
@@ -92,7 +92,7 @@ def prepare_round(
 
 
 class PreparedRound:
-    """A round whose candidates are being proposed and built; `prepare_round` makes it. Measured or discarded, once.
+    """A round whose candidates are being proposed and built, from `prepare_round`. It is measured or discarded once.
 
     Concurrency: one caller. The round's own thread asks the tuner and the caller tells it, never both at a time.
     """
@@ -125,7 +125,7 @@ class PreparedRound:
             self._feed = CandidateFeed(self.candidates, after.followed_by(self) if after else ())
 
     def followed_by(self, follower: PreparedRound, *, latest: bool = True) -> list[threading.Event]:
-        """Note a round that is prepared after this one; return the events that it has to wait for.
+        """Register a round that is prepared after this one; return the events that it has to wait for.
 
         A round of the same task asks the tuner after this one has stopped asking and before the tuner learns its results.
         """
@@ -168,11 +168,11 @@ class PreparedRound:
     def measure(
         self, best_sec: float | None = None, *, at_most: int | None = None, runner: Runner | None = None
     ) -> tuple[TrialOutcome, ...]:
-        """Measure the candidates as they get ready, and tell the tuner their outcomes.
+        """Measure the candidates as they are built, and tell the tuner their outcomes.
 
         Args:
-            best_sec: As of `run_round`.
-            at_most: Fewer trials than were prepared; the tuner may propose the others again.
+            best_sec: As for `run_round`.
+            at_most: Maximum number of trials; the tuner may propose the others again.
             runner: The runner of another device of the same kind, instead of the one that the round was prepared for.
 
         Returns:
@@ -215,9 +215,9 @@ class PreparedRound:
         return _with_replaced(tuple(outcomes.values()), self._n)
 
     def discard(self) -> None:
-        """End the work under way, delete the kernels, and let the tuner propose their configs again.
+        """End the current work, delete the kernels, and let the tuner propose their configs again.
 
-        Calling it again, or after `measure`, does nothing.
+        Calls after the first, or after `measure`, have no effect.
         """
         if not self._is_over:
             self._end()

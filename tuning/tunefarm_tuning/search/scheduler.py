@@ -1,7 +1,8 @@
 """Choose the task of a model that gets the next round: the one that should win the most latency per second of tuning.
 
 Source: MetaSchedule's gradient-based task scheduler (and Ansor's before it), with seconds in place of rounds. Ansor
-also expects no task to get beyond what like tasks have shown; that did not help in simulation (`benchmarks/results/scheduling.md`).
+also expects no task to get beyond what like tasks have shown; that did not help in simulation
+(`benchmarks/results/scheduling.md`).
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ class RoundSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """A task as the scheduler sees it; the scheduler remembers nothing itself.
+    """State of a task for the scheduler, which has no state itself.
 
     Attributes:
-        weight: How often one inference runs the kernel.
-        flops: Of one call; stands for its cost while none is known.
+        weight: Calls per inference.
+        flops: Floating-point operations of one call; they stand for its cost while that is unknown.
         history: Past rounds, oldest first.
-        spent_sec: Wall-clock of all its rounds.
-        best_sec: Best cost known, also from before this run; None where there is none.
-        exhausted: Nothing is left to try, or the task failed.
+        spent_sec: Seconds of all its rounds.
+        best_sec: Best known cost, also from before this run; None if there is none.
+        exhausted: Whether its space is exhausted, or the task failed.
     """
 
     weight: int
@@ -66,7 +67,7 @@ class TaskScheduler:
     """
 
     def next(self, states: Sequence[TaskState]) -> int | None:
-        """Return the index of the task to give the next round; None where all are exhausted."""
+        """Return the index of the task for the next round; None if all are exhausted."""
         alive = [i for i, state in enumerate(states) if not state.exhausted]
         if not alive:
             return None
@@ -100,7 +101,7 @@ class TaskScheduler:
             states: All tasks.
             index: The picked task's.
             most: The usual size of a round.
-            budget: Of the whole run.
+            budget: Budget of the whole run.
             trials: Trials spent so far, over all tasks.
             wall_sec: Seconds spent so far, over all tasks.
         """
@@ -120,7 +121,7 @@ class TaskScheduler:
         return max(1, size)
 
     def gain_per_min(self, states: Sequence[TaskState]) -> float | None:
-        """Return the share of the model's latency that the next minute is expected to win, from 0 to 1.
+        """Return the expected reduction of the model's latency in the next minute, as a share from 0 to 1.
 
         The forecast of `next` only ranks tasks; this one estimates a value, from how gains have faded in this run over
         all its tasks. None while it cannot be estimated: a task has had no round yet, or has no kernel but may still get one.

@@ -17,21 +17,20 @@ from tunefarm_tuning.workload.task import TuningTask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome(TrialResult):
-    """One trial of a round: a `TrialResult` with all that was measured. Tuners are told it as it is.
+    """A trial of a round: a `TrialResult` with all measurements. Tuners receive it unchanged.
 
     Attributes:
-        cost_sec: Median of the samples; None where there are none.
-        message: What went wrong, where something did.
+        cost_sec: Median of the samples; None if there are none.
+        message: Error message, if it failed.
         samples_sec: Raw samples; empty unless `outcome` is ok.
-        build_sec: Wall-clock of applying and building.
-        run_sec: Wall-clock of measuring.
+        build_sec: Seconds of applying and building.
+        run_sec: Seconds of measuring.
         measured_at: Unix time, seconds.
-        space_key: Of the space that `config` belongs to.
-        truncated: Timing was cut short: the kernel is hopeless (`MeasureResult.truncated`).
-        confirmed: It is of a re-measurement of the best, side by side (see `confirm_best`).
-        replaced: The config was refused, and another was tried instead: nothing was built, and no budget is spent
-            on it.
-        facts: More facts from the measurement (`MeasureResult.facts`).
+        space_key: Key of the config's space.
+        truncated: Whether timing was shortened since the kernel is much too slow (`MeasureResult.truncated`).
+        confirmed: Whether it is a confirmation (see `confirm_best`).
+        replaced: Whether the config was refused and another tried instead: nothing was built, and no budget was spent.
+        facts: Further facts of the measurement (`MeasureResult.facts`).
     """
 
     cost_sec: float | None = field(init=False)

@@ -36,32 +36,32 @@ def tune(
 ) -> TuneResult:
     """Search for the fastest kernels of tasks until the budget is spent.
 
-    Ctrl-C ends the run and returns what there is. A task that cannot be tuned does not end it.
+    Ctrl-C ends the run, which then returns its results so far. A task that cannot be tuned does not end the run.
 
     Args:
         tasks: The tasks to tune, as `extract_tasks` returns them.
-        budget: When to stop. Limits are looked at between rounds; the last rounds are made small enough for the
-            wall-clock, as far as the pace so far tells.
-        measure_option: Who builds and who measures; this machine if left out. Given ones are not closed.
+        budget: Limits of the run, checked between rounds. The last rounds are sized to fit the remaining time at the
+            current pace.
+        measure_option: Builder and runner, which the caller closes; this machine by default.
         tuner: One of `tuner.TUNERS`.
-        seed: Of all chance. Real measurements are noisy, so equal seeds do not give equal runs.
-        round_size: Candidates built and measured at a time.
-        records: Earlier records. Those of the same workload, space, target, device model and toolchain count as tried
-            (so a run is resumed by what it logged); those of other devices teach the tuners that learn.
-        histories: Earlier records of any workloads, with their spaces: those similar to a task teach its tuner.
+        seed: Seed of all random choices. Real measurements are noisy, so equal seeds do not give equal runs.
+        round_size: Number of candidates of a round.
+        records: Earlier records. Those of the same workload, space, target, device model and toolchain count as tried,
+            so a run can be resumed from its log. Tuners with a model learn from those of other devices.
+        histories: Earlier records of any workloads, with their spaces: a task's tuner learns from similar ones.
         on_event: Called in this thread with each `TuneEvent`.
         log_path: File to append each record to, as JSON lines.
-        confirm: Measure again, side by side, the few best of each task whose winner is not clear, before the run ends.
-            It counts in the wall-clock budget, but not in the budget of trials.
+        confirm: Whether to measure the best configs of each task again, in turn, if its winner is not clear. It counts
+            in the time budget, but not in the budget of trials.
 
     Raises:
-        InvalidInputError: If the tuner is unknown, the log cannot be written, or no task at all can be tuned; if this machine
+        InvalidInputError: If the tuner is unknown, the log cannot be written, or no task can be tuned; if this machine
             builds and lacks CUDA's compiler for a task (no-cuda-compiler, cuda-compiler-unfit).
         DeviceLostError: If nothing could be measured because the device is away.
     """
     check_tuner_name(tuner)
     if round_size < 1:
-        raise InvalidInputError(f"round_size is {round_size}, but must be at least 1", code="bad-round-size")
+        raise InvalidInputError(f"round_size must be at least 1, not {round_size}", code="bad-round-size")
     if measure_option is None:
         for target in {task.target for task in tasks}:
             check_can_build(target)

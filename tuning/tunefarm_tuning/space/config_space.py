@@ -33,7 +33,7 @@ class Sketch:
 
     Attributes:
         knobs: The knobs, in the order of the trace's sampling instructions.
-        axes: For each knob, the axis of the space's `Computation` that it tiles, or -1. Empty where this is not known.
+        axes: For each knob, the axis of the space's `Computation` that it tiles, or -1. Empty if unknown.
         structure: How the tiled axes are nested, outermost first: ``S`` and ``R`` for a level of the space and the
             reduction loops (``"SSRSRS"``). Empty where there is none.
         epilogue_level: Inside which level of `structure` the consumer of the main block runs; -1 behind all loops.
@@ -53,15 +53,15 @@ class Sketch:
 class ConfigSpace:
     """All configs of a workload that a tuner may ask for.
 
-    A config as applied can be outside the space, as a compute location snaps to a legal loop that no sketch
+    A config as applied can be outside the space, since an illegal compute location becomes a legal loop that no sketch
     lists. Then `contains` is false, and `row_of` returns the row of the nearest config in the space.
 
     Args:
         sketches: At least one.
-        computation: What the workload's main block computes; None where it is not known. Cost models read it; it is no
-            part of the space's identity.
-        gpu: For each sketch how it is shared out on a GPU, None where it is not known. Random configs then fit the GPU, and
-            cost models read what they ask for. Empty for CPUs; no part of the identity.
+        computation: Computation of the workload's main block; None if unknown. Cost models read it; it is not part of
+            the space's identity.
+        gpu: For each sketch, its tiling on a GPU; None if unknown. With it, random configs fit the GPU, and cost models
+            read their resources. Empty for CPUs; not part of the identity.
 
     Raises:
         ValueError: If there is no sketch.
@@ -156,7 +156,7 @@ class ConfigSpace:
         return index + sum(sketch.size for sketch in self.sketches[: config.sketch])
 
     def sample(self, rng: np.random.Generator, n: int) -> list[Config]:
-        """Draw up to `n` different configs; fewer only where the space has fewer."""
+        """Draw up to `n` different configs; fewer only if the space has fewer."""
         if self.size <= 4 * n:
             order = rng.permutation(self.size)[:n]
             return [self.config_at(int(i)) for i in order]
@@ -185,7 +185,7 @@ class ConfigSpace:
     # ---- rows
 
     def row_of(self, config: Config) -> IntArray | None:
-        """Return the row of the config, or of the nearest in the space; None where the sketch does not fit.
+        """Return the row of the config, or of the nearest in the space; None if the sketch does not fit.
 
         The row is read-only and cached: a cost model asks for the rows of all trials at each fit.
         """
@@ -208,13 +208,13 @@ class ConfigSpace:
     def sample_rows(self, rng: np.random.Generator, n: int) -> IntArray:
         """Draw `n` rows with repetition: first a sketch, then each of its knobs. Shape ``(n, width)``.
 
-        Rows that do not fit (`fits`) are drawn again; some remain where almost none fits.
+        Rows that do not fit (`fits`) are drawn again; some remain if almost none fits.
         """
         rows = self._draw(rng, n)
         return rows if not self.gpu else draw_fitting(self, rows, lambda count: self._draw(rng, count))
 
     def fits(self, rows: IntArray) -> npt.NDArray[np.bool_]:
-        """Return which rows fit the target, as far as this is known without a compiler. Shape ``(n,)``."""
+        """Return which rows fit the target, as known without a compiler. Shape ``(n,)``."""
         fitting = np.ones(len(rows), dtype=np.bool_)
         for number, tiling in enumerate(self.gpu):
             chosen = np.flatnonzero(rows[:, 0] == number)

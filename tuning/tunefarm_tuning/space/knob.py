@@ -23,7 +23,7 @@ _PROBES = 32
 
 
 class KnobKind(StrEnum):
-    """What a decision means.
+    """Meaning of a knob's decision.
 
     TILE: a tuple of factors whose product is the extent, or one of `Knob.tail_products`. CATEGORICAL: an index into `Knob.values`.
     LOCATION: a loop's index, -1 for the root, -2 for inlining.
@@ -39,8 +39,8 @@ class Knob:
     """One dimension of a sketch; make one with `tile`, `categorical` or `location`.
 
     Attributes:
-        name: For people; it is no part of equality.
-        kind: What a decision means.
+        name: Name for people; not part of equality.
+        kind: Meaning of a decision.
         extent: Iterations of the loop (tiles).
         parts: Number of factors (tiles).
         max_innermost: Upper bound of the last factor (tiles).
@@ -142,7 +142,7 @@ class Knob:
         return index if self.kind is KnobKind.CATEGORICAL else int(self.values[index])
 
     def find(self, decision: Decision) -> int | None:
-        """Return the index of a decision, None where it is not among the choices."""
+        """Return the index of a decision; None if it is not among the choices."""
         if isinstance(decision, tuple):
             if not self._may_be(decision):
                 return None
@@ -155,7 +155,7 @@ class Knob:
         return None
 
     def nearest(self, decision: Decision) -> int | None:
-        """Return the index of the choice nearest to a decision; None where it is of another kind of knob.
+        """Return the index of the choice nearest to a decision; None if it is of another kind of knob.
 
         An applied config can hold a location that the sketch did not list, and a thinned tile
         knob does not list every tiling.
@@ -183,7 +183,7 @@ class Knob:
         )
 
     def find_factors(self, factors: IntArray) -> IntArray:
-        """Return the index of each row of factors, -1 where it is not among the choices. Shape ``(n,)``."""
+        """Return the index of each row of factors, -1 if it is not among the choices. Shape ``(n,)``."""
         tilings = _tilings(self.products, self.parts, self.max_innermost)
         positions = np.searchsorted(tilings.divisors, factors)
         known = (positions < len(tilings.divisors)) & (

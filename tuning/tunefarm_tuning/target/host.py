@@ -16,7 +16,7 @@ _NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.I
 
 
 def host_device_model() -> str:
-    """Return this machine's device model: timings of machines of one model can be compared.
+    """Return this machine's device model: timings of one model are comparable.
 
     It is a slug of the CPU's name, its family and model numbers (virtual machines often give all CPUs of a maker one
     name) and the cores in use: ``"amd-epyc-f26m2-2c"``.

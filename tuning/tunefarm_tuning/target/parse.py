@@ -45,7 +45,7 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
     stripped = text.strip()
     if not stripped or len(stripped) > _MAX_TEXT:
         raise UnknownTargetError(
-            "a target is needed: host, 'llvm -mcpu=NAME', cuda/sm_90, or one of TVM's tags"
+            "a target is required: host, 'llvm -mcpu=NAME', cuda/sm_90, or one of TVM's tags"
         )
     if stripped == "host":
         return detect_host_target()
@@ -54,7 +54,7 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
             return _from_config(json.loads(stripped))
         except (ValueError, RecursionError) as error:
             raise UnknownTargetError(
-                f"the target starts like JSON, but is none: {clean(str(error))}"
+                f"the target starts like JSON, but is not valid JSON: {clean(str(error))}"
             ) from error
     if stripped in _table()["tags"]:
         return _from_config(_table()["tags"][stripped])
@@ -68,7 +68,7 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
 
 @cache
 def detect_host_target() -> Target:
-    """Return this machine as a target: LLVM's name for the CPU, and the physical cores that this process may use."""
+    """Return this machine's target: LLVM's CPU name and the number of usable physical cores."""
     return Target.from_json(
         call_in_child(
             "tunefarm_tuning.tvm.children.machine",
@@ -188,7 +188,8 @@ def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
         near = difflib.get_close_matches(str(cpu), names, n=5, cutoff=0.5)
         where = f" for {clean(architecture, 40)}" if triple else ""
         raise UnknownTargetError(
-            f"LLVM knows no CPU '{clean(str(cpu), 60)}'{where}" + _did_you_mean([f"-mcpu={n}" for n in near]),
+            f"LLVM does not know the CPU '{clean(str(cpu), 60)}'{where}"
+            + _did_you_mean([f"-mcpu={n}" for n in near]),
             nearest=near,
         )
 
@@ -209,7 +210,10 @@ def _unknown(target: str) -> UnknownTargetError:
     nearest = list(dict.fromkeys(near))[:5]
     forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, a GPU's name, or one of TVM's tags"
     if looks_like_gpu(target):
-        forms = f"of a GPU that is not listed give the architecture (cuda/sm_NN); known are {', '.join(known_gpus())}"
+        forms = (
+            "for a GPU that is not listed, give the architecture (cuda/sm_NN); known GPUs are "
+            f"{', '.join(known_gpus())}"
+        )
     return UnknownTargetError(
         f"unknown target '{clean(target, 60)}'{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
     )
@@ -217,7 +221,7 @@ def _unknown(target: str) -> UnknownTargetError:
 
 def _unsupported(kind: str) -> UnknownTargetError:
     return UnknownTargetError(
-        f"tunefarm cannot tune for targets of kind '{clean(kind, 40)}'; it can for {' and '.join(KINDS)}",
+        f"tunefarm cannot tune for targets of kind '{clean(kind, 40)}', only for {' and '.join(KINDS)}",
         code="unsupported-target",
         kind=clean(kind, 40),
     )

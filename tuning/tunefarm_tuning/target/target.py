@@ -30,7 +30,7 @@ class Target:
         return shlex.join([self.kind, *(f"-{name}={_text(value)}" for name, value in self.attributes)])
 
     def get(self, name: str) -> Attribute | None:
-        """Return an attribute's value, None where it is not set."""
+        """Return an attribute's value; None if not set."""
         return dict(self.attributes).get(name)
 
     def to_json(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Target:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Target:
-        """Read a dict of TVM's form, as `to_json` writes it."""
+        """Read TVM's dict, as `to_json` writes it."""
         attributes = tuple(sorted((name, _attribute(v)) for name, v in data.items() if name != "kind"))
         return cls(kind=str(data["kind"]), attributes=attributes)
 

@@ -43,24 +43,24 @@ def check_can_build(target: Target) -> Path | None:
     The check is cheap and runs before anything is queued; otherwise every candidate would fail by itself.
 
     Raises:
-        InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it is too old, or too new,
-            for the target's architecture.
+        InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it is too old, or
+            too new, for the target's architecture.
     """
     if target.kind != "cuda":
         return None
     nvcc = find_nvcc()
     if nvcc is None:
         raise InvalidInputError(
-            "kernels for NVIDIA GPUs are built with nvcc, which is not on this machine: install the CUDA toolkit "
-            "(no GPU is needed), or put its bin folder on the PATH",
+            "kernels for NVIDIA GPUs need nvcc, which this machine lacks: install the CUDA toolkit (no GPU "
+            "is needed), or add its bin folder to the PATH",
             code="no-cuda-compiler",
         )
     arch = str(target.get("arch"))
     known = architectures(nvcc)
     if plain_arch(arch) not in known:
         raise InvalidInputError(
-            f"the nvcc of this machine cannot build for {clean(arch, 20)}; it can for {', '.join(known)}: "
-            "install a CUDA toolkit that knows it",
+            f"the nvcc of this machine cannot build for {clean(arch, 20)}, only for {', '.join(known)}: "
+            "install a CUDA toolkit that supports it",
             code="cuda-compiler-unfit",
             arch=clean(arch, 20),
             known=list(known),
@@ -95,13 +95,13 @@ def architectures(nvcc: Path) -> tuple[str, ...]:
 
 def _broken(nvcc: Path, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{nvcc.name} does not say what it builds for: {clean(' '.join(why.split()), 200)}",
+        f"{nvcc.name} does not list its architectures: {clean(' '.join(why.split()), 200)}",
         code="no-cuda-compiler",
     )
 
 
 def toolchain_key() -> str:
-    """Return the part of a record's key that says which compiler it holds for: ``"tvm-0.27.0.post1"``.
+    """Return the compiler's part of a record's key: ``"tvm-0.27.0.post1"``.
 
     Raises:
         NotFoundError: If TVM is not installed here (code no-toolchain).
@@ -110,13 +110,13 @@ def toolchain_key() -> str:
         return f"tvm-{metadata.version('apache-tvm')}"
     except metadata.PackageNotFoundError as error:
         raise NotFoundError(
-            "TVM is not installed here; install tunefarm with its extra for this role: pip install 'tunefarm[engine]'",
+            "TVM is not installed here; install tunefarm with its extra: pip install 'tunefarm[engine]'",
             code="no-toolchain",
         ) from error
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that shape an artifact, by name; those that are not installed are left out."""
+    """Return the versions of the packages that affect an artifact, by name, without those not installed."""
     versions_by_name = {"python": platform.python_version()}
     for package in _REPORTED:
         try:

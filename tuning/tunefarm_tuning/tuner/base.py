@@ -20,7 +20,7 @@ class TrialResult:
 
     Attributes:
         asked: The config that `Tuner.ask` proposed.
-        config: The config as applied (see `BuildResult.config`); equals `asked` where applying failed.
+        config: The config as applied (see `BuildResult.config`); equals `asked` if applying failed.
         cost_sec: Median seconds per call; None unless `outcome` is ok.
     """
 
@@ -33,10 +33,10 @@ class TrialResult:
 class Tuner(ABC):
     """A search strategy over one config space: a state machine without I/O.
 
-    Ordering: `ask` may be called again before `tell`; no config is proposed twice, asked or applied.
-    Determinism: equal constructor arguments, seed and results give equal proposals. State rebuilds from
-        results alone: a fresh tuner told all results of an old one goes on from there.
-    Failure: `ask` returns fewer than `n`, at last an empty list, when the space is spent; it never raises for it.
+    Ordering: `ask` may be called again before `tell`; no config is proposed twice, as asked or as applied.
+    Determinism: equal constructor arguments, seed and results give equal proposals. The state follows from the results:
+        a new tuner that is told all results of an old one continues from there.
+    Failure: `ask` returns fewer than `n` configs, finally none, when the space is exhausted; it does not raise then.
     Concurrency: one caller at a time; but `result_of` may be called while another thread is in `ask`.
     """
 
@@ -58,27 +58,26 @@ class Tuner(ABC):
 
     @abstractmethod
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Take in results of configs (also of configs that this tuner never proposed).
+        """Add results of configs, including configs that this tuner never proposed.
 
         An infrastructure error says nothing about its config, which may then be proposed again.
         """
 
     @abstractmethod
     def result_of(self, config: Config) -> TrialResult | None:
-        """Return the first result that was told of a config as applied; None if there was none."""
+        """Return the first result of a config as applied; None if there is none."""
 
     def load_history(self, histories: Sequence[TaskHistory]) -> None:  # noqa: B027  (optional by design)
         """Learn from records of this workload on another target or device, and of similar workloads.
 
-        Their configs count as not yet tried here. They replace the histories loaded before. Tuners without a model
-        ignore them.
+        Their configs count as not tried. They replace earlier histories. Tuners without a model ignore them.
         """
 
     def set_aside(self, configs: Sequence[Config]) -> None:  # noqa: B027  (optional by design)
-        """Never propose these configs again. Nothing is learned from them: they neither failed nor succeeded."""
+        """Exclude these configs from proposals. Nothing is learned from them: they neither failed nor succeeded."""
 
     def close(self) -> None:  # noqa: B027  (optional by design)
-        """Release resources outside this process (a child process, say)."""
+        """Release resources outside this process, such as a child process."""
 
 
 def result_of_record(record: TuningRecord) -> TrialResult:

@@ -14,7 +14,7 @@ from tunefarm_tuning.tuner.search_tuner import SearchTuner
 
 
 class RandomTuner(SearchTuner):
-    """Proposes configs at random: a sketch, then each of its knobs on its own."""
+    """Proposes random configs: a sketch, then each of its knobs independently."""
 
     name: ClassVar[str] = "random"
 
@@ -23,11 +23,12 @@ class RandomTuner(SearchTuner):
 
 
 class GridSearchTuner(SearchTuner):
-    """Proposes every config in the space's canonical order, but compute locations vary slowest; the seed changes nothing.
+    """Proposes every config in the space's canonical order, except that compute locations vary slowest.
 
-    Many locations become the same one when they are applied: varied fastest, they would fill whole rounds with repetitions.
+    Many locations become equal when they are applied: if they varied fastest, whole rounds would be repetitions. The
+    seed has no effect.
 
-    Source: ``autotvm.tuner.GridSearchTuner`` (TVM v0.19). Good for small spaces alone.
+    Source: ``autotvm.tuner.GridSearchTuner`` (TVM v0.19). Only for small spaces.
     """
 
     name: ClassVar[str] = "grid"

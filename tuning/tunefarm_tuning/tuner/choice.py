@@ -50,14 +50,14 @@ def make_tuner(
 
     Args:
         name: One of `TUNERS`.
-        task: What to tune.
-        space: Its config space, as `Builder.config_space` returns it.
-        seed: Used as it is; `task_seed` makes one for a task.
-        num_threads: Of the cost model, where the tuner has one.
-        use_prior: Whether the cost model starts from the prior that is shipped.
+        task: Task to tune.
+        space: Config space of the task, as `Builder.config_space` returns it.
+        seed: Seed, used unchanged; `task_seed` makes one for a task.
+        num_threads: Number of threads of the cost model, if the tuner has one.
+        use_prior: Whether the cost model starts from the shipped prior.
 
     Raises:
-        InvalidInputError: If there is no such tuner.
+        InvalidInputError: If the tuner is unknown.
     """
     check_tuner_name(name)
     if name == "random":

@@ -20,15 +20,15 @@ _TIMEOUT_SEC = 600.0  # one generation of a large convolution takes half a minut
 
 
 class EvolutionaryTuner(SearchTuner):
-    """Asks TVM's ``EvolutionarySearch`` with its ``XGBModel``, which run in a child process.
+    """Proposes configs from TVM's ``EvolutionarySearch`` with its ``XGBModel``, which run in a child process.
 
     Candidates come in generations of `batch_size`; what a round leaves over is served to the next.
 
-    Expect seconds to a minute per generation: stock MetaSchedule spends most of its time here.
+    A generation takes seconds to a minute: stock MetaSchedule spends most of its time here.
 
-    State: Rebuilt from results it knows them all, but TVM's stream of chance begins anew: its proposals are others than
-        those that the old one would have made.
-    Failure: Should the child die, it is started anew and told all results; should it die again, `ask` raises.
+    State: A tuner rebuilt from results knows all of them, but TVM's random numbers start again: its proposals differ
+    from those of the old tuner.
+    Failure: If the child dies, it is restarted and told all results. If it dies again, `ask` raises.
     """
 
     name: ClassVar[str] = "evolutionary"
@@ -73,5 +73,5 @@ class EvolutionaryTuner(SearchTuner):
         return [Config.from_json(config) for config in proposals]
 
     def close(self) -> None:
-        """End the child, for good. From any thread."""
+        """End the child, from any thread. The tuner cannot be used afterwards."""
         self._child.close()

@@ -16,13 +16,13 @@ from tunefarm_tuning.tuner.search_tuner import SearchTuner
 class GATuner(SearchTuner):
     """Breeds the fastest configs found so far: crossover of two parents, then mutation.
 
-    A steady-state algorithm: the population is the `population` fastest trials of the whole run, so that nothing
-    but results has to be kept. Its first generation is random.
+    A steady-state algorithm: its population is the `population` fastest trials of the whole run, so its state is only
+    the results. The first generation is random.
 
     Args:
-        space: What to search.
-        seed: Of all chance.
-        population: Trials that may become parents; as many random ones come first.
+        space: Config space to search.
+        seed: Seed of all random choices.
+        population: Number of trials that may become parents; the first trials, as many, are random.
         mutation: Probability of each further mutation of a child, after the crossover.
 
     Source: ``autotvm.tuner.GATuner`` (TVM v0.19), which replaces generations of 100 as a whole.

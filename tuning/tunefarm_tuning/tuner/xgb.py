@@ -41,9 +41,9 @@ class XGBTuner(SearchTuner):
     Args:
         num_initial: Configs to spread over the space before the model can be fitted, which is after the first batch.
         epsilon: Share of a batch that explores; at least one config of a batch of four or more.
-        num_threads: Of the model.
-        model: Another cost model; XGBoost's regression if left out.
-        use_prior: Whether to start from what is known of loop nests in general (`cost_model.prior`).
+        num_threads: Number of threads of the model.
+        model: Cost model; XGBoost's regression by default.
+        use_prior: Whether to start from the prior of loop nests in general (`cost_model.prior`).
 
     Source: ``autotvm.tuner.XGBTuner`` (TVM v0.19): there, 64 blind trials come first. Weighing seconds less and less:
     Lee et al., "Cost-aware Bayesian optimization" (2020).

@@ -16,8 +16,8 @@ class TensorSpec(JsonFields):
         name: The tensor's name; may be empty, and is the model's text.
         shape: Its dimensions.
         dtype: Its dtype, as numpy names it.
-        constant: Whether it is a weight, known when the network is compiled: a CPU's kernel may then read it in any layout, and a
-            large one is timed outside of the caches.
+        constant: Whether it is a weight, known when the network is compiled: a CPU's kernel may then read it in any
+            layout, and a large one is timed outside of the caches.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Workload(JsonFields):
     """One kernel's computation, independent of any device.
 
     Attributes:
-        key: Content hash of the computation. Equal computations of different models share it. It does not depend on names,
-            processes or TVM's structural hash.
+        key: Content hash of the computation. Equal computations of different models share it. It does not depend on
+            names, processes or TVM's structural hash.
         name: A readable name from the graph (``"fused_conv2d_add_relu"``). Not part of the key.
         flops: Floating-point operations of one call.
         args: The kernel's arguments in calling order, outputs last.
-        ir: The normalised module as TVM's JSON text (`tunefarm_tuning.tvm.base.serialization` reads it). Valid for
-            the TVM version that wrote it alone.
+        ir: The normalised module as TVM's JSON text (`tunefarm_tuning.tvm.base.serialization` reads it). Valid only for
+            the TVM version that wrote it.
     """
 
     key: str

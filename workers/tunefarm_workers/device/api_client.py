@@ -53,7 +53,7 @@ class ApiClient:
                 trust_env=False,  # a proxy must not come between a device and its farm by accident
             )
         except httpx.InvalidURL as error:
-            raise InvalidInputError(f"the farm's URL is not usable: {error}", code="no-url") from error
+            raise InvalidInputError(f"the farm's URL is invalid: {error}", code="no-url") from error
 
     def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
         """Register the device; `device` is the request's body but for the tracker."""
@@ -67,7 +67,7 @@ class ApiClient:
                 tracker=tracker or (str(answer["tracker_host"]), int(answer["tracker_port"])),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise TransientError(f"the API's answer lacks {error}: is it a tunefarm API?") from error
+            raise TransientError(f"the API's response lacks {error}: is it a tunefarm API?") from error
 
     def enrol(self, names: Sequence[str], device_key: str) -> dict[str, str]:
         """Use up the enrolment token; return an API key for each device of this machine, by its name."""
@@ -78,9 +78,9 @@ class ApiClient:
         try:
             keys = {device["name"]: device["api_key"] for device in (answer, *answer.get("also", ()))}
         except (KeyError, TypeError) as error:
-            raise TransientError(f"the API's answer lacks {error}: is it a tunefarm API?") from error
+            raise TransientError(f"the API's response lacks {error}: is it a tunefarm API?") from error
         if not all(isinstance(keys.get(name), str) and keys[name] for name in names):
-            raise TransientError("the API's answer lacks an api_key: is it a tunefarm API?")
+            raise TransientError("the API's response lacks an api_key: is it a tunefarm API?")
         return keys
 
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
@@ -101,12 +101,12 @@ class ApiClient:
             try:
                 answer = response.json() if response.content else {}
             except ValueError as error:
-                raise TransientError("the API's answer is not JSON: is it a tunefarm API?") from error
+                raise TransientError("the API's response is not JSON: is it a tunefarm API?") from error
             return answer if isinstance(answer, dict) else {}
         detail = clean(_detail(response), 500)
         status = response.status_code
         if status == httpx.codes.NOT_FOUND:
-            raise NotFoundError(f"the API does not know this: {detail}")
+            raise NotFoundError(f"the API did not find it: {detail}")
         if status >= 500 or status in _NOT_NOW or response.is_redirect:
             raise TransientError(f"the API answers {status}: {detail}")
         raise InvalidInputError(f"the API refuses ({status}): {detail}", code="refused", status=status)

@@ -76,7 +76,8 @@ def _explained(error: InvalidInputError) -> InvalidInputError:
     if error.fields.get("status") != 401:
         return error
     return InvalidInputError(
-        "the enrolment token is not valid: it was used before, or its time is over (`tunefarm device token` makes another)",
+        "the enrolment token is invalid: it was used already, or has expired (`tunefarm device token` "
+        "creates another)",
         code=error.code,
     )
 

@@ -116,7 +116,7 @@ class _Member:
                 "the agent of %s ended with code %d%s",
                 self.name,
                 code,
-                ": it is left out" if self.refused else "",
+                ": it is omitted" if self.refused else "",
             )
         if not self.refused and now >= self._start_at:
             parent = os.getpid()

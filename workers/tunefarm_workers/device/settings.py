@@ -23,30 +23,28 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What an agent is told.
+    """Settings of a device agent.
 
     Attributes:
-        url: The farm's API.
-        token: Enrolment token, to be given for a credential of the device's own; None where there is one, or `api_key`
-            is another's.
-        api_key: What it speaks to the API with: the device's credential, or any key that may register devices; None
-            before it enrols.
-        device_key: The pool of alike devices that this one joins.
-        name: Of this one device; registering the name again renews it.
-        name_given: Whether a person chose the name; it is the host's otherwise.
-        target: What the device runs, in any form that `parse_target` reads; ``cuda`` for what its GPU is.
-        gpu: Which of the machine's GPUs to lend, as `gpu.choose` reads it; None for what the target says.
-        device_model: Groups devices whose timings can be compared; found out where it is None.
-        host: Address that the RPC server listens on. Whoever reaches it can run code here.
-        port: Its port; 0 takes a free one, anew at each start.
-        advertise: Host that workers connect to; None for the one that the tracker sees us come from.
-        tracker: The tracker's address as seen from here; None for the one that the API names.
-        api_key_file: File with a key that was named for it.
-        work_dir: Folder of this agent alone, for the sessions' files.
-        work_dir_given: Whether a person chose it; it follows from the name otherwise.
-        max_session_sec: Longest that a worker may hold the device in one session.
-        heartbeat_sec: Between signs of life.
-        probe_sec: Between proofs that the RPC server lives.
+        url: URL of the farm's API.
+        token: Enrolment token, to exchange for the device's credential; None if it has one, or uses another API key.
+        api_key: The device's credential, or any key that may register devices; None before it enrols.
+        device_key: Pool of identical devices to join.
+        name: Name of the device. Registering the name again updates the device.
+        name_given: Whether the name was given; otherwise it is the host's.
+        target: Target of the device, in any form that `parse_target` reads; ``cuda`` for its GPU of any kind.
+        gpu: GPUs to lend, as `gpu.choose` reads them; None to follow the target.
+        device_model: Hardware model: timings of one model are comparable. None to detect it.
+        host: Address that the RPC server listens on. Anyone who reaches it can run code here.
+        port: Port of the RPC server; 0 takes a free one at each start.
+        advertise: Host name for workers to connect to; None for the address that the tracker sees.
+        tracker: Address of the tracker as seen from here; None for the one that the API names.
+        api_key_file: File with the API key, if given.
+        work_dir: Folder of this agent only, for its credential and session files.
+        work_dir_given: Whether the folder was given; otherwise it follows from the name.
+        max_session_sec: Longest session of a worker on the device.
+        heartbeat_sec: Seconds between heartbeats.
+        probe_sec: Seconds between checks that the RPC server is alive.
     """
 
     url: str
@@ -80,7 +78,7 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
     name_given, work_dir_given = bool(options.name), options.work_dir is not None
     options.name = options.name or socket.gethostname()
     if not options.url:
-        raise InvalidInputError("which farm? Give --url, or set TUNEFARM_URL", code="no-url")
+        raise InvalidInputError("no farm is given: use --url or TUNEFARM_URL", code="no-url")
     for label in ("name", "device_key"):
         _check(label, getattr(options, label))
     token = _token(options, environment)
@@ -155,8 +153,8 @@ def _api_key(
         return key
     if needed:
         raise InvalidInputError(
-            "this device is not enrolled: give --token-file with a token that `tunefarm device token` printed "
-            "(or an API key: set TUNEFARM_API_KEY, or give --api-key-file)",
+            "this device is not enrolled: give --token-file with a token from `tunefarm device token`, or "
+            "an API key with TUNEFARM_API_KEY or --api-key-file",
             code="no-api-key",
         )
     return None
@@ -168,88 +166,97 @@ def _secret(path: Path, kind: str) -> str:
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"cannot read the {kind}'s file: {error}", code="no-api-key") from error
     if not text or not text.isascii() or not text.isprintable():
-        raise InvalidInputError(f"there is no {kind} in {path}", code="no-api-key")
+        raise InvalidInputError(f"{path} has no {kind}", code="no-api-key")
     return text
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tunefarm_workers.device",
-        description="Lend this machine to a farm. Its workers will run the code that they generate here.",
+        description="Lend this machine to a farm, whose workers then measure kernels on it.",
     )
     add = parser.add_argument
-    add("--url", default=environment.get("TUNEFARM_URL"), help="the farm's API (default: $TUNEFARM_URL)")
+    add(
+        "--url",
+        default=environment.get("TUNEFARM_URL"),
+        help="URL of the farm's API (default: $TUNEFARM_URL)",
+    )
     add(
         "--token",
         metavar="TOKEN",
-        help="enrolment token; it is worthless once used (default: $TUNEFARM_ENROLMENT_TOKEN)",
+        help="enrolment token, valid once (default: $TUNEFARM_ENROLMENT_TOKEN)",
     )
     add("--token-file", type=Path, metavar="FILE", help="file with the enrolment token")
     add(
         "--api-key-file",
         type=Path,
         metavar="FILE",
-        help="instead of enrolling: file with an API key (default: $TUNEFARM_API_KEY_FILE, or the key in $TUNEFARM_API_KEY)",
+        help="file with an API key, instead of enrolment (default: $TUNEFARM_API_KEY_FILE, or the key in "
+        "$TUNEFARM_API_KEY)",
     )
     add(
         "--device-key",
         default=environment.get("TUNEFARM_DEVICE_KEY", "local"),
         metavar="KEY",
-        help="the pool of alike devices that this one joins (default: %(default)s)",
+        help="pool of identical devices to join (default: %(default)s)",
     )
     add(
         "--name",
         default=environment.get("TUNEFARM_DEVICE_NAME"),
-        help="name of this device (default: the host's); of several GPUs each has -gpu and its number after it",
+        help="name of this device (default: the host's name); GPUs get the suffix -gpu and their number",
     )
     add(
         "--target",
         default="host",
-        help="what it runs, as for tuning (default: %(default)s); `cuda` for its GPUs, whatever they are",
+        help="target of the device, as for tuning (default: %(default)s); `cuda` for its GPUs of any kind",
     )
     add(
         "--gpu",
         metavar="LIST",
-        help="lend these GPUs in place of the CPU, each as a device: `all`, or the driver's numbers, as 0,2 "
-        "(default: all where the target is cuda)",
+        help="lend these GPUs instead of the CPU, each as a device: `all`, or the driver's numbers, like 0,2 "
+        "(default: all if the target is cuda)",
     )
     add(
         "--device-model",
         metavar="MODEL",
-        help="devices of one model give comparable timings (default: found out)",
+        help="hardware model; timings of one model are comparable (default: detected)",
     )
     add(
         "--host",
         default="127.0.0.1",
-        help="address to be measured through; never a public one (default: %(default)s)",
+        help="address that workers measure through; never a public one (default: %(default)s)",
     )
-    add("--port", type=int, default=0, help="port to be measured through (default: any free one)")
-    add("--advertise", metavar="HOST", help="host that workers connect to (default: what the tracker sees)")
+    add("--port", type=int, default=0, help="port that workers measure through (default: any free one)")
+    add(
+        "--advertise",
+        metavar="HOST",
+        help="host name for workers to connect to (default: the address that the tracker sees)",
+    )
     add(
         "--tracker",
         type=_address,
         metavar="HOST:PORT",
-        help="the tracker, seen from here (default: the API's)",
+        help="tracker's host:port as seen from here (default: the API's setting)",
     )
     add(
         "--work-dir",
         type=Path,
         metavar="DIR",
-        help="folder for sessions' files (default: in the user's cache)",
+        help="folder for credential and session files (default: in the user's cache)",
     )
     add(
         "--max-session-sec",
         type=float,
         default=900.0,
         metavar="SEC",
-        help="longest session (default: %(default)g)",
+        help="longest session in seconds (default: %(default)g)",
     )
     add(
         "--heartbeat-sec",
         type=float,
         default=5.0,
         metavar="SEC",
-        help="between signs of life (default: %(default)g)",
+        help="seconds between heartbeats (default: %(default)g)",
     )
     return parser
 

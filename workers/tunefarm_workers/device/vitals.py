@@ -83,8 +83,10 @@ class Vitals:
                 reading = gpu_reading.read(self._nvml, of.uuid)
                 ours = not reading.lost and self._nvml.tells_our_pids()
             except Exception as error:  # else the last reading would be believed for ever
-                log.exception("the GPU's driver could not be asked")
-                reading = GpuReading(lost=f"the GPU's driver cannot be asked: {clean(reason_of(error), 200)}")
+                log.exception("the GPU's driver could not be queried")
+                reading = GpuReading(
+                    lost=f"the GPU's driver cannot be queried: {clean(reason_of(error), 200)}"
+                )
                 ours = False
             self._gpu_reading = (number, reading, ours)
 

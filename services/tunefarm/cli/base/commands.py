@@ -22,14 +22,12 @@ F = TypeVar("F", bound=Callable[..., None])
 
 _Json = Annotated[
     bool,
-    typer.Option(
-        "--json", help="Print JSON on standard output, and nothing else there.", rich_help_panel="Output"
-    ),
+    typer.Option("--json", help="Print only JSON on standard output.", rich_help_panel="Output"),
 ]
 _Debug = Annotated[
     bool,
     typer.Option(
-        "--debug", envvar="TUNEFARM_DEBUG", help="Show where an error came from.", rich_help_panel="Output"
+        "--debug", envvar="TUNEFARM_DEBUG", help="Show the traceback of an error.", rich_help_panel="Output"
     ),
 ]
 

@@ -41,7 +41,7 @@ class Server(OptionGroup):
             "--url",
             envvar="TUNEFARM_URL",
             metavar="URL",
-            help="Where the API answers. Without it, the farm that `tunefarm serve` runs on this machine.",
+            help="URL of the server; by default, the farm that `tunefarm serve` runs on this machine.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -51,7 +51,7 @@ class Server(OptionGroup):
             "--api-key",
             envvar="TUNEFARM_API_KEY",
             metavar="KEY",
-            help="API key. Other users of this machine can read it off the command line: prefer the variable or a file.",
+            help="API key. Other users of this machine can see the command line: prefer the variable or a file.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -61,7 +61,7 @@ class Server(OptionGroup):
             "--api-key-file",
             envvar="TUNEFARM_API_KEY_FILE",
             metavar="FILE",
-            help="File that holds the API key.",
+            help="File with the API key.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -95,8 +95,8 @@ class Server(OptionGroup):
         address = self.find()
         if address is None:
             raise TransientError(
-                "no farm runs on this machine and no server is named: "
-                "start one with `tunefarm serve`, or give --url",
+                "no farm runs on this machine and no server is configured: start one with `tunefarm serve`, "
+                "or give --url",
                 code="no-server",
             )
         with Client(*address) as client:

@@ -15,8 +15,8 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 EPILOG = (
-    "Exit codes: 0 done · 1 it was tried and failed · 2 wrong usage or input · 3 not found, or not possible now · "
-    "4 server or device unavailable · 5 API key missing or not sufficient · 70 a bug in tunefarm · 130 interrupted"
+    "Exit codes: 0 done · 1 failed · 2 wrong usage or input · 3 not found, or not possible now · 4 server "
+    "or device unavailable · 5 API key missing or not sufficient · 70 a bug in tunefarm · 130 interrupted"
 )
 
 # By name, so that the table needs no import: the client's classes pull in httpx, and `--help` must be instant.

@@ -43,7 +43,7 @@ def require(extra: str) -> None:
     missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
     if missing:
         raise InvalidInputError(
-            f"{', '.join(missing)} not installed, but needed for this: pip install 'tunefarm[{extra}]'",
+            f"{', '.join(missing)} not installed, but needed here: pip install 'tunefarm[{extra}]'",
             code="not-installed",
             missing=missing,
         )
@@ -55,4 +55,4 @@ def advice(error: ModuleNotFoundError) -> str | None:
     extra = _EXTRA_OF.get(name)
     if extra is None:
         return None
-    return f"{name} is not installed, but needed for this: pip install 'tunefarm[{extra}]'"
+    return f"{name} is not installed, but needed here: pip install 'tunefarm[{extra}]'"

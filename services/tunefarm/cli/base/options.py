@@ -15,7 +15,7 @@ from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
-_BUDGET = "Budget: the limit that is reached first ends the search"
+_BUDGET = "Budget: the first limit reached ends the search"
 
 Shape = Annotated[
     list[str] | None,

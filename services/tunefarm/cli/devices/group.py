@@ -13,7 +13,7 @@ from tunefarm_tuning.core.errors import NotFoundError
 if TYPE_CHECKING:
     from tunefarm.client import Client, Device
 
-app = group("device", "Lend this machine to a farm, and look after the machines of one.")
+app = group("device", "Lend this machine to a farm, and manage a farm's devices.")
 
 DeviceName = Annotated[
     str,

@@ -125,7 +125,10 @@ class DeviceHistory:
         if device.work is None:
             return ""
         work = f"{device.work} step of {device.job_id}" if device.job_id else device.work
-        return f"{work}, since {quantities.local_time(device.leased_at)}, good until {quantities.local_time(device.lease_until)}"
+        return (
+            f"{work}, since {quantities.local_time(device.leased_at)}, valid until "
+            f"{quantities.local_time(device.lease_until)}"
+        )
 
     def _use(self) -> str:
         span_sec = sum(interval.sec for interval in self.intervals) or 1.0
@@ -147,11 +150,9 @@ def show_device(
     out: Output,
     server: Server,
     name: DeviceName,
-    span: Annotated[
-        str, typer.Option("--span", help="How far back its use is told: hour, day, week or month.")
-    ] = "day",
+    span: Annotated[str, typer.Option("--span", help="Period of the use: hour, day, week or month.")] = "day",
 ) -> None:
-    """Show a device: its state and lease, its use, calibrations and temperature, and what it measured."""
+    """Show a device: state, lease, use, calibrations, temperature and number of trials."""
     with server.connect() as client:
         device = find_device(client, name)
         history = DeviceHistory(

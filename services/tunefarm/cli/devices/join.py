@@ -22,7 +22,7 @@ class JoinOptions(OptionGroup):
     url: Annotated[
         str | None,
         typer.Option(
-            "--url", metavar="URL", help="The farm's API; $TUNEFARM_URL by default.", show_envvar=False
+            "--url", metavar="URL", help="URL of the farm's API; $TUNEFARM_URL by default.", show_envvar=False
         ),
     ] = None
     token: Annotated[
@@ -30,8 +30,8 @@ class JoinOptions(OptionGroup):
         typer.Option(
             "--token",
             metavar="TOKEN",
-            help="The enrolment token that `tunefarm device token` printed; $TUNEFARM_ENROLMENT_TOKEN by default. "
-            "Needed the first time, and worthless then.",
+            help="Enrolment token from `tunefarm device token`; $TUNEFARM_ENROLMENT_TOKEN by default. Needed "
+            "only the first time, and valid once.",
         ),
     ] = None
     token_file: Annotated[
@@ -42,8 +42,8 @@ class JoinOptions(OptionGroup):
         typer.Option(
             "--api-key-file",
             metavar="FILE",
-            help="Instead of enrolling: file with an API key; $TUNEFARM_API_KEY_FILE, or the key in "
-            "$TUNEFARM_API_KEY, by default.",
+            help="File with an API key, instead of enrolment; by default $TUNEFARM_API_KEY_FILE, or the key in "
+            "$TUNEFARM_API_KEY.",
         ),
     ] = None
     device_key: Annotated[
@@ -51,22 +51,22 @@ class JoinOptions(OptionGroup):
         typer.Option(
             "--device-key",
             metavar="KEY",
-            help="The pool of alike devices that this one joins; `local` by default.",
+            help="Pool of identical devices to join; `local` by default.",
         ),
     ] = None
     name: Annotated[
         str | None,
         typer.Option(
             "--name",
-            help="Name of this device; the host's by default. Of several GPUs each has -gpu and its number after it.",
+            help="Name of this device; the host's name by default. GPUs get the suffix -gpu and their number.",
         ),
     ] = None
     target: Annotated[
         str | None,
         typer.Option(
             "--target",
-            help="What it runs, as for `tunefarm tune`; the CPU that it is by default. `cuda`: its GPUs, whatever they "
-            "are.",
+            help="Target of this device, as for `tunefarm tune`; its CPU by default. `cuda`: its GPUs of any "
+            "kind.",
         ),
     ] = None
     gpu: Annotated[
@@ -74,8 +74,8 @@ class JoinOptions(OptionGroup):
         typer.Option(
             "--gpu",
             metavar="LIST",
-            help="Lend these GPUs in place of the CPU, each as a device of its own: `all`, or the driver's numbers, as "
-            "0,2. All by default where the target is cuda.",
+            help="Lend these GPUs instead of the CPU, each as a device: `all`, or the driver's numbers, like "
+            "0,2. All by default if the target is cuda.",
         ),
     ] = None
     device_model: Annotated[
@@ -83,28 +83,32 @@ class JoinOptions(OptionGroup):
         typer.Option(
             "--device-model",
             metavar="MODEL",
-            help="Devices of one model give comparable timings; found out by default.",
+            help="Hardware model; timings of one model are comparable. Detected by default.",
         ),
     ] = None
     host: Annotated[
         str | None,
         typer.Option(
-            "--host", help="Address to be measured through, never a public one; 127.0.0.1 by default."
+            "--host", help="Address that workers measure through, never a public one; 127.0.0.1 by default."
         ),
     ] = None
-    port: Annotated[int | None, typer.Option("--port", help="Its port; any free one by default.")] = None
+    port: Annotated[
+        int | None, typer.Option("--port", help="Port of that address; any free one by default.")
+    ] = None
     advertise: Annotated[
         str | None,
         typer.Option(
             "--advertise",
             metavar="HOST",
-            help="Host that workers connect to; by default, what the tracker sees.",
+            help="Host name for workers to connect to; by default, the address that the tracker sees.",
         ),
     ] = None
     tracker: Annotated[
         str | None,
         typer.Option(
-            "--tracker", metavar="HOST:PORT", help="The tracker as seen from here; by default, the API's."
+            "--tracker",
+            metavar="HOST:PORT",
+            help="Tracker's host:port as seen from here; by default, the API's setting.",
         ),
     ] = None
     work_dir: Annotated[
@@ -112,12 +116,12 @@ class JoinOptions(OptionGroup):
         typer.Option(
             "--work-dir",
             metavar="DIR",
-            help="Folder for the sessions' files; in the user's cache by default.",
+            help="Folder for credential and session files; in the user's cache by default.",
         ),
     ] = None
     max_session_sec: Annotated[
         float | None,
-        typer.Option("--max-session-sec", metavar="SEC", help="Longest session; 900 by default."),
+        typer.Option("--max-session-sec", metavar="SEC", help="Longest session in seconds; 900 by default."),
     ] = None
 
     def command_line(self) -> list[str]:
@@ -128,15 +132,15 @@ class JoinOptions(OptionGroup):
 
 @command(app, "join", json=False)
 def join(out: Output, options: JoinOptions) -> None:  # noqa: ARG001  (the agent itself prints)
-    """Lend this machine to a farm: its workers measure the code that they generate here.
+    """Lend this machine to a farm, whose workers then measure kernels on it.
 
-    The first time it shows an enrolment token, and is given a credential of its own, which it keeps in its folder
-    (--work-dir). It gets work once the calibration kernel ran clean on it.
+    The first time, it sends an enrolment token and gets its own credential, which it keeps in --work-dir. It gets work
+    after its first clean calibration.
 
-    With --gpu each GPU is a device: it has a name, an RPC server, a lease and a calibration of its own, and one token
-    enrols them all. GPUs of different kinds need a call each, with a --device-key of their own.
+    With --gpu each GPU is a device with its own name, RPC server, lease and calibration; one token enrols all of them.
+    Different kinds of GPU need separate calls, each with its own --device-key.
 
-    Whoever reaches the port that it measures through can run code on this machine: keep it on loopback or a private
-    network. SIGTERM ends it; a measurement at hand fails, and is done again elsewhere.
+    Anyone who reaches its port can run code on this machine: keep it on loopback or a private network. SIGTERM ends it;
+    the current measurement fails and is repeated on another device.
     """
     become("tunefarm_workers.device", options.command_line(), extra="device")

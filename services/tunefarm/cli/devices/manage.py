@@ -16,7 +16,7 @@ from tunefarm_text import quantities
 if TYPE_CHECKING:
     from tunefarm.client import Device
 
-Reason = Annotated[str, typer.Option("--reason", help="Why, for whoever wonders later.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason, shown with the device.")]
 
 
 @command(app, "token")
@@ -25,25 +25,25 @@ def make_token(
     server: Server,
     device_key: Annotated[
         str | None,
-        typer.Option("--device-key", metavar="KEY", help="The pool that it may join; any by default."),
+        typer.Option("--device-key", metavar="KEY", help="Pool that the machine may join; any by default."),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
             "--name",
-            help="The device that may use it (its GPUs too: NAME-gpu0, …); any new one by default. A known device needs "
-            "its name here.",
+            help="Device that may use the token (and its GPUs: NAME-gpu0, …); any new one by default. A known "
+            "device must be named.",
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="How long it is good.")] = 15.0,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="Validity in minutes.")] = 15.0,
 ) -> None:
-    """Make an enrolment token: it lets one machine become a device, once. Needs a key with the scope admin."""
+    """Create an enrolment token, with which one machine can become a device, once. Needs a key with the scope admin."""
     with server.connect() as client:
         token = client.devices.create_token(device_key=device_key, name=name, valid_sec=60.0 * minutes)
     if out.json:
         out.data(token.raw)
         return
-    out.note(f"good for one device until {quantities.local_time(token.expires_at)}")
+    out.note(f"valid for one device until {quantities.local_time(token.expires_at)}")
     out.text(token.token)
 
 
@@ -59,9 +59,9 @@ def list_devices(
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only devices in this state.")] = None,
 ) -> None:
-    """List the devices, the oldest first.
+    """List the devices, oldest first.
 
-    Peak: float32 operations per second on all cores; memory: its bandwidth on all cores.
+    Peak: float32 operations per second on all cores. Memory: bandwidth on all cores.
     """
     with server.connect() as client:
         devices = client.devices.list(device_key=device_key, state=state)
@@ -85,28 +85,28 @@ def list_devices(
 
 @command(app, "drain")
 def drain(out: Output, server: Server, name: DeviceName, reason: Reason = "") -> None:
-    """Let a device finish its round, and give it no further one until it is released."""
+    """Drain a device: it finishes its round and gets no other until it is released."""
     with server.connect() as client:
         _show(out, client.devices.drain(find_device(client, name).id, reason=reason))
 
 
 @command(app, "quarantine")
 def quarantine(out: Output, server: Server, name: DeviceName, reason: Reason = "") -> None:
-    """Give a device no work until it is released."""
+    """Quarantine a device: it gets no work until it is released."""
     with server.connect() as client:
         _show(out, client.devices.quarantine(find_device(client, name).id, reason=reason))
 
 
 @command(app, "release")
 def release(out: Output, server: Server, name: DeviceName, reason: Reason = "") -> None:
-    """End draining or quarantine: the device is calibrated as if it had just come, and then gets work."""
+    """End a device's draining or quarantine. It gets work after a new calibration."""
     with server.connect() as client:
         _show(out, client.devices.release(find_device(client, name).id, reason=reason))
 
 
 @command(app, "remove")
 def remove(out: Output, server: Server, name: DeviceName) -> None:
-    """Forget a device and revoke its credential. What it measured stays on record."""
+    """Remove a device and revoke its credential. Its records stay."""
     with server.connect() as client:
         device = find_device(client, name)
         client.devices.remove(device.id)

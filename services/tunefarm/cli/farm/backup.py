@@ -25,22 +25,22 @@ StoreDir = Annotated[
         "--store-dir",
         envvar="TUNEFARM_STORE_DIR",
         metavar="DIR",
-        help="Folder of models and artifacts. Without it, that of the farm on this machine.",
+        help="Folder of models and artifacts; by default, that of the farm on this machine.",
     ),
 ]
 
 
 def back_up(
     out: Output,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where it goes. Must not exist.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup's path. Must not exist.")],
     database_url: DatabaseUrl = None,
     store_dir: StoreDir = None,
     home: Home = None,
 ) -> None:
-    """Write a farm's database, models and artifacts to one file; the farm may run meanwhile.
+    """Write a farm's database, models and artifacts to one file. The farm may be running.
 
-    The database is copied as it is at one moment, SQLite or PostgreSQL. API keys are in it as hashes only; still, the
-    file is as precious as the farm, and readable for you alone.
+    The copy of the database (SQLite or PostgreSQL) is consistent. It holds API keys as hashes only. Only you can read
+    the file: keep it as safe as the farm.
     """
     from tunefarm_app.operations.backup import back_up as write
 
@@ -56,25 +56,30 @@ def back_up(
     )
     if manifest.missing:
         out.warning(
-            f"{len(manifest.missing)} models or artifacts are not in the store, and not in the backup"
+            f"{len(manifest.missing)} models or artifacts are missing in the store, so the backup lacks them"
         )
 
 
 def restore(
     out: Output,
-    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A backup.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", exists=True, dir_okay=False, help="File that `tunefarm backup` wrote."
+        ),
+    ],
     database_url: DatabaseUrl = None,
     store_dir: StoreDir = None,
     home: Home = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Let the database that is there go, if it is not empty.")
+        bool, typer.Option("--replace", help="Replace the database even if it is not empty.")
     ] = False,
 ) -> None:
-    """Make a farm from a backup: on this machine (--home), or in the database and store that are named.
+    """Restore a farm from a backup: on this machine (--home), or into a given database and store.
 
-    The farm must not run. The file is checked as a whole first, and the database is replaced in one transaction: if
-    anything is wrong, nothing has changed. A backup of SQLite fits PostgreSQL and the other way round; one of an older
-    tunefarm is brought up to date. Start the farm afterwards: unfinished jobs go on.
+    Stop the farm first. The command checks the whole file, then replaces the database in one transaction: an error
+    changes nothing. A backup of SQLite can be restored to PostgreSQL, and the reverse. A backup of an older version is
+    upgraded. Start the farm afterwards: unfinished jobs continue.
     """
     from tunefarm_app.operations.backup import restore as read
 
@@ -88,7 +93,7 @@ def restore(
         f"restored as of {quantities.local_time(manifest.created_at)}: {manifest.rows:,} rows, {len(manifest.blobs)} models and artifacts"
     )
     if manifest.missing:
-        out.warning(f"{len(manifest.missing)} models or artifacts were not in the backup")
+        out.warning(f"{len(manifest.missing)} models or artifacts are missing in the backup")
 
 
 def _places(database_url: str | None, store_dir: Path | None, home: Path | None) -> tuple[str, BlobStore]:
@@ -96,7 +101,7 @@ def _places(database_url: str | None, store_dir: Path | None, home: Path | None)
 
     if (database_url is None) != (store_dir is None):
         raise InvalidInputError(
-            "a farm is its database and its store: give both --database-url and --store-dir, or neither",
+            "give both --database-url and --store-dir, or neither",
             code="bad-arguments",
         )
     if database_url is not None and store_dir is not None:

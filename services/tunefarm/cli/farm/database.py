@@ -14,7 +14,7 @@ from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
-app = group("db", "The database: upgrade its schema, check it, back it up.")
+app = group("db", "Upgrade, check and back up the database.")
 
 DatabaseUrl = Annotated[
     str | None,
@@ -22,15 +22,15 @@ DatabaseUrl = Annotated[
         "--database-url",
         envvar="TUNEFARM_DATABASE_URL",
         metavar="URL",
-        help="sqlite:////path/to/file.db or postgresql://user@host/name. "
-        "Without it, the database of the farm on this machine.",
+        help="sqlite:////path/to/file.db or postgresql://user@host/name; by default, the database of the farm on "
+        "this machine.",
     ),
 ]
 
 
 @command(app, "upgrade")
 def upgrade_database(out: Output, database_url: DatabaseUrl = None, home: Home = None) -> None:
-    """Bring the schema to this version of tunefarm. Safe to run twice, and from several machines at once."""
+    """Upgrade the schema to this version of tunefarm. Safe to repeat, and to run from several machines at once."""
     from tunefarm_db.engine import make_engine
     from tunefarm_db.schema import current, head, upgrade
 
@@ -51,7 +51,7 @@ def upgrade_database(out: Output, database_url: DatabaseUrl = None, home: Home =
 
 @command(app, "current")
 def show_revision(out: Output, database_url: DatabaseUrl = None, home: Home = None) -> None:
-    """Show which schema the database has, and which one this version of tunefarm needs."""
+    """Show the database's schema version and the one that this tunefarm needs."""
     from tunefarm_db.engine import make_engine
     from tunefarm_db.schema import current, head
 
@@ -69,7 +69,7 @@ def show_revision(out: Output, database_url: DatabaseUrl = None, home: Home = No
 
 @command(app, "check")
 def check_database(out: Output, database_url: DatabaseUrl = None, home: Home = None) -> None:
-    """Succeed if the database can be reached and has the schema that this version of tunefarm needs."""
+    """Check that the database answers and has the schema that this version of tunefarm needs."""
     from tunefarm_db.engine import make_engine
     from tunefarm_db.schema import check_schema, head
 
@@ -84,11 +84,11 @@ def check_database(out: Output, database_url: DatabaseUrl = None, home: Home = N
 @command(app, "backup")
 def back_up_database(
     out: Output,
-    file: Annotated[Path, typer.Argument(metavar="FILE.db", help="Where the copy goes. Must not exist.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.db", help="Path of the copy. Must not exist.")],
     database_url: DatabaseUrl = None,
     home: Home = None,
 ) -> None:
-    """Copy an SQLite database to a file, consistent even while the farm runs. For PostgreSQL use pg_dump."""
+    """Copy an SQLite database to a file, consistently even if the farm is running. For PostgreSQL use pg_dump."""
     import sqlite3
 
     from tunefarm_db.engine import parse_url

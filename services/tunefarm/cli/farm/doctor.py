@@ -38,11 +38,11 @@ class _Row:
 
 
 def examine(out: Output, server: Server) -> None:
-    """Check a farm: database, store, broker, tracker, devices, waiting steps, clocks, versions; say what to do.
+    """Check a farm (database, store, broker, tracker, devices, waiting steps, clocks, versions) and give advice.
 
-    Asks the server that is named, else the farm on this machine. On a machine whose environment holds the settings of an
-    API or a worker (TUNEFARM_DATABASE_URL and so on) those are tried from here as well. A farm that is not running is
-    examined as far as that goes. Exit code 1 if anything failed; warnings alone are 0.
+    Asks the configured server, else the farm on this machine. If the environment has the settings of an API or a worker
+    (TUNEFARM_DATABASE_URL and so on), it also tries them from here. It checks a stopped farm by its files. The exit
+    code is 1 if a check failed; warnings do not count.
     """
     rows = []
     for row in _rows(server):
@@ -106,15 +106,15 @@ def _no_answer(url: str, error: ClientError) -> _Row:
         advice = "Give a key with the scope read: --api-key-file, or TUNEFARM_API_KEY_FILE."
     elif error.code in ("database-unavailable", "database-full"):
         advice = (
-            "The API runs, and its database does not serve it: see to that. On a machine with the API's settings in its "
-            "environment this command checks the database, too."
+            "The API runs, but its database does not answer: repair it. Run on the API's machine with its "
+            "settings in the environment, this command checks the database too."
         )
     elif isinstance(error, NotFoundError):
-        advice = "Bring the server to this version: it knows no checks."
+        advice = "Upgrade the server: its version has no checks."
     else:
         advice = (
-            "Start the API (`tunefarm serve`, or `python -m tunefarm_api`), or put --url right. If it runs, its log "
-            "says what keeps it from answering."
+            "Start the API (`tunefarm serve`, or `python -m tunefarm_api`), or correct --url. If it runs, "
+            "its log says why it does not answer."
         )
     return _Row("here", failed("api", f"{url}: {error.detail}", advice))
 
@@ -128,7 +128,7 @@ def _with_settings_here() -> Iterator[_Row]:
     try:
         settings = load_settings()
     except TunefarmError as error:
-        advice = "Put these variables right; docs/reference/settings.md explains them."
+        advice = "Correct these variables; docs/reference/settings.md explains them."
         yield _Row("here", failed("settings", error.message, advice))
         return
     with without_log(), closing(compose(settings)) as services:
@@ -142,8 +142,8 @@ def _at_rest(server: Server) -> Iterator[_Row]:
 
     home = FarmHome(server.home)
     if not home.database_path.is_file() or find_spec("sqlalchemy") is None:
-        advice = "Start one with `tunefarm serve`, or name a server: --url, or TUNEFARM_URL."
-        yield _Row("here", failed("farm", "none runs on this machine, and no server is named", advice))
+        advice = "Start one with `tunefarm serve`, or configure a server with --url or TUNEFARM_URL."
+        yield _Row("here", failed("farm", "none runs on this machine, and no server is configured", advice))
         return
     yield _Row(
         "here", warning("farm", f"the farm in {home.path} is not running", "Start it: `tunefarm serve`.")

@@ -13,21 +13,21 @@ from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 
-app = group("keys", "API keys: make them, list them, revoke them. Needs a key with the scope admin.")
+app = group("keys", "Create, list and revoke API keys. Needs a key with the scope admin.")
 
 
 @command(app, "create")
 def create_key(
     out: Output,
     server: Server,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Purpose of the key.")],
     scopes: Annotated[
         list[str],
         typer.Option(
             "--scope",
             "-s",
-            help="What it may do: read, write (upload, tune, cancel), device (register devices), "
-            "admin (all of these, and keys). Can be given several times.",
+            help="Right of the key: read, write (upload, tune, cancel), device (register devices), admin (all, "
+            "and manage keys). Can be given several times.",
         ),
     ],
     output: Annotated[
@@ -37,7 +37,7 @@ def create_key(
         ),
     ] = None,
 ) -> None:
-    """Make an API key. It is shown this once: the server keeps a hash."""
+    """Create an API key. It is shown only now: the server keeps a hash."""
     with server.connect() as client:
         # The file first: a key that cannot be written down would be good, and lost.
         descriptor = None if output is None else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -60,7 +60,7 @@ def create_key(
 
 @command(app, "list")
 def list_keys(out: Output, server: Server) -> None:
-    """List the API keys, the revoked ones too."""
+    """List the API keys, including revoked ones."""
     with server.connect() as client:
         keys = client.keys.list()
     out.items(
@@ -82,7 +82,7 @@ def revoke_key(
     server: Server,
     key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="The key's id, as `keys list` shows it.")],
 ) -> None:
-    """Make an API key worthless from now on. The last one for admin cannot be revoked."""
+    """Revoke an API key. The last key with the scope admin cannot be revoked."""
     with server.connect() as client:
         key = client.keys.revoke(key_id)
     out.result(key.raw, f"{key.id} ({key.name}) is revoked")

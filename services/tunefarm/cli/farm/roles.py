@@ -20,18 +20,22 @@ def run_worker(
     out: Output,  # noqa: ARG001  (it speaks for itself)
     queues: Annotated[
         str | None,
-        typer.Option("--queues", metavar="LIST", help="Of import, tune and compile; all by default."),
+        typer.Option(
+            "--queues", metavar="LIST", help="Queues to serve: import, tune, compile; all by default."
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-c", min=1, metavar="N", help="Steps at once; 2 by default."),
+        typer.Option(
+            "--concurrency", "-c", min=1, metavar="N", help="Number of steps at once; 2 by default."
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What the node's name begins with.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Prefix of the node's name.")] = None,
 ) -> None:
     """Run a worker of a farm: it imports, searches and compiles.
 
-    It reads TUNEFARM_DATABASE_URL, TUNEFARM_BROKER_URL, TUNEFARM_STORE_DIR and the other settings of the farm from the
-    environment. SIGTERM ends it after the steps in hand.
+    It reads the farm's settings (TUNEFARM_DATABASE_URL, TUNEFARM_BROKER_URL, TUNEFARM_STORE_DIR and others) from the
+    environment. SIGTERM ends it after its current steps.
     """
     arguments = [*option("queues", queues), *option("concurrency", concurrency), *option("name", name)]
     become("tunefarm_workers.worker", arguments, extra="worker")

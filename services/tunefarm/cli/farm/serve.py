@@ -25,40 +25,43 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            "--host", help="Address that the API listens on. Beyond 127.0.0.1, everybody there can try keys."
+            "--host",
+            help="Address that the API listens on. On any but 127.0.0.1, others in the network can try keys.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Its port; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port of the API; 0 takes a free one.")
     ] = 8000,
     device_key: Annotated[
-        str, typer.Option("--device-key", help="The pool that this machine joins as a device.")
+        str, typer.Option("--device-key", help="Pool that this machine joins as a device.")
     ] = "local",
     target: Annotated[
         str,
         typer.Option(
             "--target",
-            help="What this machine runs; the CPU that it is by default. `cuda`: its GPUs, each a device.",
+            help="Target of this machine; its CPU by default. `cuda`: its GPUs, each a device.",
         ),
     ] = "host",
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-c", min=1, metavar="N", help="Steps that the worker runs at once."),
+        typer.Option(
+            "--concurrency", "-c", min=1, metavar="N", help="Number of steps that the worker runs at once."
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
             "--setting",
             metavar="NAME=VALUE",
-            help="Another setting of API and worker, like ROUND_SIZE=16. Can be given several times.",
+            help="A setting of the API and the worker, like ROUND_SIZE=16. Can be given several times.",
         ),
     ] = None,
     home: Home = None,
 ) -> None:
-    """Run a farm on this machine until Ctrl-C: API, worker, tracker, a device, and what they need.
+    """Run a farm on this machine until Ctrl-C: API, worker, tracker, a device and their services.
 
-    Everything it keeps is in its folder (--home); the next start goes on where this one ended. An API key is made at
-    the first start. The commands of the same user find the farm by themselves.
+    All its data is in the folder --home; the next start continues there. The first start creates an API key. Commands
+    of the same user find the farm by themselves.
     """
     from tunefarm.embedded import FarmOptions
 
@@ -86,7 +89,7 @@ def serve(
             out.text(f"API key  {farm.home.key_file}")
             out.text(f"logs     {farm.home.log_dir}")
             out.text(
-                "try      tunefarm tune model.onnx, or the dashboard, with this link, which is good once:"
+                "try      tunefarm tune model.onnx, or the dashboard with this link, which is valid once:"
             )
             out.text(facts["dashboard"])
             out.text("`tunefarm dashboard` prints another one")
@@ -130,7 +133,7 @@ def _check_names(settings: dict[str, str]) -> None:
         if name not in known:
             near = get_close_matches(name, known, n=2) or ["ROUND_SIZE"]
             raise InvalidInputError(
-                f"--setting {name} is none that can be given here: write it like {' or '.join(near)}",
+                f"--setting {name} is unknown or cannot be given here: write it like {' or '.join(near)}",
                 code="bad-setting",
             )
 
@@ -139,12 +142,12 @@ def dashboard(
     out: Output,
     server: Server,
     open_browser: Annotated[
-        bool, typer.Option("--open", help="Open it in this machine's browser as well.")
+        bool, typer.Option("--open", help="Also open the link in this machine's browser.")
     ] = False,
 ) -> None:
-    """Print a link to the dashboard that signs a browser in, once, within a quarter of an hour.
+    """Print a link that signs a browser in to the dashboard, once, within 15 minutes.
 
-    The browser may do then what the API key of this command may do.
+    The browser gets the rights of this command's API key.
     """
     with server.connect() as client:
         link = client.keys.sign_in_link()
@@ -152,4 +155,4 @@ def dashboard(
         webbrowser.open(link.url)
     out.result({"url": link.url, "expires_at": link.expires_at}, link.url)
     if not out.json:
-        out.note(f"good once, until {quantities.local_time(link.expires_at)}")
+        out.note(f"valid once, until {quantities.local_time(link.expires_at)}")

@@ -15,7 +15,7 @@ from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import TransientError
 
 app = group(
-    "webhooks", "Webhooks: URLs that are told of what happens to jobs. Needs a key with the scope write."
+    "webhooks", "Manage webhooks: URLs that receive the events of jobs. Needs a key with the scope write."
 )
 
 WebhookId = Annotated[
@@ -28,22 +28,22 @@ def create_webhook(
     out: Output,
     server: Server,
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="Where it is told, by POST: https://… or http://…")
+        str, typer.Argument(metavar="URL", help="URL that events are posted to: https://… or http://…")
     ],
     kinds: Annotated[
         list[str] | None,
         typer.Option(
             "--kind",
             "-k",
-            help="What it is told of: finished, succeeded, failed, cancelled, phase, round, device-trouble and so on; "
-            "everything where it is left out. Can be given several times.",
+            help="Kind of event to send: finished, succeeded, failed, cancelled, phase, round, device-trouble "
+            "and so on; all by default. Can be given several times.",
         ),
     ] = None,
     job_id: Annotated[
-        str | None, typer.Option("--job", metavar="JOB_ID", help="The one job that it is told of.")
+        str | None, typer.Option("--job", metavar="JOB_ID", help="Only events of this job.")
     ] = None,
 ) -> None:
-    """Register a URL. The secret that its deliveries are signed with is shown this once."""
+    """Register a webhook. The secret that signs its deliveries is shown only now."""
     with server.connect() as client:
         webhook = client.webhooks.create(url, kinds=kinds or (), job_id=job_id)
     if out.json:
@@ -55,7 +55,7 @@ def create_webhook(
 
 @command(app, "list")
 def list_webhooks(out: Output, server: Server) -> None:
-    """List the webhooks, the disabled ones too."""
+    """List the webhooks, including disabled ones."""
     with server.connect() as client:
         webhooks = client.webhooks.list()
     out.items(
@@ -74,7 +74,7 @@ def list_webhooks(out: Output, server: Server) -> None:
 
 @command(app, "delete")
 def delete_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
-    """Tell a URL of nothing any more, and forget its deliveries."""
+    """Delete a webhook and its deliveries."""
     with server.connect() as client:
         client.webhooks.delete(webhook_id)
     out.result({"id": webhook_id, "deleted": True}, f"{webhook_id} is deleted")
@@ -82,7 +82,7 @@ def delete_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
 
 @command(app, "enable")
 def enable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
-    """Let a webhook that was disabled be told again, of what happens from now on."""
+    """Enable a disabled webhook. It receives events from now on."""
     with server.connect() as client:
         webhook = client.webhooks.enable(webhook_id)
     out.result(webhook.raw, f"{webhook.id} is enabled")
@@ -90,7 +90,7 @@ def enable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
 
 @command(app, "disable")
 def disable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
-    """Tell a webhook of nothing until it is enabled; what waits for it is given up."""
+    """Disable a webhook until it is enabled. Its pending deliveries are dropped."""
     with server.connect() as client:
         webhook = client.webhooks.disable(webhook_id)
     out.result(webhook.raw, f"{webhook.id} is disabled")
@@ -106,7 +106,7 @@ def list_deliveries(
     ] = None,
     limit: Limit = 50,
 ) -> None:
-    """List what a webhook was told, and is to be, newest first, and how that went."""
+    """List a webhook's deliveries and their results, newest first."""
     with server.connect() as client:
         deliveries = list(islice(client.webhooks.deliveries(webhook_id, state=state), limit))
     out.items(
@@ -128,7 +128,7 @@ def list_deliveries(
 
 @command(app, "test")
 def test_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
-    """Send a webhook a delivery of the kind test, and say how that went."""
+    """Send a webhook a test event and show the result."""
     with server.connect() as client:
         delivery = client.webhooks.test(webhook_id)
     if out.json:
@@ -136,6 +136,4 @@ def test_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
     elif not delivery.error:
         out.text(f"{delivery.id}: answered {delivery.status} in {quantities.latency(delivery.latency_sec)}")
     if delivery.error:
-        raise TransientError(
-            f"the webhook cannot be told: {delivery.error}", code="webhook-failed", id=delivery.id
-        )
+        raise TransientError(f"the delivery failed: {delivery.error}", code="webhook-failed", id=delivery.id)

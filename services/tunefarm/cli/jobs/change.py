@@ -20,7 +20,7 @@ def cancel_job(
     job_id: JobId,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
 ) -> None:
-    """Cancel a job. What it measured stays in the history."""
+    """Cancel a job. Its records stay in the history."""
     with server.connect() as client:
         job = client.jobs.cancel(job_id)
         if wait:
@@ -30,10 +30,10 @@ def cancel_job(
 
 @command(app, "change")
 def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOptions) -> None:
-    """Change the budget or the priority of a job that runs. Terms that are not named stay as they are.
+    """Change the budget or the priority of a running job. Other terms stay as they are.
 
-    Limits are for the whole job, and count from the end of its round on. A search that a limit has ended goes on if that
-    limit is raised, as long as the job is not compiled.
+    Limits are for the whole job and apply after its current round. If a limit has ended the search, raising it
+    continues the search, unless compiling has begun.
     """
     with server.connect() as client:
         job = client.jobs.change(job_id, **changes.terms())
@@ -42,7 +42,7 @@ def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOption
 
 @command(app, "pause")
 def pause_job(out: Output, server: Server, job_id: JobId) -> None:
-    """Pause a job. Its running round ends within seconds; no budget is spent until it is resumed."""
+    """Pause a job. Its current round ends within seconds. A paused job spends no budget."""
     with server.connect() as client:
         job = client.jobs.pause(job_id)
     show_state(out, job)
@@ -50,7 +50,7 @@ def pause_job(out: Output, server: Server, job_id: JobId) -> None:
 
 @command(app, "resume")
 def resume_job(out: Output, server: Server, job_id: JobId) -> None:
-    """Let a paused job go on."""
+    """Resume a paused job."""
     with server.connect() as client:
         job = client.jobs.resume(job_id)
     show_state(out, job)
@@ -58,7 +58,7 @@ def resume_job(out: Output, server: Server, job_id: JobId) -> None:
 
 @command(app, "retry")
 def retry_job(out: Output, server: Server, job_id: JobId) -> None:
-    """Let a failed job go on with what failed. Nothing that was done is done again."""
+    """Retry the failed step of a failed job. Completed work is not repeated."""
     with server.connect() as client:
         job = client.jobs.retry(job_id)
     show_state(out, job)

@@ -19,7 +19,7 @@ from tunefarm_text import quantities
 if TYPE_CHECKING:
     from tunefarm.client import Job, JobTask
 
-app = group("jobs", "Look at tuning jobs, follow them, cancel them, get their results.")
+app = group("jobs", "Show, follow, change and cancel tuning jobs, and get their results.")
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job, job_…", autocompletion=complete_job)]
 
 
@@ -60,9 +60,9 @@ def show_job(out: Output, server: Server, job_id: JobId) -> None:
 
 @command(app, "tasks")
 def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
-    """List a job's kernels, how far the search is with each, and how near its best is to what the device can do.
+    """List a job's kernels: the progress of the search, and the best config against the device's roofline.
 
-    The bound is the roofline: the device's peak, or what its bandwidth allows where that is less.
+    The bound is the roofline: the device's peak, or the limit of its bandwidth if that is lower.
     """
     with server.connect() as client:
         tasks = client.jobs.tasks(job_id)
@@ -96,10 +96,10 @@ def list_trials(
     out: Output,
     server: Server,
     job_id: JobId,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed trials.")] = False,
     limit: Limit = 1000,
 ) -> None:
-    """List a job's trials and how each ended; as JSON, one a line."""
+    """List a job's trials and their outcomes. With --json, one trial a line."""
     with server.connect() as client:
         chosen = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
         trials = list(islice(chosen, limit))

@@ -33,7 +33,10 @@ def get_artifact(
     server: Server,
     job_id: JobId,
     folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the file goes.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder for the file; the current one by default."
+        ),
     ] = Path(),
     name: Annotated[
         str | None, typer.Option("--name", help="The file's name; the server's by default.")
@@ -53,12 +56,10 @@ def get_report(
     job_id: JobId,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write it as a page: one file, to be read and printed anywhere."
-        ),
+        typer.Option("--html", metavar="FILE", help="Write the report as one self-contained HTML file."),
     ] = None,
 ) -> None:
-    """Show the report of a job that has ended: latencies, kernels, checks, coverage, trials, and how to do it again."""
+    """Show the report of an ended job: latencies, kernels, checks, coverage, trials, and how to reproduce them."""
     with server.connect() as client:
         if html is not None:
             page = client.jobs.save_report(job_id, html)
@@ -83,18 +84,18 @@ def show_source(
         SourceKind,
         typer.Option(
             "--kind",
-            help="The scheduled TensorIR; LLVM's IR or assembly (kernels for a CPU); CUDA C (for a GPU).",
+            help="Scheduled TensorIR; LLVM IR or assembly (CPU kernels); CUDA C (GPU kernels).",
         ),
     ] = SourceKind.SCHEDULE,
     output: OutFile = None,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", help="How long to wait for a worker that makes it."),
+        typer.Option("--timeout", metavar="SECONDS", help="Seconds to wait for the worker."),
     ] = 120.0,
 ) -> None:
-    """Print the source of a kernel's winning config: the one in the artifact, or else the best on record so far.
+    """Print the source of a kernel's best config: the one in the artifact, else the best recorded so far.
 
-    A worker makes it when it is first asked for, in some seconds. The job may be in any state.
+    A worker generates it at the first request, within seconds. The job may be in any state.
     """
     with server.connect() as client:
         text = client.jobs.source(job_id, task, kind=kind.value, timeout_sec=timeout)
@@ -118,7 +119,7 @@ def save_records(
         typer.Option("--output", "-o", metavar="FILE", help="The file; JOB_ID-records.jsonl by default."),
     ] = None,
 ) -> None:
-    """Download all that a job measured as JSON lines, for `load_records` and `apply_history_best` of the engine."""
+    """Download a job's records as JSON lines, for the engine's `load_records` and `apply_history_best`."""
     with server.connect() as client:
         path = client.jobs.save_records(job_id, output or Path(f"{job_id}-records.jsonl"))
     with path.open("rb") as lines:

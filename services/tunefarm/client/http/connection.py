@@ -28,8 +28,8 @@ def find_server(url: str | None, api_key: str | None) -> tuple[str, str | None]:
     endpoint = running_endpoint(default_home().expanduser())
     if endpoint is None:
         raise InvalidRequestError(
-            "no server is named and no farm runs on this machine: pass the server's URL, set TUNEFARM_URL, "
-            "or start a farm with `tunefarm serve`",
+            "no server is configured and no farm runs on this machine: pass the server's URL, set "
+            "TUNEFARM_URL, or start a farm with `tunefarm serve`",
             code="no-server",
         )
     return endpoint.url, api_key or endpoint.api_key
@@ -53,7 +53,7 @@ def link_options(url: str, api_key: str | None, timeout_sec: float) -> dict[str,
     headers = {"User-Agent": "tunefarm-client", "Accept": "application/json"}
     if api_key:
         if not _PRINTABLE.fullmatch(api_key):
-            raise AuthenticationError("the API key holds characters that no key has", code="bad-api-key")
+            raise AuthenticationError("the API key has invalid characters", code="bad-api-key")
         headers["Authorization"] = f"Bearer {api_key}"
     return {
         "base_url": f"{url}/v1/",

@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """Part of a list; `next_cursor` gets the next part, None where this is the last.
+    """A page of a list. `next_cursor` gets the next page; None for the last.
 
-    Iterating yields this part's items; the lists' `all` methods go on to the end.
+    Iterating yields this page's items; the lists' `all` methods yield all items.
     """
 
     items: tuple[T, ...]
@@ -33,7 +33,7 @@ class Page(Generic[T]):
         return self.items[position]
 
     def _repr_html_(self) -> str:
-        more = "" if self.next_cursor is None else "<p>… and more: this is the first part</p>"
+        more = "" if self.next_cursor is None else "<p>… and more on the next pages</p>"
         return html_table(self.items) + more
 
     @classmethod

@@ -14,14 +14,14 @@ RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 class RetryPolicy:
     """Exponential backoff with jitter.
 
-    Only what is safe is sent again: reads, requests with an idempotency key, content-addressed uploads; and
-    anything where no connection was made, for then the server never saw it.
+    Only safe requests are repeated: reads, requests with an idempotency key, content-addressed uploads, and any request
+    without a connection, since the server never saw it.
 
     Attributes:
-        attempts: How often a request is sent at most, the first time counted.
-        base_sec: Longest wait before the second attempt; it doubles with every further one.
-        cap_sec: Longest wait of all.
-        retry_after_cap_sec: Longest wait that a server's ``Retry-After`` can ask for.
+        attempts: Maximum number of attempts, including the first.
+        base_sec: Longest wait before the second attempt, in seconds; it doubles for each further attempt.
+        cap_sec: Upper limit of the wait, in seconds.
+        retry_after_cap_sec: Longest accepted ``Retry-After`` of a server, in seconds.
     """
 
     attempts: int = 6

@@ -56,9 +56,7 @@ async def save(link: Link, answer: httpx.Response, part: IO[bytes], on_progress:
             on_progress(received, total)
     promised = _SHA256_TAG.fullmatch(answer.headers.get("ETag", ""))
     if promised is not None and promised[1] != digest.hexdigest():
-        raise ProtocolError(
-            "the file that arrived is not the one that the server sent (SHA-256)", code="damaged-download"
-        )
+        raise ProtocolError("the received file does not match the server's SHA-256", code="damaged-download")
 
 
 def file_name(content_disposition: str) -> str | None:

@@ -182,7 +182,7 @@ class Transport:
             TypeError,
             httpx.InvalidURL,
         ) as error:  # half a surrogate pair, an infinite number, NUL
-            raise InvalidRequestError(f"this cannot be sent: {error}", code="bad-request") from error
+            raise InvalidRequestError(f"the request cannot be sent: {error}", code="bad-request") from error
 
     async def _send(
         self,
@@ -217,7 +217,9 @@ class Transport:
                 )
                 again = repeatable
             except httpx.DecodingError as cause:
-                raise ProtocolError(f"the server's answer is garbled: {cause}", code="bad-answer") from cause
+                raise ProtocolError(
+                    f"the server's response is garbled: {cause}", code="bad-answer"
+                ) from cause
             if not again or attempt >= self.retry.attempts:
                 raise error
             await self.link.sleep(self.retry.wait_sec(attempt, retry_after, random.random))
@@ -230,7 +232,7 @@ class Transport:
             return json.loads(await self._body(answer))
         except ValueError as error:
             raise ProtocolError(
-                "the server's answer is not JSON; is this the URL of a tunefarm server?",
+                "the server's response is not JSON; is this the URL of a tunefarm server?",
                 code="bad-answer",
                 status=answer.status_code,
             ) from error
@@ -238,7 +240,7 @@ class Transport:
     async def _problem(self, answer: httpx.Response) -> ClientError:
         if answer.is_redirect:
             return ProtocolError(
-                f"the server redirects to {answer.headers.get('Location')!r}: give that URL instead",
+                f"the server redirects to {answer.headers.get('Location')!r}: use that URL instead",
                 code="redirected",
                 status=answer.status_code,
             )
@@ -249,7 +251,7 @@ class Transport:
                 break
         error = error_from_answer(answer.status_code, answer.headers.get("Content-Type", ""), body)
         if isinstance(error, AuthenticationError) and not self._has_key:
-            error.add_note("This client has no API key: pass api_key, or set TUNEFARM_API_KEY.")
+            error.add_note("The client has no API key: pass api_key, or set TUNEFARM_API_KEY.")
         return error
 
 

@@ -36,10 +36,10 @@ async def wait_until(
         is_done: Whether there is nothing more to wait for.
         on_progress: Called with what was seen, after every look.
         timeout_sec: How long to wait at most; None for ever.
-        poll_sec: Time between two looks.
+        poll_sec: Seconds between updates.
         too_long: Says that it takes too long.
         away_sec: How long the server may be away: what is waited for goes on without anybody looking.
-        on_away: Called with the error, after every look that the server did not answer.
+        on_away: Called with the error after each update that the server did not answer.
 
     Raises:
         WaitTimeoutError: If it takes longer than `timeout_sec`.

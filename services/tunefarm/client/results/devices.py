@@ -12,14 +12,15 @@ from tunefarm.client.results.shown import Shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePeak(Answer):
-    """What a device can do at its best: of each figure, the best that was ever measured.
+    """Peak of a device: the best of each figure over all measurements.
 
     Attributes:
-        threads: How many cores "all cores" are.
-        measured_at: When it was measured last, Unix seconds.
+        threads: Number of cores of "all cores".
+        measured_at: Time of the last measurement, Unix seconds.
         flops_per_sec: Floating-point operations by element type: on one core, on all cores.
-        memory_bytes_per_sec: Of data that fit into no cache: on one core, on all cores; None where that was not measured.
-        missing: Why a figure is not there; empty where all are.
+        memory_bytes_per_sec: Bandwidth for data larger than the caches: on one core, on all cores; None if not
+            measured.
+        missing: Reason for a missing figure; empty if all are present.
     """
 
     threads: int
@@ -53,18 +54,19 @@ class Device(Shown, Answer):
     """A machine of the farm.
 
     Attributes:
-        state: ``offline``, ``checking`` (it is being calibrated), ``online``, ``leased`` (online, and at work),
-            ``draining`` or ``quarantined``.
-        reason: Why it is in its state.
-        lease_owner: Who holds it; None while it is free.
-        job_id: The job that it is at work for; None where there is none, as while it is calibrated.
-        state_since: Since when, Unix seconds; None where that is not known. Being leased is no state of its own here.
-        leased_at: When its newest lease began.
-        lease_until: When it ends unless it is renewed.
-        work: What it is held for: ``tune``, ``confirm``, ``compile``, ``calibrate``; None while it is free.
-        calibration_sec: What the calibration kernel took when it last ran clean; None before the first time.
-        peak: What it can do at its best; None where that was never measured.
-        temperature_celsius: As its agent told last: the GPU's, else the machine's hottest; None where the system does not tell.
+        state: ``offline``, ``checking`` (being calibrated), ``online``, ``leased`` (online and working), ``draining``
+            or ``quarantined``.
+        reason: Reason of the state.
+        lease_owner: Holder of the lease; None if free.
+        job_id: Job that holds the device; None if none, as during calibration.
+        state_since: Start of the state, Unix seconds; leases do not change it. None if unknown.
+        leased_at: Start of the newest lease, Unix seconds.
+        lease_until: End of the lease unless renewed, Unix seconds.
+        work: Purpose of the lease: ``tune``, ``confirm``, ``compile`` or ``calibrate``; None if free.
+        calibration_sec: Time of the last clean calibration; None before the first.
+        peak: Measured peak; None if never measured.
+        temperature_celsius: Last reported temperature of the GPU, else of the machine's hottest sensor; None if not
+            reported.
     """
 
     id: str
@@ -119,12 +121,12 @@ def _temperature(device: Mapping[str, Any]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentToken(Answer):
-    """A token that lets one machine become a device, once. The server keeps no copy of it.
+    """A token with which one machine can become a device, once. The server keeps no copy of it.
 
     Attributes:
-        expires_at: Until when it is good, Unix seconds.
-        name: The device that may use it; None for any new one.
-        device_key: The pool that the device may join; None for any.
+        expires_at: Expiry time, Unix seconds.
+        name: Device that may use the token; None for any new device.
+        device_key: Pool that the device may join; None for any.
     """
 
     id: str
@@ -136,18 +138,18 @@ class EnrolmentToken(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInterval(Answer):
-    """What a device did in a stretch of time, and how it was.
+    """A device's use, temperature, load and clock in one interval.
 
     Attributes:
-        at: When it begins, Unix seconds.
-        sec: How long it is; the one that still runs is as long as it has lasted.
-        work_sec: How long steps of jobs held the device.
-        calibration_sec: How long it was held to be calibrated.
-        measured_sec: How long trials ran on it, of `work_sec`.
-        beats: How often its agent was heard of.
-        load: The machine's load, on average; None where nobody told.
-        temperature_celsius: The hottest that it was.
-        clock_mhz: Its clock, on average.
+        at: Start of the interval, Unix seconds.
+        sec: Length in seconds; for the current interval, the time so far.
+        work_sec: Seconds that steps of jobs held the device.
+        calibration_sec: Seconds that calibrations held the device.
+        measured_sec: Seconds of measuring within `work_sec`.
+        beats: Number of heartbeats.
+        load: Mean load of the machine; None if not reported.
+        temperature_celsius: Highest temperature.
+        clock_mhz: Mean clock.
     """
 
     at: float
@@ -162,13 +164,13 @@ class DeviceInterval(Answer):
 
     @property
     def used(self) -> float:
-        """The share of it that the device was leased."""
+        """Share of the interval that the device was leased."""
         return min((self.work_sec + self.calibration_sec) / self.sec, 1.0) if self.sec > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTotals(Answer):
-    """What a device ever measured: trials, by how they ended, and the seconds that they took."""
+    """Totals of a device: trials by outcome, and their seconds."""
 
     measured_sec: float
     trials: int
@@ -177,13 +179,13 @@ class DeviceTotals(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCalibration(Answer):
-    """How a calibration went.
+    """A calibration and its outcome.
 
     Attributes:
         outcome: ``clean``, ``drift``, ``wrong`` or ``broken``.
-        time_sec: What the kernel took; None where it did not run.
-        reference_sec: What that is held against.
-        limit_sec: What it may take.
+        time_sec: Time of the kernel; None if it did not run.
+        reference_sec: Reference time in seconds.
+        limit_sec: Longest time without drift.
     """
 
     id: str
@@ -198,7 +200,7 @@ class DeviceCalibration(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceChange(Answer):
-    """A change of a device's state, or an order that a person gave: what happened, the state that it led to, and why."""
+    """A change of a device's state or an order of a person: event, new state and reason."""
 
     id: str
     created_at: float
@@ -209,11 +211,11 @@ class DeviceChange(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord(Answer):
-    """A record, as far as it tells what a device did.
+    """A summary of a record that the device measured.
 
     Attributes:
-        name: The kernel's; None where its job is not known.
-        position: The kernel's place among the tasks of the job.
+        name: Name of the kernel; None if its job is unknown.
+        position: Index of the kernel's task in the job.
     """
 
     id: str

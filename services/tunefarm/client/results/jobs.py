@@ -19,13 +19,13 @@ FINISHED_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Answer):
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
-        phase: ``queued``, ``extracting``, ``tuning``, ``confirming`` (the best are measured again), ``compiling`` or a
-            final state.
-        best_latency_sec: The model's latency as the sum of its kernels' best times; None until each has one.
-        tuned_sec: Wall-clock spent searching.
+        phase: ``queued``, ``extracting``, ``tuning``, ``confirming`` (the best configs are measured again),
+            ``compiling`` or a final state.
+        best_latency_sec: Sum of the best kernel times, weighted by calls per inference; None until each task has one.
+        tuned_sec: Seconds of search spent.
     """
 
     phase: str = ""
@@ -44,15 +44,15 @@ class Job(Shown, Answer):
     Attributes:
         state: ``queued``, ``extracting``, ``tuning``, ``compiling``, ``paused``, ``succeeded``, ``failed`` or
             ``cancelled``.
-        budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None where a limit is not set.
-        best_latency_sec: The model's latency as the sum of its kernels' best times; None until each has one.
-        tuned_sec: Wall-clock spent searching.
-        eta_sec: For how many more seconds it is expected to search. None unless it searches, where it has no limit of
-            time or trials, and from a server that does not say.
-        stop_reason: Why the search ended: the limit that was reached, or ``exhausted``.
-        priority: Jobs with a higher one get devices first.
-        waiting: What it waits for (a device, its turn on one, a worker, another try); None while it is at work.
-        error: Why it failed; None where it did not.
+        budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None if a limit is not set.
+        best_latency_sec: Sum of the best kernel times, weighted by calls per inference; None until each task has one.
+        tuned_sec: Seconds of search spent.
+        eta_sec: Expected remaining seconds of search. None if the job is not searching, has no limit of time or trials,
+            or the server does not report it.
+        stop_reason: Limit that ended the search, or ``exhausted``.
+        priority: Jobs with a higher priority get devices first.
+        waiting: What it waits for (a device, its turn on a device, a worker, another attempt); None if working.
+        error: Error, if it failed; else None.
     """
 
     id: str
@@ -106,14 +106,14 @@ class Job(Shown, Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline(Answer):
-    """How near a kernel is to what its device can do. A figure that was not measured is None.
+    """Efficiency of a kernel against its device's peak. Figures that were not measured are None.
 
     Attributes:
         flops_per_sec: Floating-point operations per second of the kernel.
-        peak_flops_per_sec: What a device of its kind can do on all cores.
-        share_of_peak: `flops_per_sec` by `peak_flops_per_sec`.
-        bound_flops_per_sec: The roofline: the peak, or what the memory's bandwidth allows if that is less.
-        share_of_bound: `flops_per_sec` by `bound_flops_per_sec`.
+        peak_flops_per_sec: Peak of the device model on all cores.
+        share_of_peak: `flops_per_sec` divided by `peak_flops_per_sec`.
+        bound_flops_per_sec: Roofline: the peak, or the limit of the memory's bandwidth if lower.
+        share_of_bound: `flops_per_sec` divided by `bound_flops_per_sec`.
         memory_bound: Whether the bandwidth is the bound.
     """
 
@@ -127,17 +127,17 @@ class Roofline(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobTask(Shown, Answer):
-    """A kernel of a job, and how far its tuning is.
+    """A kernel of a job and its progress.
 
     Attributes:
-        weight: How often one inference runs it.
-        outcomes: How many trials ended how.
-        best_cost_sec: Its fastest time so far, seconds per call.
-        untuned_cost_sec: Its time untuned, seconds per call, as the compiler measured it; None where it did not.
-        flops: Floating-point operations of one call; None where they are not known.
-        roofline: How near it is to what its device can do; None where no candidate works yet.
-        spent_sec: Seconds spent on it.
-        counts: Whether its time is part of the network's: a faster alternative takes its place.
+        weight: Calls per inference.
+        outcomes: Number of trials by outcome.
+        best_cost_sec: Seconds per call of the fastest config so far.
+        untuned_cost_sec: Seconds per call of the untuned kernel, as the compiler measured it; None if not measured.
+        flops: Floating-point operations of one call; None if unknown.
+        roofline: Efficiency against the device's peak; None if no config works yet.
+        spent_sec: Seconds spent on the task.
+        counts: Whether its time counts in the network's. A faster alternative replaces it.
     """
 
     position: int
@@ -167,10 +167,10 @@ class JobTask(Shown, Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trial(Shown, Answer):
-    """A config that a job tried, and how it ended.
+    """A config that a job tried, and its outcome.
 
     Attributes:
-        position: Which of the job's tasks it is of.
+        position: Index of the task in the job.
         outcome: ``ok`` or a class of failure.
         cost_sec: Median seconds per call; None unless ok.
     """
@@ -194,11 +194,11 @@ class Trial(Shown, Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Record(Shown, Answer):
-    """A measured fact from the server's history.
+    """A tuning record of the server.
 
     Attributes:
         workload_key: Content hash of the computation.
-        toolchain: The compiler's version.
+        toolchain: Compiler version.
         outcome: ``ok`` or a class of failure.
         cost_sec: Median seconds per call; None unless ok.
     """
@@ -226,7 +226,7 @@ class Record(Shown, Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Event(Shown, Result):
-    """Something that happened to a job; `seq` counts from 1 within the job."""
+    """An event of a job; `seq` counts from 1 within the job."""
 
     seq: int
     kind: str

@@ -13,7 +13,7 @@ from tunefarm_text import quantities
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Result):
-    """Why a model or a job failed."""
+    """Error of a model or a job."""
 
     code: str = "internal"
     message: str = "no reason was given"
@@ -38,13 +38,14 @@ class Model(Shown, Answer):
     """An uploaded model.
 
     Attributes:
-        state: ``importing``, ``ready``, ``failed`` or ``deleted``. The fields from `inputs` on are known once it is ready.
-        created_at: When it was uploaded, Unix seconds.
-        error: Why it failed; None where it did not.
-        shapes: The shapes that were given for inputs with dynamic dimensions.
-        operators: Operator names, and how often each occurs.
+        state: ``importing``, ``ready``, ``failed`` or ``deleted``. The fields from `inputs` on are known when it is
+            ready.
+        created_at: Time of the upload, Unix seconds.
+        error: Error, if it failed; else None.
+        shapes: Shapes given for inputs with dynamic dimensions.
+        operators: Operator names and their counts.
         opset: The ONNX operator set of the file.
-        num_params: How many parameters the model has.
+        num_params: Number of parameters.
     """
 
     id: str
@@ -78,10 +79,10 @@ class ModelTask(Shown, Answer):
     """A kernel of a model that can be tuned.
 
     Attributes:
-        weight: How often one inference runs it.
+        weight: Calls per inference.
         flops: Floating-point operations of one call.
-        pipeline: How its search space is generated.
-        args: Its arguments; the result comes last.
+        pipeline: Graph passes that extracted it.
+        args: Arguments, the result last.
     """
 
     position: int = 0

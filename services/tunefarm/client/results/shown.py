@@ -69,7 +69,7 @@ def _plain(value: Shown) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
-    """The report of a job as one HTML page, complete in itself. A notebook shows it."""
+    """The report of a job as one self-contained HTML page. A notebook shows it."""
 
     html: str
 

@@ -138,7 +138,7 @@ def agent_facts(device: Device) -> list[Fact]:
     agent = agent_of(device.info)
     facts = [
         ("RPC server", _text(agent.get("state"))),
-        ("Restarts of it", _text(agent.get("rpc_restarts"))),
+        ("Restarts of the RPC server", _text(agent.get("rpc_restarts"))),
         *_gpu_facts(first_gpu(agent)),
     ]
     return [(name, text) for name, text in facts if text]
@@ -157,7 +157,7 @@ def _gpu_facts(gpu: Info) -> list[Fact]:
             "Processes on the GPU",
             ", ".join(map(_process, processes[:16])) if isinstance(processes, list) else "",
         ),
-        ("GPU cut into slices (MIG)", "yes" if gpu.get("mig") is True else ""),
+        ("GPU partitioned (MIG)", "yes" if gpu.get("mig") is True else ""),
     ]
 
 

@@ -66,7 +66,7 @@ def _extend(services: Services, job_id: str, form: Form) -> None:
     if trials := number_of(form, "trials"):
         more["trials"] = (before.get("trials") or 0) + int(trials)
     if not more:
-        raise InvalidInputError("say how many minutes or trials to add", code="invalid-budget")
+        raise InvalidInputError("enter minutes or trials to add", code="invalid-budget")
     change_job(services, job_id, JobChange(priority=None, budget=more))
 
 

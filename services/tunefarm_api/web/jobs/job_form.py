@@ -49,7 +49,7 @@ def request_of(model_id: str, form: Form) -> JobRequest:
     """
     minutes, trials = number_of(form, "minutes"), number_of(form, "trials")
     if not minutes and not trials:
-        raise InvalidInputError("give the search a limit: minutes, trials, or both", code="invalid-budget")
+        raise InvalidInputError("set a limit: minutes, trials, or both", code="invalid-budget")
     return JobRequest(
         model_id=model_id,
         budget=Budget(

@@ -37,7 +37,7 @@ def log_line(event: Event) -> LogLine:
 def _round(data: Data) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in (data.get("outcomes") or {}).items())
     best = f"; best {quantities.latency(data.get('best_cost_sec'))}" if data.get("best_cost_sec") else ""
-    return f"{data.get('task', 'a task')}: {outcomes or 'nothing left to try'}{best}"
+    return f"{data.get('task', 'a task')}: {outcomes or 'search space exhausted'}{best}"
 
 
 def _phase(data: Data) -> str:
@@ -51,13 +51,16 @@ def _error(data: Data) -> str:
 
 
 def _retry(data: Data) -> str:
-    why = _error(data) or "its worker went away"
-    return f"the {data.get('step', '')} step is tried again (try {data.get('attempt', '?')}): {why}"
+    why = _error(data) or "its worker was lost"
+    return f"the {data.get('step', '')} step is repeated (attempt {data.get('attempt', '?')}): {why}"
 
 
 def _confirmed(data: Data) -> str:
     before, after = data.get("best_cost_before_sec"), data.get("best_cost_sec")
-    return f"{data.get('task', 'a task')}: its best were measured again, {quantities.latency(before)} → {quantities.latency(after)}"
+    return (
+        f"{data.get('task', 'a task')}: best configs confirmed, {quantities.latency(before)} → "
+        f"{quantities.latency(after)}"
+    )
 
 
 def _finished(data: Data) -> str:
@@ -79,9 +82,9 @@ _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "phase": (_phase, "info"),
     "round": (_round, ""),
     "confirmed": (_confirmed, ""),
-    "unconfirmed": (lambda data: f"winners not confirmed: {_error(data)}", "warn"),
+    "unconfirmed": (lambda data: f"best configs not confirmed: {_error(data)}", "warn"),
     "retry": (_retry, "warn"),
-    "retried": (lambda data: f"retried from the {data.get('step', '')} step on", "info"),
+    "retried": (lambda data: f"retried from the {data.get('step', '')} step", "info"),
     "waiting": (lambda data: str(data.get("waiting", "")), "warn"),
     "device-trouble": (
         lambda data: f"trouble with {data.get('device', '')}: {data.get('message', '')}",

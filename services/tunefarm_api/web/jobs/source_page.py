@@ -21,10 +21,10 @@ MOST_LINES = 2000
 MOST_CHARACTERS = 300_000
 
 NAMES: dict[str, tuple[str, str]] = {
-    "schedule": ("Scheduled TensorIR", "TVMScript: the loops as the schedule leaves them"),
-    "llvm": ("LLVM IR", "what TVM generates, after LLVM's optimisations"),
-    "asm": ("Assembly", "what the device runs"),
-    "cuda": ("CUDA C", "what CUDA's compiler is given"),
+    "schedule": ("Scheduled TensorIR", "TVMScript: the loops after scheduling"),
+    "llvm": ("LLVM IR", "TVM's output, after LLVM's optimisations"),
+    "asm": ("Assembly", "machine code of the device"),
+    "cuda": ("CUDA C", "input of CUDA's compiler"),
 }
 
 _Position = Annotated[int, Path(ge=0, lt=1 << 31)]

@@ -124,7 +124,7 @@ function marks(u, seriesAt) {
 }
 
 function drawCalibrations() {
-  if (!calibrated.at.length) return say(calibration, "It was not calibrated yet.");
+  if (!calibrated.at.length) return say(calibration, "There are no calibrations yet.");
   calibration.classList.remove("soft");
   const c = calibrated;
   const values = [...c.ms, ...c.most, ...c.least].filter((v) => v != null);
@@ -140,7 +140,7 @@ function drawCalibrations() {
     series: [
       { label: "at", value: (_, v) => when(v) },
       { label: "took", stroke: css("--curve"), width: 2, points: { show: c.at.length < 80, size: 5, fill: css("--curve") }, value: (_, v) => fmt(v) },
-      line("should take", "--curve-time", [10, 5]),
+      line("reference", "--curve-time", [10, 5]),
       line("at most", "--base-b", [3, 4]),
       line("at least", "--base-b", [3, 4]),
       { label: "failed", stroke: css("--bad"), paths: marks, points: { show: false }, value: (_, v, _s, i) => v == null || i == null ? "–" : c.outcome[i] },

@@ -47,7 +47,7 @@ function options() {
 function draw() {
   host.classList.toggle("blank", !data.ms.length);
   if (!data.ms.length) {
-    host.textContent = data.running ? "The curve begins when every kernel has been measured once." : "Nothing was measured.";
+    host.textContent = data.running ? "The curve starts when every kernel has a working config." : "There are no measurements.";
     drawn = "";
     return;
   }

@@ -7,11 +7,11 @@ function estimate() {
   if (!form || !form.elements.pool) return;
   const rate = Number(form.elements.pool.selectedOptions[0].dataset.rate);
   const minutes = Number(form.elements.minutes.value), trials = Number(form.elements.trials.value);
-  let text = "The limit that is reached first ends the search. Compiling and checking come on top.";
-  if (!minutes && !trials) text = "Give the search a limit: minutes, trials, or both.";
-  else if (!rate) text = `No job has searched on these devices yet, so nobody knows their pace. ${text}`;
-  else if (minutes && (!trials || minutes * rate <= trials)) text = `About ${count.format(minutes * rate)} trials in ${time(minutes)}, at the pace of the last jobs. Compiling and checking come on top.`;
-  else text = `About ${time(trials / rate)} for ${count.format(trials)} trials, at the pace of the last jobs. Compiling and checking come on top.`;
+  let text = "The first limit reached ends the search. Compiling and checking take extra time.";
+  if (!minutes && !trials) text = "Set a limit: minutes, trials, or both.";
+  else if (!rate) text = `The pace is unknown, since no job has searched on these devices yet. ${text}`;
+  else if (minutes && (!trials || minutes * rate <= trials)) text = `About ${count.format(minutes * rate)} trials in ${time(minutes)}, at the pace of the last jobs. Compiling and checking take extra time.`;
+  else text = `About ${time(trials / rate)} for ${count.format(trials)} trials, at the pace of the last jobs. Compiling and checking take extra time.`;
   document.getElementById("estimate").textContent = text;
 }
 

@@ -74,7 +74,7 @@ export class Resumable {
       }, part, offset);
       if (answer.status === 404) { // it was ended, or left for too long
         this.at = null;
-        throw new Broken("the server has forgotten what it had");
+        throw new Broken("the upload has expired on the server");
       }
       expect(answer, 204);
       offset = Number(answer.header("Upload-Offset"));
@@ -141,7 +141,7 @@ function expect(answer, status) {
   const why = answer.json().detail || `the server answered ${answer.status}`;
   if (AGAIN.has(answer.status)) throw new Broken(why);
   if (answer.status === 507) throw Object.assign(new Broken(why), { lasting: true });
-  if (answer.status === 401) throw Object.assign(new Broken("you were signed out: sign in again, then choose the same file"), { lasting: true });
+  if (answer.status === 401) throw Object.assign(new Broken("your session has ended: sign in again, then choose the same file"), { lasting: true });
   throw new Refused(why);
 }
 

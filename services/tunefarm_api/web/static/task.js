@@ -30,7 +30,7 @@ function draw() {
   plot = null;
   const values = data.ms.filter((ms) => ms != null);
   if (!data.trials) {
-    host.textContent = "It had no trial yet.";
+    host.textContent = "There are no trials yet.";
     return;
   }
   host.textContent = "";
@@ -57,7 +57,7 @@ async function load() {
   if (!answer || !answer.ok) return;
   const before = data && data.trials;
   data = await answer.json();
-  document.getElementById("scatter-text").textContent = data.every > 1 ? `one of every ${data.every} of ${data.trials.toLocaleString()}, and all that were the best so far` : "";
+  document.getElementById("scatter-text").textContent = data.every > 1 ? `one in ${data.every} of ${data.trials.toLocaleString()}, and all improvements` : "";
   if (data.trials !== before) draw();
 }
 

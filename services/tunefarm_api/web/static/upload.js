@@ -35,13 +35,13 @@ class Line {
     this.part("resume").addEventListener("click", () => this.resume());
     const shapes = document.getElementById("shapes").value.split("\n").map((one) => one.trim()).filter(Boolean);
     this.sending = new Resumable(form.dataset.url, model, shapes.join("\n"), this);
-    this.say("Waiting for the file before it");
+    this.say("Waiting for the previous file");
     list.append(this.root);
     list.hidden = false;
   }
 
   async run() {
-    this.say(this.sending.at ? "Going on from where it was" : "Sending");
+    this.say(this.sending.at ? "Continuing" : "Sending");
     this.part("resume").hidden = true;
     await this.sending.start();
   }
@@ -56,14 +56,14 @@ class Line {
 
   waiting(milliseconds, why) {
     this.waits = true;
-    this.say(`It broke off (${why}). Trying again by itself.`);
+    this.say(`Interrupted (${why}). Trying again.`);
     this.part("resume").hidden = false;
   }
 
   paused(why) {
     this.waits = true;
     this.isPaused = true;
-    this.say(`It broke off: ${why}. What arrived is kept: resume it, or choose the same file later.`);
+    this.say(`Interrupted: ${why}. The sent part is kept: resume, or choose the same file later.`);
     this.part("resume").hidden = false;
   }
 
@@ -82,7 +82,7 @@ class Line {
   }
 
   failed(why) {
-    fail(this.model.name, `: the server refused it: ${why}.`);
+    fail(this.model.name, `: refused by the server: ${why}.`);
     this.remove();
   }
 
@@ -130,7 +130,7 @@ function take(files) {
   error.replaceChildren();
   for (const one of files) {
     if (one.size > Number(form.dataset.max)) {
-      fail(one.name, ` has ${size(one.size)}: that is more than this farm takes.`);
+      fail(one.name, ` has ${size(one.size)}: larger than this farm's limit.`);
       continue;
     }
     chosen += 1;

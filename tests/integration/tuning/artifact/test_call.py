@@ -144,7 +144,7 @@ def test_inputs_that_do_not_fit_are_errors_in_words(model: TunedModel) -> None:
         ("x", Foreign(inputs["x"].astype(np.float64)), r"'x' is float64, but the model takes float32"),
         ("x", Foreign(inputs["x"][:1]), r"'x' has shape \[1, 64, 64, 4\], but"),
         ("x", inputs["x"].astype(">f8"), r"'x' is float64, but"),
-        ("small", [[1.0, 2.0], [3.0]], "'small' is no array"),
+        ("small", [[1.0, 2.0], [3.0]], "'small' is not an array"),
         ("small", None, "'small' is object, but"),
         ("i", np.zeros((1,), np.int64), r"'i' has shape \[1\], but the model takes \[\]"),
         ("flag", np.zeros((3,), np.uint8), "'flag' is uint8, but the model takes bool"),

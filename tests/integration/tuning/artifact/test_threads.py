@@ -78,7 +78,7 @@ def test_pools_are_few_and_bound_to_nothing_and_a_fork_has_its_own(path: Path) -
 
 
 def test_another_number_of_threads_is_a_warning(path: Path) -> None:
-    with pytest.warns(ThreadsWarning, match="tuned and timed on 2 threads and runs on 1 thread:") as caught:
+    with pytest.warns(ThreadsWarning, match="tuned and timed on 2 threads but runs on 1 thread:") as caught:
         assert load(path, threads=1).threads == 1
     assert caught[0].filename == __file__
     with warnings.catch_warnings():

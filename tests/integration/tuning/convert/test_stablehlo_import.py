@@ -177,8 +177,8 @@ def test_all_that_is_not_read_is_told_at_once() -> None:
     for part in (
         "stablehlo.fft",
         "elements of type complex<f32>",
-        "how often it runs is computed",
-        "which branch",
+        "its number of rounds is computed",
+        "the branch is computed",
         "lapack",
     ):
         assert part in caught.value.message, caught.value.message
@@ -189,7 +189,7 @@ def test_sizes_that_are_open_are_refused() -> None:
 
     (a,) = export.symbolic_shape("a")
     module = export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((a, 4), np.float32))
-    with pytest.raises(InvalidModelError, match="any size") as caught:
+    with pytest.raises(InvalidModelError, match="a dynamic dimension") as caught:
         converted(module.mlir_module_serialized)
     assert caught.value.code == "unknown-dimension"
 
@@ -292,5 +292,5 @@ def test_what_xla_cannot_run_is_told(tmp_path: Path) -> None:
     text = "module { func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n%0 = stablehlo.custom_call @mhlo.erf(%x) : "
     text += "(tensor<2xf32>) -> tensor<2xf32>\nreturn %0 : tensor<2xf32> } }"
     (tmp_path / "net.mlir").write_text(text)
-    with pytest.warns(UserWarning, match="not compared with what XLA computes: XLA cannot"):
+    with pytest.warns(UserWarning, match="not compared with XLA: XLA cannot"):
         import_stablehlo(tmp_path / "net.mlir", tmp_path / "net.onnx", limits=LIMITS)

@@ -26,7 +26,7 @@ def test_a_server_without_its_broker_is_ready(stranger: TestClient) -> None:
             "database": "ok",
             "schema": "ok",
             "store": "ok",
-            "broker": "does not answer: work starts when it does",
+            "broker": "does not answer: work starts when it answers",
         },
     }
 

@@ -95,7 +95,7 @@ def test_what_is_cut_says_so(client: TestClient, farm: Farm, done: Job) -> None:
     source(client, done)
     farm.with_engine(Cutting()).run()
     text = source(client, done, "cuda").text
-    assert text == "first line\n// … the rest is not kept: all of it is 5,000,000 bytes\n"
+    assert text == "first line\n// … truncated: the whole source has 5,000,000 bytes\n"
 
 
 def test_what_cannot_be_made(client: TestClient, farm: Farm, done: Job, problem: Any) -> None:

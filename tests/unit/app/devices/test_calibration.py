@@ -111,7 +111,7 @@ def test_a_wrong_answer_quarantines_at_once_and_a_clean_run_releases(farm: Farm,
     farm.calibrate()
     sick = farm.device(device.id)
     assert sick.state is DeviceState.QUARANTINED
-    assert sick.reason == "the calibration kernel gave a wrong answer: 3 of 9 numbers"
+    assert sick.reason == "the calibration kernel computed a wrong result: 3 of 9 numbers"
     assert kernel.runs == 2
     with farm.services.uow.write() as repos:
         assert repos.devices.lease("pool", "step:x", 60.0) is None
@@ -186,7 +186,7 @@ def test_a_device_that_cannot_be_reached_is_tried_again(farm: Farm, kernel: Kern
     lost = farm.device(device.id)
     assert (lost.state, lost.reason) == (
         DeviceState.QUARANTINED,
-        "it could not be calibrated: nobody at home",
+        "the calibration failed: nobody at home",
     )
     kernel.error = None
     farm.calibrate()
@@ -225,7 +225,10 @@ def test_a_worker_without_a_linker_says_nothing_about_the_device(farm: Farm, ker
     kernel.error = InvalidInputError("no linker", code="no-linker")
     farm.calibrate()
     waiting = farm.device(device.id)
-    assert (waiting.state, waiting.reason) == (DeviceState.CHECKING, "no worker can calibrate it: no linker")
+    assert (waiting.state, waiting.reason) == (
+        DeviceState.CHECKING,
+        "the calibration failed in the worker: no linker",
+    )
     kernel.error = None
     farm.calibrate()
     assert farm.device(device.id).reason == ""
@@ -245,7 +248,7 @@ def test_an_infrastructure_error_asks_for_a_calibration(farm: Farm, kernel: Kern
     engine = ReplayEngine(answer=fragile, calibrate=kernel)
     farm.with_engine(engine).with_settings(step_chain_sec=0.0).run(steps=2)
     doubted = farm.device(device.id)
-    assert (doubted.state, doubted.reason) == (DeviceState.CHECKING, "it is calibrated again after: cable")
+    assert (doubted.state, doubted.reason) == (DeviceState.CHECKING, "waits for calibration after: cable")
     assert doubted.lease_owner is None
     assert farm.calibrate() == 1
     assert farm.device(device.id).state is DeviceState.ONLINE

@@ -158,7 +158,7 @@ def test_a_device_that_is_lost_over_it_is_calibrated_again_without_it(farm: Farm
     lost = farm.device(device.id)
     assert (lost.state, lost.reason) == (
         DeviceState.QUARANTINED,
-        "it could not be calibrated: its session crashed",
+        "the calibration failed: its session crashed",
     )
     farm.calibrate()
     assert farm.device(device.id).state is DeviceState.ONLINE

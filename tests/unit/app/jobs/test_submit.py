@@ -92,7 +92,7 @@ def test_a_gpu_of_another_architecture(farm) -> None:
     error = refused(farm, model.id, target="cuda/sm_80")
     assert error.code == "incompatible-target"
     assert "sm_80" in error.message
-    assert "say cuda/sm_90" in error.message
+    assert "use cuda/sm_90" in error.message
     request = JobRequest(model_id=model.id, budget=Budget(trials=8), target="cuda/sm_90a")
     assert submit_job(farm.services, request).created
 

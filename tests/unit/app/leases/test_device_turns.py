@@ -134,7 +134,7 @@ def test_a_job_says_what_it_waits_for(farm) -> None:
     other = farm.submit(model, trials=8, priority="high", seed=9)
     farm.inbox.messages.append(urgent.id)
     farm.run()
-    assert waiting(farm, job) == ("waiting for a device of pool: 1 of 3 online, all at work") or waiting(
+    assert waiting(farm, job) == ("waiting for a device of pool: 1 of 3 online, all busy") or waiting(
         farm, job
     ).endswith("1 job of higher priority before it")
     with farm.services.uow.write() as repos:

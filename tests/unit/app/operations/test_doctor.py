@@ -94,7 +94,7 @@ def test_a_tracker_that_only_the_devices_reach(farm: Any, closed_port: int) -> N
     heartbeat(farm.services, device.id, ready=True)
     verdict, message = findings(farm)["tracker"]
     assert verdict == "ok"
-    assert "dev-1 waits at it" in message
+    assert "dev-1 is registered with it" in message
 
 
 def test_devices(farm: Any, tracker_port: int) -> None:
@@ -118,7 +118,7 @@ def test_steps_that_nobody_takes(farm: Any) -> None:
     verdict, message = findings(farm)["steps"]
     assert verdict == "failed"
     assert "queue import" in message
-    assert "no worker works on that queue" in message
+    assert "no worker serves that queue" in message
 
     other = farm.submit(model, trials=8)
     with farm.services.uow.write() as repos:
@@ -131,7 +131,7 @@ def test_steps_that_nobody_takes(farm: Any) -> None:
     run_sql(farm, "UPDATE steps SET lease_until = lease_until - 200 WHERE state = 'leased'")
     verdict, message = findings(farm)["steps"]
     assert verdict == "failed"
-    assert "nobody took the step back" in message
+    assert "has not taken the step back" in message
     assert farm.job(job.id).error is None, "looking changes nothing"
 
 
@@ -148,12 +148,12 @@ def test_webhooks(farm: Any) -> None:
     run_sql(farm, "UPDATE webhooks SET failing_since = failing_since - 1200 WHERE failures > 0")
     with farm.services.uow.write() as repos:
         repos.webhooks.disable(first.id, BY_A_PERSON)
-        repos.webhooks.disable(third.id, "the receiver answered 410: it wants no more of this")
+        repos.webhooks.disable(third.id, "the receiver answered 410: it wants no more events")
     verdict, message = findings(farm)["webhooks"]
     assert verdict == "warning"
     assert message.split("; ") == [
-        f"{second.id} has failed for 20 min, at each of 1 attempts",
-        f"{third.id} is disabled: the receiver answered 410: it wants no more of this",
+        f"{second.id} has failed for 20 min, 1 attempts in a row",
+        f"{third.id} is disabled: the receiver answered 410: it wants no more events",
     ]
     with farm.services.uow.write() as repos:
         repos.deliveries.queue_test(second.id)
@@ -231,7 +231,7 @@ def test_a_disk_that_takes_nothing_more(farm: Any, tmp_path: Path) -> None:
         (store,) = [finding for finding in examine(full) if finding.check == "store"]
         assert store.verdict is Verdict.FAILED
         assert "No space left on device" in store.message
-        assert store.advice.startswith("Make room")
+        assert store.advice.startswith("Free space")
         disk.make_room()
         (store,) = [finding for finding in examine(full) if finding.check == "store"]
         assert "GB free" in store.message
@@ -252,7 +252,7 @@ def test_advice_is_about_the_states_that_there_are(farm: Any) -> None:
     words = {
         "offline": "agent",
         "checking": "--queues tune",
-        "quarantined": "by itself",
+        "quarantined": "a clean calibration releases it",
         "draining": "release",
     }
     for state, word in words.items():

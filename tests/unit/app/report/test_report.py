@@ -116,7 +116,7 @@ def test_without_a_measured_peak_there_are_no_shares_of_it(report: JobReport) ->
         assert kernel.roofline.flops_per_sec > 0
         assert kernel.roofline.share_of_peak is None
         assert kernel.roofline.share_of_bound is None
-    assert "No peak of the device was measured" in report_page(report)
+    assert "peak was not measured" in report_page(report)
 
 
 def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
@@ -166,7 +166,7 @@ def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
         known = {record.id: record for record in repos.records.for_job(job_id)}
     assert record.record_id is not None
     assert known[record.record_id].cost_sec == record.cost_sec
-    assert any("1 kernel by itself" in sentence for sentence in report.not_measured)
+    assert any("1 kernel alone" in sentence for sentence in report.not_measured)
     assert any("real data" in sentence for sentence in report.not_measured)
     assert report.warnings == []
     code = "\n".join(step.code for step in report.reproduce.steps)
@@ -223,7 +223,7 @@ def test_the_pages_figures_are_the_documents(report: JobReport) -> None:
             assert seconds_in(before) == approx(kernel.before_sec)
             assert seconds_in(after) == approx(kernel.after_sec)
     assert report.breakdown is not None
-    rest = page.row("kernels", "the rest")
+    rest = page.row("kernels", "remainder")
     assert seconds_in(rest[2]) == approx(report.breakdown.rest_before_sec)
     assert seconds_in(rest[3]) == approx(report.breakdown.rest_after_sec)
 
@@ -335,7 +335,7 @@ def test_a_simulated_job_says_so(farm: Farm) -> None:
     assert report.coverage is not None
     assert report.coverage.covered == TASKS
     assert all(kernel.covered is None for kernel in report.kernels)
-    assert "made up" in Page(report_page(report)).text
+    assert "synthetic" in Page(report_page(report)).text
 
 
 def test_a_part_that_cannot_be_read_is_left_out_and_named(farm: Farm) -> None:
@@ -391,9 +391,9 @@ def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
     assert report.latency is not None
     assert report.latency.tuned_is_untuned
     text = Page(report_page(report)).text
-    assert "holds no tuned kernel" in text
+    assert "has no tuned kernel" in text
     assert "not timed: not asked for" in text
-    assert "left out for being slow 750 ms" in text
+    assert "rejected as too slow 750 ms" in text
 
 
 @pytest.mark.parametrize("timed", [True, False])

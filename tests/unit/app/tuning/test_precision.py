@@ -90,7 +90,7 @@ def test_the_report_says_what_it_costs(farm: Farm) -> None:
     assert "24 large weights of 25 are stored as float16-weights" in sentence
     assert "without it" in sentence
     page = report_page(report)
-    assert "What float16-weights costs in accuracy" in page
+    assert "Loss of accuracy by float16-weights" in page
     code = "\n".join(step.code for step in report.reproduce.steps)
     assert "--precision float16-weights" in code
     assert "precision='float16-weights')" in code
@@ -104,8 +104,8 @@ def test_the_recipe_leaves_it_to_no_server(farm: Farm, precision: str | None) ->
     job = farm.submit(model, trials=8, round_size=4, precision=precision)
     farm.run()
     reproduce = job_report(farm.services, job.id).reproduce
-    (left,) = [sentence for sentence in reproduce.caveats if "leaves to the server" in sentence]
-    assert left.endswith("as round_size = 4.")
+    (left,) = [sentence for sentence in reproduce.caveats if "uses the server's defaults" in sentence]
+    assert left.endswith("this job had round_size = 4.")
     is_named = "precision" in "\n".join(step.code for step in reproduce.steps)
     assert is_named is (precision == "float16-weights")
 

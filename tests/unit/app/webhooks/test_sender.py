@@ -488,7 +488,7 @@ def test_over_tls(
         happen(farm, tuning_job)
         senders(timeout_sec=30.0)
         wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
-        assert "certificate is not good" in deliveries(farm, webhook)[0].error
+        assert "certificate is invalid" in deliveries(farm, webhook)[0].error
         assert receiver.requests == []
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         (delivery,) = wait_for_end(farm, webhook)
@@ -537,7 +537,7 @@ def test_a_name_that_leads_elsewhere_a_moment_later(
     sender.start()
     wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
     sender.stop()
-    assert "not a public address" in deliveries(farm, webhook)[0].error
+    assert "not public" in deliveries(farm, webhook)[0].error
     assert receiver.requests == []
     # Where it is allowed, the name is resolved once for each attempt, and the connection is to that address.
     hosts.clear()

@@ -72,8 +72,8 @@ def test_in_a_container_the_load_tells() -> None:
     judge = Judge()
     assert judge(used((THEIRS, 0.9), load=0.9), unused=0.0, pids=False) == ""
     assert judge(used((THEIRS, 0.9), load=0.05), pids=False) == ""
-    assert judge(used((THEIRS, 0.9), load=0.9), pids=False) == "a process that the driver does not name"
-    assert judge(GpuReading(load=0.9)) == "a process that the driver does not name"
+    assert judge(used((THEIRS, 0.9), load=0.9), pids=False) == "a process without a name"
+    assert judge(GpuReading(load=0.9)) == "a process without a name"
     assert judge(GpuReading(), after=60.0) == "", "a slice of a GPU tells no load"
 
 

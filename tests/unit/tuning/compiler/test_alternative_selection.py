@@ -185,7 +185,7 @@ def test_nothing_goes_in_that_makes_no_network_faster(tmp_path: Path) -> None:
     assert selected.library == DIRECT
     assert not selected.chosen
     assert selected.kernels([a]) == [a]
-    assert "no faster" in selected.candidates[0].reason
+    assert "not faster" in selected.candidates[0].reason
 
 
 def test_what_takes_longer_by_itself_is_not_tried(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_what_is_not_exact_enough_is_left_out(tmp_path: Path) -> None:
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005, "winograd-2"))
     selected = selector.select()
     assert networks.built[str(selected.library)] == {"b": "winograd-2"}
-    assert "not exact enough" in selected.candidates[0].reason
+    assert "not accurate enough" in selected.candidates[0].reason
 
 
 def test_smaller_tiles_replace_inexact_ones(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_smaller_tiles_replace_inexact_ones(tmp_path: Path) -> None:
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(a, 0.009, "winograd-2"))
     selected = selector.select()
     assert networks.built[str(selected.library)] == {"a": "winograd-2"}
-    assert "not exact enough" in selected.candidates[0].reason
+    assert "not accurate enough" in selected.candidates[0].reason
     assert selected.candidates[1].reason == ""
 
 

@@ -223,7 +223,7 @@ def computed_axis() -> bytes:
         (used_before_it_is_computed, "invalid-tflite", "before anything computes it"),
         (of_strings, "unsupported-dtype", "string"),
         (of_nothing, "zero-size", "nothing to compute"),
-        (of_negative_size, "invalid-tflite", "which is none"),
+        (of_negative_size, "invalid-tflite", "invalid shape"),
         (reshaped_to_another_size, "invalid-tflite", "number of elements"),
         (wrong_shape_inside, "invalid-tflite", r"but the operators before it make \[2, 3\]"),
         (short_weights, "invalid-tflite", "should hold 24 bytes, but holds 20"),

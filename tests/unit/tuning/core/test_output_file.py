@@ -45,7 +45,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("none/net.onnx", "No such file or directory"), ("", "no ordinary file")]
+    ("name", "reason"), [("none/net.onnx", "No such file or directory"), ("", "not a regular file")]
 )
 def test_a_path_that_cannot_be_written(name: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=reason) as caught, output_file(tmp_path / name):
@@ -56,6 +56,6 @@ def test_a_path_that_cannot_be_written(name: str, reason: str, tmp_path: Path) -
 
 
 def test_a_device_is_not_replaced() -> None:
-    with pytest.raises(InvalidInputError, match="no ordinary file"), output_file(Path("/dev/null")):
+    with pytest.raises(InvalidInputError, match="not a regular file"), output_file(Path("/dev/null")):
         pytest.fail("there is nothing to write to")
     assert Path("/dev/null").is_char_device()

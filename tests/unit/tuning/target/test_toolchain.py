@@ -50,14 +50,14 @@ def test_one_that_does_not_know_the_architecture_is_named(nowhere: Path) -> None
     nvcc = fake_nvcc(nowhere / "bin", architectures=("100", "80", "90"))
     assert architectures(nvcc) == ("sm_80", "sm_90", "sm_100")
     assert check_can_build(parse_target("cuda/sm_90a")) == nvcc
-    with pytest.raises(InvalidInputError, match="sm_70; it can for sm_80, sm_90, sm_100") as caught:
+    with pytest.raises(InvalidInputError, match="sm_70, only for sm_80, sm_90, sm_100") as caught:
         check_can_build(parse_target("cuda/sm_70"))
     assert caught.value.code == "cuda-compiler-unfit"
 
 
 def test_one_that_does_not_answer_is_none(nowhere: Path) -> None:
     fake_nvcc(nowhere / "bin", architectures=())
-    with pytest.raises(InvalidInputError, match="does not say") as caught:
+    with pytest.raises(InvalidInputError, match="does not list its architectures") as caught:
         check_can_build(parse_target("cuda/sm_90"))
     assert caught.value.code == "no-cuda-compiler"
 

@@ -57,7 +57,7 @@ def _while(op: OperatorContext) -> Values:
         number = one_number(going_on)
         if number is None:
             raise UnsupportedFormError(
-                "how often it runs is computed from the inputs; tunefarm unrolls loops"
+                "its number of rounds is computed from the inputs; tunefarm unrolls loops"
             )
         if not number:
             return values
@@ -69,7 +69,7 @@ def _case(op: OperatorContext) -> Values:
     op.emit.check(op.operands[0])
     number = one_number(op.operands[0])
     if number is None:
-        raise UnsupportedFormError("which branch is taken is computed from the inputs")
+        raise UnsupportedFormError("the branch is computed from the inputs")
     blocks = op.operation.blocks
     if op.operation.kind == "stablehlo.if":
         return op.run(blocks[0 if number else 1], ())

@@ -112,7 +112,7 @@ def _compared(operation: Operation, known: Mapping[int, Any], *, zero: bool) -> 
             return bool(values[0]) != bool(values[1])
         return min(values) if operation.kind == "stablehlo.and" else max(values)
     raise UnsupportedFormError(
-        f"its inner program holds {operation.kind}; tunefarm takes those that compare and choose"
+        f"its inner program holds {operation.kind}; tunefarm supports those that compare and choose"
     )
 
 

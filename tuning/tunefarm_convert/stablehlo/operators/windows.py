@@ -147,7 +147,8 @@ def _put_together(emit: Emitter, reducer: str, value: Value, window: _Window, ar
     """Combine one shifted copy of the value for each element of the window."""
     if math.prod(window.sizes) > _MOST_TAPS:
         raise UnsupportedFormError(
-            f"a window of {math.prod(window.sizes)} elements in this form; tunefarm takes up to {_MOST_TAPS}"
+            f"a window of {math.prod(window.sizes)} elements in this form; tunefarm supports up to "
+            f"{_MOST_TAPS}"
         )
     value = padded(emit, value, around, window.low, window.high, [0] * value.rank)
     counts = [_positions(size, window, i) for i, size in enumerate(value.shape)]

@@ -100,7 +100,7 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     text = _shape_text(shape)
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
         raise InvalidModelError(
-            f"the shape {text} given for input '{name}' is none: dimensions are whole numbers above zero",
+            f"the shape {text} of input '{name}' is invalid: dimensions are whole numbers above zero",
             code="bad-shape",
             input=name,
         )
@@ -177,7 +177,7 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     if kind != "tensor_type":
         type_name = (kind or "nothing").removesuffix("_type").replace("_", " ")
         raise InvalidModelError(
-            f"input '{name}' is a {type_name}, but tunefarm takes dense tensors only",
+            f"input '{name}' is a {type_name}, but tunefarm supports only dense tensors",
             code="unsupported-dtype",
             input=name,
             dtype=type_name,
@@ -186,7 +186,7 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     if dtype is None:
         type_name = onnx_name(value.type.tensor_type.elem_type)
         raise InvalidModelError(
-            f"input '{name}' has element type {type_name}; tunefarm takes {TAKEN}",
+            f"input '{name}' has element type {type_name}; tunefarm supports {TAKEN}",
             code="unsupported-dtype",
             input=name,
             dtype=type_name,

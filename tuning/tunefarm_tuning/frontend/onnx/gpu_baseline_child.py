@@ -61,7 +61,7 @@ def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
 
     provider = "CUDAExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
-        return "the ONNX Runtime that is installed has no CUDA provider (onnxruntime-gpu has)"
+        return "the installed ONNX Runtime has no CUDA provider (install onnxruntime-gpu)"
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.load_model_format", "ONNX")

@@ -60,6 +60,6 @@ def onnx_bytes(model: onnx.ModelProto) -> bytes:
         data: bytes = model.SerializeToString()
     except (ValueError, RuntimeError) as error:  # protobuf's EncodeError is a ValueError
         raise InvalidModelError(
-            "as ONNX the model would take more than 2 GiB, where protobuf ends", code="too-large"
+            "as ONNX the model would exceed protobuf's limit of 2 GiB", code="too-large"
         ) from error
     return data

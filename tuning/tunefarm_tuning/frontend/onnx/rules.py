@@ -29,13 +29,13 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
         InvalidModelError: external-data, unsupported-operator, unsupported-dtype, too-large, invalid-onnx.
     """
     if not model.HasField("graph"):
-        raise InvalidModelError("the model holds no graph; is it a whole ONNX file?", code="invalid-onnx")
+        raise InvalidModelError("the model has no graph; is the ONNX file complete?", code="invalid-onnx")
     _refuse_bad_text(model)
     _refuse_external_data(model)
     nodes = list(all_nodes(model.graph))
     if len(nodes) > max_nodes:
         raise InvalidModelError(
-            f"the model has {len(nodes)} nodes; at most {max_nodes} are taken",
+            f"the model has {len(nodes)} nodes; the limit is {max_nodes}",
             code="too-large",
             nodes=len(nodes),
             limit_nodes=max_nodes,
@@ -66,7 +66,8 @@ def check_input_sizes(inputs: Sequence[TensorSpec], *, max_bytes: int) -> None:
         size = math.prod(spec.shape) * item_bytes(spec.dtype)
         if size > max_bytes:
             raise InvalidModelError(
-                f"input '{clean(spec.name, 60)}' would take {size} bytes; tensors of at most {max_bytes} are taken",
+                f"input '{clean(spec.name, 60)}' would need {size} bytes; the limit of a tensor is "
+                f"{max_bytes}",
                 code="too-large",
                 input=clean(spec.name, 60),
                 size_bytes=size,
@@ -100,7 +101,7 @@ def _refuse_shared_names(graph: onnx.GraphProto) -> None:
         for name, count in Counter(value.name for value in values).items():
             if count > 1 or not name:
                 raise InvalidModelError(
-                    f"the graph has {count} {kind}(s) called '{clean(name, 60)}'; each needs a name of its own",
+                    f"the graph has {count} {kind}(s) called '{clean(name, 60)}'; names must be unique",
                     code="invalid-onnx",
                 )
 
@@ -147,7 +148,7 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     message = f"operator {operator} (node {where}, opset {opset}) is not supported by TVM's ONNX importer"
     if is_function:
-        message += ": it is a function of the model's own; inline it with onnx.inliner.inline_local_functions"
+        message += ": it is a function of the model; inline it with onnx.inliner.inline_local_functions"
     if others:
         message += f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
     if len(first_nodes) > _LISTED:
@@ -165,7 +166,7 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
 def _refuse_unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
     if any(graph.sparse_initializer for graph in all_graphs(model.graph)):
         raise InvalidModelError(
-            "the model has sparse weights; tunefarm takes dense tensors only",
+            "the model has sparse weights; tunefarm supports only dense tensors",
             code="unsupported-dtype",
             dtype="sparse",
         )
@@ -199,7 +200,7 @@ def _refuse_narrow_outputs(model: onnx.ModelProto) -> None:
 def _bad_dtype(subject: str, element_type: int) -> InvalidModelError:
     type_name = onnx_name(element_type)
     return InvalidModelError(
-        f"{subject} has element type {type_name}; tunefarm takes {TAKEN}",
+        f"{subject} has element type {type_name}; tunefarm supports {TAKEN}",
         code="unsupported-dtype",
         dtype=type_name,
     )
@@ -210,8 +211,8 @@ def _refuse_new_opsets(model: onnx.ModelProto) -> None:
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx") and entry.version > newest:
             raise InvalidModelError(
-                f"the model is written for ONNX opset {entry.version}; the newest that is known here is {newest}: "
-                f"export it with opset_version={newest} or lower",
+                f"the model is written for ONNX opset {entry.version}; the newest supported one is "
+                f"{newest}: export it with opset_version={newest} or lower",
                 code="invalid-onnx",
                 opset=entry.version,
                 newest=newest,

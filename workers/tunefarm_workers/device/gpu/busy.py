@@ -63,4 +63,4 @@ class BusyGpu:
             return None
         if not loaded:
             return ""
-        return names_of(others) if others else "a process that the driver does not name"
+        return names_of(others) if others else "a process without a name"

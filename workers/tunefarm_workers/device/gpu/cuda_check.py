@@ -32,7 +32,7 @@ def check_cuda(uuid: str | None, environment: Mapping[str, str] = os.environ) ->
     try:
         gpu = call_in_child(_MODULE, "look_for_gpu", {}, limits=limits, timeout_sec=_TIMEOUT_SEC, env=visible)
     except ChildFailed as error:
-        log.warning("whether TVM sees the GPU is not known: %s", error.message)
+        log.warning("cannot check whether TVM sees the GPU: %s", error.message)
         return
     if not gpu["exists"]:
         raise InvalidInputError(f"TVM sees no GPU here: {gpu['why']}", code="no-cuda")

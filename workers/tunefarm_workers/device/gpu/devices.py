@@ -43,7 +43,7 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
     visible = environment.get(_VISIBLE)
     if not settings.gpu and visible is not None and not visible.strip():
-        raise InvalidInputError(f"{_VISIBLE} is empty: no GPU is to be seen", code="no-such-gpu")
+        raise InvalidInputError(f"{_VISIBLE} is empty, so no GPU is visible", code="no-such-gpu")
     gpus = driver.find()
     if not gpus and settings.gpu is None:
         # No driver that could be asked. The target has to be complete then.
@@ -88,7 +88,7 @@ def _target(settings: AgentSettings, gpu: Gpu) -> str:
     if settings.target in ("host", "cuda"):
         if not gpu.arch:
             raise InvalidInputError(
-                f"the driver does not say what architecture the {gpu.name} has: give --target cuda/sm_NN",
+                f"the driver does not report the architecture of the {gpu.name}: give --target cuda/sm_NN",
                 code="invalid-device",
                 field="target",
             )
@@ -96,7 +96,7 @@ def _target(settings: AgentSettings, gpu: Gpu) -> str:
     target = parse_target(settings.target)
     if target.kind != "cuda":
         raise InvalidInputError(
-            f"--gpu lends GPUs, and --target says {target.kind}: leave it out, or give a cuda target",
+            f"--gpu lends GPUs, but --target is {target.kind}: omit it, or give a cuda target",
             code="invalid-device",
             field="target",
         )
@@ -121,7 +121,7 @@ def _check_alike(chosen: Sequence[Gpu]) -> None:
     if len(kinds) > 1:
         there = ", ".join(f"{gpu.index} is a {gpu.name}" for gpu in chosen)
         raise InvalidInputError(
-            f"the GPUs differ ({there}), and devices of one key must be alike: join each kind by itself, with --gpu and "
-            "a --device-key of its own",
+            f"the GPUs differ ({there}), but devices of a pool must be identical: join each kind "
+            "separately, with --gpu and its own --device-key",
             code="gpus-differ",
         )

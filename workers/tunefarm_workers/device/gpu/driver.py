@@ -93,7 +93,7 @@ def _find(nvml: Nvml) -> list[Gpu]:
                 raise uuid
             name = clean(str(nvml.ask(uuid, Question.NAME)), 100)
         except NvmlError as error:
-            log.warning("GPU %d does not answer, and is left out: %s", index, error.message)
+            log.warning("GPU %d does not answer and is omitted: %s", index, error.message)
             continue
         gpus.append(
             Gpu(
@@ -137,7 +137,7 @@ def choose(gpus: Sequence[Gpu], selection: str) -> list[Gpu]:
         if len(meant) != 1:
             there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in gpus)
             raise InvalidInputError(
-                f"this machine has no one GPU '{word[:80]}'; "
+                f"this machine has no GPU '{word[:80]}'; "
                 + (f"its driver lists {there}" if there else "its driver lists none"),
                 code="no-such-gpu",
             )

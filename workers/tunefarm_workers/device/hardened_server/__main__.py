@@ -33,10 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
-    parser.add_argument("--key", required=True, help="the device's own key at the tracker")
+    parser.add_argument("--key", required=True, help="key of the device at the tracker")
     parser.add_argument("--tracker", required=True, type=parse_address, metavar="HOST:PORT")
     parser.add_argument(
-        "--advertise", metavar="HOST", help="host that clients connect to (default: what the tracker sees)"
+        "--advertise",
+        metavar="HOST",
+        help="host name for clients to connect to (default: the address that the tracker sees)",
     )
     parser.add_argument("--work-dir", required=True, type=Path)
     parser.add_argument("--max-session-sec", type=float, default=900.0)

@@ -45,7 +45,7 @@ def check() -> None:
     from tvm.rpc import server
 
     if not tvm.__version__.startswith(TVM_SERIES):
-        raise RuntimeError(f"this server was written for TVM {TVM_SERIES}x, and this is {tvm.__version__}")
+        raise RuntimeError(f"this server supports TVM {TVM_SERIES}x, not {tvm.__version__}")
     wanted: Mapping[str, tuple[Any, tuple[str, ...]]] = {
         "tvm.rpc.server": (server, ("_server_env", "_ffi_api", "_parse_server_opt")),
         "tvm.rpc._ffi_api": (server._ffi_api, ("ServerLoop", "ReturnException")),  # noqa: SLF001
@@ -74,5 +74,5 @@ def tell_timeout(descriptor: int, timeout_sec: float) -> None:
     from tvm.rpc import server
 
     server._ffi_api.ReturnException(  # noqa: SLF001
-        descriptor, f"RPCSessionTimeoutError: the session was over its {timeout_sec:g} seconds"
+        descriptor, f"RPCSessionTimeoutError: the session exceeded its {timeout_sec:g} seconds"
     )

@@ -108,7 +108,7 @@ class ServerKeeper:
             self._note(now, hello=hello, listed=listed, proven=self._liveness.proven)
         verdict = self._liveness.verdict(now)
         if verdict is not None:
-            self._give_up(f"the RPC server had to be started anew: {verdict}")
+            self._give_up(f"the RPC server was restarted: {verdict}")
 
     def stop(self) -> None:
         """End the server for good."""
