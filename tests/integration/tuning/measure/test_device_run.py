@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from nvml_answers import Driver, uuid
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact
-from tunefarm_tuning.compiler import job as compile_job
+from tunefarm_tuning.compiler import request as compile_request
 from tunefarm_tuning.compiler.artifact_comparison import artifact_check, compare_on_device
+from tunefarm_tuning.compiler.phases import load as load_phase
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -194,6 +195,13 @@ def test_a_device_that_offers_nothing_is_no_error(
     assert all("times nobody else" in why for why in missing.values())
 
 
+def pose_as_gpu(monkeypatch: pytest.MonkeyPatch, device_run: Callable[..., DeviceRun]) -> None:
+    """Let a compile take its target for a GPU's, and make its device's runs by a function."""
+    for module in (compile_request, load_phase):
+        monkeypatch.setattr(module, "device_kind", lambda _target: "cuda")
+    monkeypatch.setattr(load_phase, "DeviceRun", device_run)
+
+
 def test_a_compile_for_a_device_asks_it(
     farm: LocalRpc, tiny_net: TunedNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,8 +215,7 @@ def test_a_compile_for_a_device_asks_it(
         ran.append(path)
         return compare_on_device(path, *rest)
 
-    monkeypatch.setattr(compile_job, "device_kind", lambda _target: "cuda")
-    monkeypatch.setattr(compile_job, "DeviceRun", on_cpu)
+    pose_as_gpu(monkeypatch, on_cpu)
     monkeypatch.setattr(
         sys.modules["tunefarm_tuning.compiler.artifact_comparison"], "compare_on_device", compared
     )
@@ -224,10 +231,7 @@ def test_a_compile_for_a_device_asks_it(
 def test_a_compile_that_will_be_stopped_soon_times_nobody(
     farm: LocalRpc, tiny_net: TunedNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_job, "device_kind", lambda _target: "cuda")
-    monkeypatch.setattr(
-        compile_job, "DeviceRun", lambda device, **rest: DeviceRun(device, **{**rest, "kind": "cpu"})
-    )
+    pose_as_gpu(monkeypatch, lambda device, **rest: DeviceRun(device, **{**rest, "kind": "cpu"}))
     artifact = tunefarm_tuning.compile(
         tiny_net.model,
         output=tmp_path / "a.tunefarm",
