@@ -20,6 +20,7 @@ from tunefarm_db import schema
 from tunefarm_db.engine import parse_url
 from tunefarm_db.repositories.farm.statistics import OpenSteps
 from tunefarm_db.values import StepState, WebhookHealth
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -206,7 +207,7 @@ def _why_bad(webhook: WebhookHealth) -> str:
     if webhook.state == "disabled":
         return f"{webhook.id} is disabled: {clean(webhook.disabled_reason, 200)}"
     minutes = (webhook.failing_sec or 0.0) / 60
-    return f"{webhook.id} has failed for {minutes:.0f} min, {webhook.failures} attempts in a row"
+    return f"{webhook.id} has failed for {minutes:.0f} min, {quantities.plural(webhook.failures, 'attempt')} in a row"
 
 
 _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {

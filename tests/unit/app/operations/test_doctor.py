@@ -152,7 +152,7 @@ def test_webhooks(farm: Any) -> None:
     verdict, message = findings(farm)["webhooks"]
     assert verdict == "warning"
     assert message.split("; ") == [
-        f"{second.id} has failed for 20 min, 1 attempts in a row",
+        f"{second.id} has failed for 20 min, 1 attempt in a row",
         f"{third.id} is disabled: the receiver answered 410: it wants no more events",
     ]
     with farm.services.uow.write() as repos:
