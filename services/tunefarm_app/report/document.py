@@ -232,4 +232,4 @@ class JobReport(Part):
     warnings: list[str] = Field(description="Warnings.")
     versions: dict[str, str] = Field(description="Versions of the packages that made the artifact.")
     phases_sec: dict[str, float] = Field(description="Seconds of the compiler's phases.")
-    reproduce: ReportReproduce = Field(description="Steps to reproduce the result.")
+    reproduce: ReportReproduce = Field(description="What it takes to measure this result again.")

@@ -99,7 +99,7 @@ def test_ctrl_c_ends_the_waiting_alone(farm: Any, env: dict[str, str], file: Pat
         job = client.job(client.jobs.list()[0].id)
         assert not job.job.is_finished
         if program == BLOCKING:
-            assert f"{job.id} goes on" in screen.text
+            assert f"{job.id} continues" in screen.text
         job.cancel()
 
 

@@ -75,7 +75,7 @@ class DeviceRun:
             raise
         except ChildTimedOut as error:
             raise DeviceLostError(
-                f"device {self._name} did not open a session within {self._connect_timeout_sec:g} s"
+                f"device {self._name} opened no session within {self._connect_timeout_sec:g} s"
             ) from error
         except ChildFailed as error:
             raise DeviceLostError(f"no session with device {self._name}: {error.message}") from error

@@ -97,7 +97,7 @@ def test_verify_and_evaluate(tiny_net: TunedNet, compiled: tuple[Artifact, Cover
     assert latency.threads == 1
     other = verify(path, tiny_net.other_weights)  # says it is the same file by its sha256, but is not
     assert not other.ok
-    assert "outside of the tolerance" in other.message
+    assert "outside the tolerance" in other.message
     with pytest.raises(InvalidInputError) as caught:
         verify(path, replace(tiny_net.model, sha256="0" * 64))
     assert caught.value.code == "other-model"

@@ -128,7 +128,7 @@ def test_a_wrong_answer_is_noticed(bench: Bench, tmp_path: Path) -> None:
     assert checked.hit is None
     assert checked.miss is not None
     assert checked.miss.reason is MissReason.WRONG_ANSWER
-    assert "outside of the tolerance" in checked.miss.message
+    assert "outside the tolerance" in checked.miss.message
     assert bench.check().hit is not None
 
 
