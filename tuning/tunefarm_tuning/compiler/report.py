@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
-from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
+from tunefarm_tuning.artifact.machine_check import KNOWN_CPU_FEATURES
 from tunefarm_tuning.artifact.reading import library_machine
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
