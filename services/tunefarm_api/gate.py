@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
-from tunefarm_api.web.paths import is_page, is_upload_path
+from tunefarm_api.paths import is_page, is_upload_path
 from tunefarm_api.web.session import authenticate_page
 from tunefarm_app.access.api_keys import verify_api_key
 from tunefarm_app.runtime.composition import Services

@@ -8,7 +8,21 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tunefarm_db.values import DeviceState
+
+class DeviceState(StrEnum):
+    """Whether a device gets work: only online ones do."""
+
+    OFFLINE = "offline"
+    CHECKING = "checking"  # ready, but the calibration kernel has to run clean first
+    ONLINE = "online"
+    LEASED = "leased"  # online, and at work; shown, never stored
+    DRAINING = "draining"  # finishes its round, and gets no further one
+    QUARANTINED = "quarantined"
+    REMOVED = "removed"
+
+
+UP_STATES: frozenset[DeviceState] = frozenset({DeviceState.ONLINE, DeviceState.LEASED})
+"""Of a device that takes part: free, or at work."""
 
 
 class DeviceEvent(StrEnum):

@@ -11,9 +11,9 @@ A field that ends in ``_at``, ``_until`` or ``not_before`` is Unix time in secon
 
 from __future__ import annotations
 
+from tunefarm_db.states.device import UP_STATES, DeviceState
 from tunefarm_db.values.base import Json, Page
 from tunefarm_db.values.devices import (
-    UP_STATES,
     Calibration,
     CalibrationOutcome,
     Device,
@@ -21,7 +21,6 @@ from tunefarm_db.values.devices import (
     DeviceInterval,
     DeviceLease,
     DevicePeak,
-    DeviceState,
     MeasuredHere,
     NewCalibration,
     PoolCounts,

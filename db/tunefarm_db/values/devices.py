@@ -6,23 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tunefarm_db.states.device import UP_STATES, DeviceState
 from tunefarm_db.values.base import Json
-
-
-class DeviceState(StrEnum):
-    """Whether a device gets work: only online ones do. The ways between them are `device_state.TRANSITIONS`."""
-
-    OFFLINE = "offline"
-    CHECKING = "checking"  # ready, but the calibration kernel has to run clean first
-    ONLINE = "online"
-    LEASED = "leased"  # online, and at work; shown, never stored
-    DRAINING = "draining"  # finishes its round, and gets no further one
-    QUARANTINED = "quarantined"
-    REMOVED = "removed"
-
-
-UP_STATES: frozenset[DeviceState] = frozenset({DeviceState.ONLINE, DeviceState.LEASED})
-"""Of a device that takes part: free, or at work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
         with server.connect() as client:
             yield client
         return
-    from tunefarm.cli.farm.local_farm import started_farm
+    from tunefarm.cli.base.local_farm import started_farm
 
     out.note("no server is configured: starting a farm for this job")
     with started_farm(out, server.home) as farm, Client(farm.url, farm.api_key) as client:

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 
 from tunefarm_api.errors.problem_kinds import URN
 from tunefarm_api.methods import allowed_methods, method_of
+from tunefarm_api.paths import TUS_VERSION, is_upload_path
 from tunefarm_api.schemas.problem import Problem
-from tunefarm_api.web.paths import TUS_VERSION, is_upload_path
 from tunefarm_tuning.core.errors import (
     CancelledError,
     ConflictError,

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 
 from tunefarm_api.auth import key_of
 from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.paths import SIGN_IN
 from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey, SignInLink
 from tunefarm_api.schemas.base import Page
-from tunefarm_api.web.paths import SIGN_IN
 from tunefarm_app.access.api_keys import create_api_key, list_api_keys, revoke_api_key
 from tunefarm_app.access.browser_sessions import LINK_VALID_SEC, make_link
 

@@ -10,10 +10,10 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.paths import API_UPLOADS, TUS_VERSION
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.upload import Upload
 from tunefarm_api.transfer import tus
-from tunefarm_api.web.paths import API_UPLOADS, TUS_VERSION
 from tunefarm_app.models.uploads import end_upload, find_upload, list_uploads
 
 router = APIRouter(prefix=API_UPLOADS, tags=["uploads"])

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of
+from tunefarm_api.paths import TUS_VERSION
 from tunefarm_api.schemas.upload import Upload as UploadSchema
 from tunefarm_api.transfer.upload import (
     announced_bytes,
@@ -23,7 +24,6 @@ from tunefarm_api.transfer.upload import (
     media_type,
     parse_shapes,
 )
-from tunefarm_api.web.paths import TUS_VERSION
 from tunefarm_app.models.upload_part import UploadPart
 from tunefarm_app.models.uploads import begin_upload
 from tunefarm_app.runtime.composition import Services

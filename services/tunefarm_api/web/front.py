@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.errors.problems import MEDIA_TYPE
-from tunefarm_api.web.paths import SIGN_IN, is_page
+from tunefarm_api.paths import SIGN_IN, is_page
 from tunefarm_api.web.rendering import render_text
 
 _HEADERS = {

@@ -11,13 +11,13 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.paths import UPLOADS
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.transfer import tus
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.jobs.job_form import pools_of, request_of
 from tunefarm_api.web.jobs.job_line import JobLine, job_lines
 from tunefarm_api.web.jobs.task_view import shapes_text
-from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.submit import submit_job
 from tunefarm_app.models.removal import delete_model

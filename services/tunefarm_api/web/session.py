@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tunefarm_api.auth import ForbiddenError, UnauthenticatedError
-from tunefarm_api.web.paths import is_public
+from tunefarm_api.paths import is_public
 from tunefarm_app.access.browser_sessions import SESSION_VALID_SEC, session_key
 from tunefarm_app.runtime.composition import Services
 

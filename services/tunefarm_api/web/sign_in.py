@@ -7,8 +7,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.paths import SIGN_IN, is_local
 from tunefarm_api.web.forms import FormDep
-from tunefarm_api.web.paths import SIGN_IN, is_local
 from tunefarm_api.web.rendering import render_text
 from tunefarm_api.web.session import drop_session, session_text, set_session
 from tunefarm_app.access.browser_sessions import end_session, start_session

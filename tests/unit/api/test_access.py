@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tunefarm_api.app import create_app
 from tunefarm_api.auth import PUBLIC_PATHS
 from tunefarm_api.gate import LOOPBACK_HOSTS
-from tunefarm_api.web.paths import is_page
+from tunefarm_api.paths import is_page
 from tunefarm_app.access.api_keys import create_api_key, revoke_api_key
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings

@@ -12,7 +12,7 @@ from nvml_answers import Driver
 from tunefarm_tuning.measure.gpu.nvml import NvmlError, Question
 from tunefarm_tuning.measure.gpu.nvml_recorded import RecordedNvml
 from tunefarm_workers.device.gpu import driver as gpu
-from tunefarm_workers.device.gpu.watch import GpuWatch
+from tunefarm_workers.device.gpu_watch import GpuWatch
 from tunefarm_workers.device.vitals import Vitals
 
 

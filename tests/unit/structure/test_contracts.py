@@ -9,14 +9,24 @@ import grimp
 import pytest
 from importlinter import Contract
 from importlinter.api import read_configuration
+from importlinter.contracts.acyclic_siblings import AcyclicSiblingsContract
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
 from importlinter.contracts.protected import ProtectedContract
 from repository import ROOT
 
-TYPES = {"layers": LayersContract, "forbidden": ForbiddenContract, "protected": ProtectedContract}
+TYPES = {
+    "layers": LayersContract,
+    "forbidden": ForbiddenContract,
+    "protected": ProtectedContract,
+    "acyclic_siblings": AcyclicSiblingsContract,
+}
 
 FORBIDDEN = {
+    "No circles": [
+        ("tunefarm_api.paths", "tunefarm_api.web.front"),
+        ("tunefarm_db.states.device", "tunefarm_db.values.jobs"),
+    ],
     "Direct imports of TVM": [
         ("tunefarm_workers.drain", "tvm"),
         ("tunefarm_tuning.frontend.onnx.binding", "tvm"),
@@ -66,7 +76,8 @@ FORBIDDEN = {
     "Direct imports of what is for tests": [("tunefarm_workers.drain", "tunefarm_tuning.testing")],
     "The engine reaches no service": [("tunefarm_tuning.core.errors", "httpx")],
     "The database reaches no service": [("tunefarm_db.engine", "onnx")],
-    "The client imports nothing": [("tunefarm.client.client", "tunefarm_tuning.core.errors")],
+    "The device agent": [("tunefarm_workers.device.agent", "tunefarm_app.settings")],
+    "The client reaches nothing": [("tunefarm.client.client", "tunefarm_tuning.core.errors")],
     "Layers: api": [("tunefarm_convert.onnx_writer", "tunefarm_db"), ("tunefarm_text.quantities", "tunefarm_convert")],
     "Layers of the app": [("tunefarm_app.settings", "tunefarm_app.runtime")],
     "The life of a trial": [("tunefarm_app.tuning.plan", "tunefarm_app.tuning.round")],

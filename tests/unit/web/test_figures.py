@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tunefarm_api.paths import is_local, is_page, is_public
 from tunefarm_api.web.charts.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
 from tunefarm_api.web.charts.scatter import MOST_POINTS as MOST_TRIALS
 from tunefarm_api.web.charts.scatter import histogram, scatter
@@ -20,7 +21,6 @@ from tunefarm_api.web.jobs.phases import phases_of
 from tunefarm_api.web.jobs.schedule import KnobLine, schedule_lines
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.live import changes
-from tunefarm_api.web.paths import is_local, is_page, is_public
 from tunefarm_db.repositories.farm.overview import JobHead
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Event, Job, JobTask, Space

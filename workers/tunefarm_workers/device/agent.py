@@ -16,7 +16,7 @@ from tunefarm_tuning.process.lifeline import adopt_orphans
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
 from tunefarm_workers.device.gpu.driver import Gpu
-from tunefarm_workers.device.gpu.watch import GpuWatch
+from tunefarm_workers.device.gpu_watch import GpuWatch
 from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc import probe
 from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState

@@ -78,7 +78,7 @@ class Server(OptionGroup):
             api_key = read_key(self.api_key_file)
         if self.url is not None:
             return self.url, api_key
-        from tunefarm.cli.farm.local_farm import running_farm
+        from tunefarm.cli.base.local_farm import running_farm
 
         farm = running_farm(self.home)
         return None if farm is None else (farm.url, api_key or farm.api_key)

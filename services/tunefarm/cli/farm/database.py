@@ -121,6 +121,6 @@ def back_up_database(
 def _url(database_url: str | None, home: Path | None) -> str:
     if database_url is not None:
         return database_url
-    from tunefarm.cli.farm.local_farm import database_url as of_home
+    from tunefarm.cli.base.local_farm import database_url as of_home
 
     return of_home(home)

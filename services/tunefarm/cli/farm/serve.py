@@ -11,8 +11,8 @@ import typer
 
 from tunefarm.cli.base.connect import Home, Server
 from tunefarm.cli.base.edge import Terminated
+from tunefarm.cli.base.local_farm import started_farm
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.farm.local_farm import started_farm
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 

@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.paths import UPLOADS
 from tunefarm_api.web.jobs.job_line import job_lines
-from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
 from tunefarm_db.repositories.farm.overview import JobOrder
 from tunefarm_db.states.job import OPEN_STATES, JobState

@@ -1,4 +1,4 @@
-"""Start or find the farm on this machine. No other module of the command imports `tunefarm.embedded`."""
+"""Start or find the farm on this machine."""
 
 from __future__ import annotations
 
