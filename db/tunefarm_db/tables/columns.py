@@ -41,10 +41,10 @@ class JsonText(TypeDecorator[Any]):
 class db_now(FunctionElement[float]):  # noqa: N801  (reads as an SQL function)
     """Unix seconds by the database's clock, as of the statement's start.
 
-    The statement's and not the transaction's: a transaction that waited for a lock must see the time after it.
+    The transaction's start would be wrong: a transaction that waited for a lock must see the time after the wait.
     """
 
-    # Of a plain `ColumnElement` nothing would be inherited, and its statements compiled anew each time.
+    # Without this, SQLAlchemy would not cache the statements that contain it, and would compile them each time.
     inherit_cache = True
     type = Double()
 

@@ -94,9 +94,9 @@ class DevicePeak:
     """What a device can do at its best.
 
     Attributes:
-        key: `Peak.key`: what it was measured with, and of what.
+        key: `Peak.key`: the kernels and the hardware that it was measured with.
         peak: `Peak.to_json`.
-        measured_at: When it was last measured (or was tried to be), by the database's clock.
+        measured_at: Time of the last measurement, failed ones included, by the database's clock.
     """
 
     device_id: str

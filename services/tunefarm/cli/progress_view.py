@@ -10,6 +10,7 @@ from typing import Protocol
 from tunefarm.cli.base.output import Output
 from tunefarm.live.bars import Bars
 from tunefarm.live.board import PHASES, Board, Phase, Status
+from tunefarm_text import quantities
 
 _LINE_EVERY_SEC = 10.0
 
@@ -67,7 +68,7 @@ class _Lines:
             if printed == news or (printed is not None and printed[0] is state.status and not due):
                 continue
             percent = (
-                f" {state.fraction:.0%}"
+                f" {quantities.percent(state.fraction)}"
                 if state.status is Status.RUNNING and state.fraction is not None
                 else ""
             )

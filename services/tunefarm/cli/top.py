@@ -137,11 +137,6 @@ def _table(columns: Sequence[_Column[L]], lines: Sequence[L], width: int | None)
     return make_table([column.name for column in shown], rows, one_line=width is not None)
 
 
-def _percent(line: JobLine) -> str:
-    share = _share(line)
-    return quantities.NONE if share is None else f"{share:.0%}"
-
-
 def _bar(line: JobLine) -> str:
     share = _share(line)
     return "" if share is None else f"{'█' * round(_BAR * share):░<{_BAR}}"
@@ -156,7 +151,7 @@ _JOB_COLUMNS: tuple[_Column[JobLine], ...] = (
     _Column("model", lambda line: line.model, 110),
     _Column("state", lambda line: line.job.state),
     _Column("", _bar, 140),
-    _Column(">done", _percent),
+    _Column(">done", lambda line: quantities.percent(_share(line))),
     _Column(">trials", lambda line: line.job.trials),
     _Column(">failed", lambda line: line.job.failures, 140),
     _Column(

@@ -1,7 +1,7 @@
 """The farm's metrics for Prometheus, computed from the database at each request.
 
-A farm is many processes that come and go; a count that lives in one of them ends with it. So none does: what is true
-now is read from the open rows, and what ever was from the counters, which grow in the transaction that they count.
+A farm has many processes that come and go, so no process keeps a count in its memory. The present state is read from the
+open rows. Totals are read from the table of counters; a counter grows in the transaction of the event that it counts.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from statistics import median
 from tunefarm_app.settings import Settings
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import CalibrationOutcome, Json, NewCalibration
+from tunefarm_text.quantities import seconds
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.calibration import CalibrationRun
 
@@ -74,7 +75,7 @@ def judge(run: CalibrationRun, reference: Reference, settings: Settings) -> tupl
         assert reference.all_cores_sec is not None
         took, instead, where = run.all_cores_sec, reference.all_cores_sec, " on all cores at once"
     return DeviceEvent.FAIL, (
-        f"its clock drifts: the calibration kernel took {took * 1e3:.3g} ms{where} instead of {instead * 1e3:.3g} ms"
+        f"its clock drifts: the calibration kernel took {seconds(took)}{where} instead of {seconds(instead)}"
     )
 
 

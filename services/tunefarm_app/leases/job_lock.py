@@ -25,13 +25,13 @@ class LockedJob:
 
 @contextmanager
 def locked_job(services: Services, job_id: str, *, with_steps: Callable[[Job], bool]) -> Iterator[LockedJob]:
-    """Open a transaction in which the job's row is locked, and before it, as workers do, its open steps' rows.
+    """Open a transaction that locks the job's row. It locks the rows of the open steps first, as workers do.
 
     Args:
         services: The farm.
         job_id: The job.
-        with_steps: Whether its steps are wanted. A job with several tracks is always ending one step or another: its
-            steps cannot be locked all at once.
+        with_steps: Whether to lock the steps. In a job with several tracks some step is always about to end: its steps
+            cannot be locked all at once.
 
     Raises:
         NotFoundError: ``job-not-found``.

@@ -151,7 +151,7 @@ def check_database_space(services: Services) -> CheckResult:
     if url.get_backend_name() != "sqlite" or url.database is None:
         message = "depends on the PostgreSQL server"
         with suppress(TransientError), services.uow.read() as repos:
-            message += f"; the database uses {repos.statistics.database_bytes() / 1e9:.1f} GB there"
+            message += f"; the database uses {quantities.size(repos.statistics.database_bytes())} there"
         return ok("database space", message)
     return _judge_space("database space", Path(url.database).parent)
 
@@ -161,7 +161,7 @@ def _judge_space(check: str, folder: Path) -> CheckResult:
         usage = shutil.disk_usage(folder)
     except OSError as error:
         return failed(check, str(error), f"Make {folder} readable for this process's user.")
-    message = f"{folder} has {usage.free / 1e9:.1f} GB free"
+    message = f"{folder} has {quantities.size(usage.free)} free"
     if usage.free < FREE_NOTHING_BYTES:
         return failed(check, message, _MAKE_ROOM)
     if usage.free < min(FREE_LITTLE_BYTES, FREE_LITTLE_SHARE * usage.total):

@@ -19,7 +19,7 @@ from tunefarm_app.report.document import (
 from tunefarm_app.report.evidence import Evidence, breakdown
 from tunefarm_app.report.parts import ReportPeak, ReportRoofline
 from tunefarm_app.report.reproduce import reproduce
-from tunefarm_app.report.sentences import doubts, not_measured, summary
+from tunefarm_app.report.sentences import caveats, not_measured, summary
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
@@ -110,7 +110,7 @@ def _assemble(
             "not_measured": not_measured(report),
             "warnings": [
                 *report.warnings,
-                *doubts(report.latency),
+                *caveats(report.latency),
                 *(f"a part of the compiler's report cannot be read: {name}" for name in unreadable),
             ],
         }

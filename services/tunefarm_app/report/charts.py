@@ -22,7 +22,7 @@ _LEAST_SHARE_WITH_LABEL = 0.07
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripRow:
-    """One contender: its samples as dots, their range as a line, the median as a mark."""
+    """One runtime: its samples as dots, their range as a line, the median as a mark."""
 
     key: str
     label: str
@@ -36,10 +36,10 @@ class StripRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """Samples of several contenders on one axis.
+    """Samples of several runtimes on one axis.
 
     Attributes:
-        ticks: Place and text.
+        ticks: Position and text.
         zero: Where the axis begins.
         bottom: Of the rows; the ticks' texts are below.
         logarithmic: Whether the axis is logarithmic; only on a linear one are bars drawn from zero.

@@ -152,7 +152,7 @@ class ReportPrecision(Part):
 
 
 class ReportAlternative(Part):
-    """Another algorithm for a kernel: what its kernels win by themselves, what the network wins, and what is between."""
+    """Another algorithm for a kernel: the time saved by its kernels alone, and the time saved by the network."""
 
     workload_key: str = Field(description="Content hash of the kernel that it replaces.")
     name: str = Field("", description="That kernel's name in the graph.")

@@ -98,7 +98,7 @@ def _noise(*, overlaps: bool) -> str:
     return ", but the samples overlap: noise may explain the difference" if overlaps else ""
 
 
-def doubts(latency: ReportLatency | None) -> list[str]:
+def caveats(latency: ReportLatency | None) -> list[str]:
     """Return why the latencies may be off."""
     if latency is None:
         return []

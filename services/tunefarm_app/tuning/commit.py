@@ -146,7 +146,7 @@ def _after_round(
 
 
 def _show_best_costs(repos: Repositories, job: Job, tasks: Sequence[PlannedTask]) -> None:
-    """Note the best cost on record with tasks that had no round, too: the compiler will use it."""
+    """Store the best recorded cost of every task, also of tasks without a round: the compiler uses that record."""
     for task in tasks:
         if task.best_cost_sec != task.row.best_cost_sec:
             repos.jobs.update_task(job.id, task.position, best_cost_sec=task.best_cost_sec)

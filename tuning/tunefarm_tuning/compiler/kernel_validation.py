@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tunefarm_text import quantities
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -209,7 +210,7 @@ class KernelValidator:
         if tuned_sec > self._limits.kernel_ratio * untuned_sec:
             raise _Rejected(
                 MissReason.SLOWER_THAN_UNTUNED,
-                f"{tuned_sec * 1e6:.4g} µs tuned, {untuned_sec * 1e6:.4g} µs untuned",
+                f"{quantities.seconds(tuned_sec)} tuned, {quantities.seconds(untuned_sec)} untuned",
                 evidence,
             )
         return CheckedKernel(task=task, record=record, miss=None, evidence=evidence)

@@ -92,12 +92,12 @@ class Steps(JobSteps):
         return self._run(statement).rowcount == 1
 
     def hold(self, step_id: str, fence: int) -> Step:
-        """Make sure, and keep until the end of this unit of work, that the step is ours.
+        """Check that this worker holds the step, and lock the step until the end of the unit of work.
 
-        The first statement of every unit of work that writes on a step's behalf.
+        Every unit of work that writes for a step calls this first.
 
         Raises:
-            LeaseLostError: If it is not; let it end the unit of work, so that nothing is written.
+            LeaseLostError: If another worker holds it. Do not catch it inside the unit of work: then nothing is written.
         """
         # An UPDATE that changes nothing: it takes the row's lock on both databases.
         statement = update(_STEPS).where(_held(step_id, fence)).values(fence=StepRow.fence)

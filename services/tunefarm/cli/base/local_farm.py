@@ -55,7 +55,7 @@ def started_farm(
 
 
 def _teller(out: Output) -> Callable[[FarmEvent], None]:
-    """Return what says how a farm comes up, and what dies in it."""
+    """Return a listener that prints when parts of the farm start, and when one dies."""
 
     def tell(event: FarmEvent) -> None:
         if event.kind == "died":

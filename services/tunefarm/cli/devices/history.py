@@ -134,7 +134,7 @@ class DeviceHistory:
         span_sec = sum(interval.sec for interval in self.intervals) or 1.0
 
         def share(sec: float) -> str:
-            return f"{min(sec / span_sec, 1.0) * 100.0:.0f} %"
+            return quantities.percent(min(sec / span_sec, 1.0))
 
         work = sum(interval.work_sec for interval in self.intervals)
         calibration = sum(interval.calibration_sec for interval in self.intervals)

@@ -143,12 +143,12 @@ def _counts(outcomes: Mapping[str, int]) -> str:
 
 
 def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:
-    """Return how much of the whole model's time a kernel takes."""
+    """Return a kernel's share of the model's time."""
     counting = (other for other in tasks if other.counts and other.best_cost_sec is not None)
     total = sum(other.weight * (other.best_cost_sec or 0.0) for other in counting)
     if task.best_cost_sec is None or not task.counts or not total:
         return quantities.NONE
-    return f"{task.weight * task.best_cost_sec / total:.0%}"
+    return quantities.percent(task.weight * task.best_cost_sec / total)
 
 
 def show_state(out: Output, job: Job) -> None:
@@ -157,20 +157,13 @@ def show_state(out: Output, job: Job) -> None:
         out.data(job.raw)
         return
     out.text(f"{job.id}  {job.state}", style="bold")
-    names = {
-        "trials": "{:g} trials",
-        "wall_sec": "{:g} s",
-        "patience_trials": "{:g} trials without a better kernel",
-        "min_gain_per_min": "less than {:.2%} to gain per minute",
-    }
-    limits = [names[name].format(limit) for name, limit in job.budget.items() if limit and name in names]
     rows = [
         ("model", job.model_id),
         ("target", job.target_key),
         ("devices", job.device_key),
         ("tuner", f"{job.tuner}, seed {job.seed}"),
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
-        ("budget", " or ".join(limits)),
+        ("budget", quantities.budget(job.budget)),
         ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("time left", quantities.duration(job.eta_sec)),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),

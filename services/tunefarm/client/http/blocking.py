@@ -30,7 +30,7 @@ class Blocking(Generic[C]):
 
 
 def finish(work: Awaitable[T]) -> T:
-    """Run what never suspends to its end, and return what it returns."""
+    """Run a coroutine that never suspends to its end, and return its result."""
     steps = work.__await__()
     try:
         next(steps)

@@ -68,7 +68,7 @@ async def wait_until(
 
 
 def each_of(*listeners: Callable[P, object] | None) -> Callable[P, None]:
-    """Return what tells each of those that are there."""
+    """Return a function that calls every listener that is not None with its arguments."""
 
     def tell(*args: P.args, **kwargs: P.kwargs) -> None:
         for listener in listeners:

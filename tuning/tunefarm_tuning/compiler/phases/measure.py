@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tunefarm_text.quantities import seconds
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.model_timing import compare_latency
 from tunefarm_tuning.compiler.phases.build_model import Fallback
@@ -116,7 +117,7 @@ def _time(
         rejected=tuned,
         fallback=Fallback(
             reason=MissReason.SLOWER_THAN_UNTUNED,
-            message=f"the whole network: {tuned.median_sec * 1e3:.4g} ms tuned, "
-            f"{latency['untuned'].median_sec * 1e3:.4g} ms untuned",
+            message=f"the whole network: {seconds(tuned.median_sec)} tuned, "
+            f"{seconds(latency['untuned'].median_sec)} untuned",
         ),
     )

@@ -1,4 +1,4 @@
-"""TVM's target objects for our targets, and the set-up of TVM that every process needs which builds kernels."""
+"""Make TVM's target objects from our targets, and set TVM up in a process that builds kernels."""
 
 from __future__ import annotations
 

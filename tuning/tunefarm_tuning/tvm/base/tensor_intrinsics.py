@@ -101,7 +101,7 @@ def wmma_group(*, transposed: bool) -> dict[str, str]:
 
 
 def mma_group() -> dict[str, str]:
-    """Return the names of what a 16x8x8 product takes: the one size that TVM's rule with asynchronous copies lays out."""
+    """Return the names of the intrinsics of a 16x8x8 product, the only size that TVM's asynchronous-copy rule supports."""
     return {
         "init": "mma_init_m16n8k8_f32",
         "load_a": "mma_load_m16n8k8_bf16_A_shared_dyn",

@@ -60,12 +60,12 @@ def _rule(approximate: Callable[[Any], Any], own: Callable[[Any], Any]) -> Calla
 def _exp(x: Any) -> Any:
     """Return 2^n · e^r, where x = n · ln 2 + r."""
     n = tirx.floor(x * _like(x, 1 / math.log(2)) + _like(x, 0.5))
-    rest = x - n * _like(x, _LN2_HIGH) - n * _like(x, _LN2_LOW)
+    remainder = x - n * _like(x, _LN2_HIGH) - n * _like(x, _LN2_LOW)
     exponent = tirx.Cast(_dtype(x).replace("float", "int"), n)
     # Half of the power, as the whole one is out of range at the upper end.
     bits = (exponent + _like(exponent, _EXPONENT_BIAS - 1)) << _like(exponent, _MANTISSA_BITS)
     power = tirx.reinterpret(_dtype(x), bits)
-    result = _polynomial(rest, _EXP) * power * _like(x, 2.0)
+    result = _polynomial(remainder, _EXP) * power * _like(x, 2.0)
     # In this order a NaN goes through: every comparison with it is false.
     result = tirx.Select(x < _like(x, _EXP_LEAST), _like(x, 0.0), result)
     return tirx.Select(x > _like(x, _EXP_MOST), _like(x, math.inf), result)

@@ -130,7 +130,7 @@ def _generator(rules: Any, others: str) -> Any:
 
 
 def _cuda_core_rules() -> list[Any]:
-    """Return TVM's rules for CUDA cores with loads of at most 16 bytes; for bfloat16 TVM would try 32, which no load has."""
+    """Return TVM's rules for CUDA cores with loads of at most 16 bytes; TVM's own try 32 for bfloat16, which no GPU has."""
     tiling = MultiLevelTiling(
         structure=_STRUCTURE,
         tile_binds=["blockIdx.x", "vthread.x", "threadIdx.x"],

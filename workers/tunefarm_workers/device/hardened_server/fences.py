@@ -31,7 +31,7 @@ class Fences:
         return True
 
     def claim(self, fence: int | None, now: float) -> bool:
-        """Hear that this lease is held; return whether the session at hand is an earlier lease's."""
+        """Note that this lease is held; return whether the running session belongs to an earlier lease."""
         if fence is None or not self.let_in(fence, now):
             return False
         return self._busy and self._in_session is not None and self._in_session < fence

@@ -125,7 +125,7 @@ def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -
 
 
 def _reduced_by(realize: Any, variable: Any) -> Any:
-    """Return the variable that a block reduces over, if there is exactly one and only it has the value of the loop."""
+    """Return the block's reduction variable if it has exactly one and no other variable is bound to the same loop."""
     if not _is_number(realize.predicate, 1):
         return None
     pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
