@@ -56,17 +56,40 @@ class AsyncDevices(Resource):
         return EnrolmentToken.read(await self._transport.post("devices/tokens", body))
 
     async def drain(self, device_id: str, *, reason: str = "") -> Device:
-        """Drain the device: it finishes its round and gets no other until it is released."""
+        """Drain the device: it finishes its round and gets no other until it is released.
+
+        Args:
+            device_id: The device.
+            reason: Reason that pages and commands show.
+
+        Raises:
+            NotFoundError: If there is no such device.
+            ConflictError: ``device-state`` if it is quarantined or removed.
+        """
         return await self._command(device_id, "drain", reason)
 
     async def quarantine(self, device_id: str, *, reason: str = "") -> Device:
-        """Quarantine the device: it gets no work until it is released."""
+        """Quarantine the device: it gets no work until it is released.
+
+        Args:
+            device_id: The device.
+            reason: Reason that pages and commands show.
+
+        Raises:
+            NotFoundError: If there is no such device.
+            ConflictError: ``device-state`` if it is removed.
+        """
         return await self._command(device_id, "quarantine", reason)
 
     async def release(self, device_id: str, *, reason: str = "") -> Device:
         """End the device's draining or quarantine. It gets work after a new calibration.
 
+        Args:
+            device_id: The device.
+            reason: Reason that pages and commands show.
+
         Raises:
+            NotFoundError: If there is no such device.
             ConflictError: ``device-state`` if it is neither drained nor quarantined.
         """
         return await self._command(device_id, "release", reason)
@@ -92,19 +115,37 @@ class AsyncDevices(Resource):
     async def calibrations(
         self, device_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[DeviceCalibration]:
-        """Return the device's calibrations, newest first."""
+        """Return a page of the device's calibrations, newest first.
+
+        Args:
+            device_id: The device.
+            limit: Maximum number of items.
+            cursor: `Page.next_cursor` of the previous page.
+        """
         return await self._history(device_id, "calibrations", limit, cursor, DeviceCalibration.read)
 
     async def changes(
         self, device_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[DeviceChange]:
-        """Return the device's state changes, newest first, without passed calibrations."""
+        """Return a page of the device's state changes, newest first, without passed calibrations.
+
+        Args:
+            device_id: The device.
+            limit: Maximum number of items.
+            cursor: `Page.next_cursor` of the previous page.
+        """
         return await self._history(device_id, "changes", limit, cursor, DeviceChange.read)
 
     async def records(
         self, device_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[DeviceRecord]:
-        """Return the device's records, newest first."""
+        """Return a page of the device's records, newest first.
+
+        Args:
+            device_id: The device.
+            limit: Maximum number of items.
+            cursor: `Page.next_cursor` of the previous page.
+        """
         return await self._history(device_id, "records", limit, cursor, DeviceRecord.read)
 
     async def _history(

@@ -111,7 +111,13 @@ _BY_STATUS: Mapping[int, type[ClientError]] = {
 
 
 def error_from_answer(status: int, content_type: str, body: bytes) -> ClientError:
-    """Return the error of a response outside 2xx, from its problem document or else its status."""
+    """Return the error of a response outside 2xx, from its problem document or else its status.
+
+    Args:
+        status: HTTP status.
+        content_type: Header ``Content-Type``.
+        body: Body of the response, as received.
+    """
     kind = _BY_STATUS.get(status, InvalidRequestError if 400 <= status < 500 else ServerError)
     problem: Any = None
     if content_type.partition(";")[0].strip() in ("application/problem+json", "application/json"):

@@ -152,7 +152,18 @@ class AsyncJobHandle:
         return await self._jobs.save_records(self.id, file)
 
     async def source(self, position: int, *, kind: str = "schedule", timeout_sec: float = 120.0) -> str:
-        """Return the source of a kernel's best config (see `client.jobs.source`)."""
+        """Return the source of a kernel's best config.
+
+        Args:
+            position: Index of the task in the job.
+            kind: ``schedule``, ``llvm``, ``asm`` or ``cuda`` (see `client.jobs.source`).
+            timeout_sec: Longest wait for a worker.
+
+        Raises:
+            NotFoundError: ``no-such-source`` if the kernel has no source of this kind.
+            ConflictError: ``no-kernel`` or ``source-not-made`` (see `client.jobs.source`).
+            WaitTimeoutError: If it is not generated in time.
+        """
         return await self._jobs.source(self.id, position, kind=kind, timeout_sec=timeout_sec)
 
     async def events(self, *, after: int = 0) -> tuple[Event, ...]:
@@ -174,7 +185,17 @@ class AsyncJobHandle:
     async def download(
         self, folder: Path | str, *, name: str | None = None, on_progress: ByteProgress | None = None
     ) -> Download:
-        """Download the artifact (``NAME.tunefarm``) and the report (``NAME.report.json``, ``NAME.report.html``) into a folder."""
+        """Download the artifact (``NAME.tunefarm``) and the report (``NAME.report.json``, ``NAME.report.html``) into a folder.
+
+        Args:
+            folder: Folder for the three files; created if missing.
+            name: Name of the artifact's file; the server's name by default. The reports are named after it.
+            on_progress: Called with the artifact's bytes so far and its total.
+
+        Raises:
+            ConflictError: If the job has not succeeded.
+            ProtocolError: ``damaged-download`` if the file does not match the server's SHA-256.
+        """
         artifact = await self._jobs.download(self.id, folder, name=name, on_progress=on_progress)
         report = artifact.with_name(f"{artifact.stem}.report.json")
         report.write_text(json.dumps(await self.report(), indent=2) + "\n", encoding="utf-8")

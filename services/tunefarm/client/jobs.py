@@ -88,7 +88,12 @@ class AsyncJobs(Resource):
         return await get_page(self._transport, "jobs", query, Job.read)
 
     def all(self, *, state: str | None = None, model_id: str | None = None) -> AsyncIterator[Job]:
-        """Yield every job, page by page."""
+        """Yield every job, page by page, newest first.
+
+        Args:
+            state: Only jobs in this state.
+            model_id: Only jobs of this model.
+        """
         query = {"state": state, "model_id": model_id, "limit": 500}
         return walk(self._transport, "jobs", query, Job.read)
 
@@ -150,7 +155,12 @@ class AsyncJobs(Resource):
         return walk(self._transport, f"jobs/{segment(job_id)}/records", {"limit": 500}, Record.read)
 
     async def save_records(self, job_id: str, file: Path | str) -> Path:
-        """Write the job's records as JSON lines for `tunefarm_tuning.load_records`. An existing file is replaced."""
+        """Write the job's records as JSON lines for `tunefarm_tuning.load_records`, and return the file's path.
+
+        Args:
+            job_id: The job, in any state.
+            file: File to write; an existing file is replaced.
+        """
         path = Path(file)
         await self._transport.download(f"jobs/{segment(job_id)}/records.jsonl", path, None)
         return path
@@ -187,7 +197,12 @@ class AsyncJobs(Resource):
             await self.link.sleep(_SOURCE_POLL_SEC)
 
     async def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
-        """Return the job's events after number `after`, oldest first, at most 500. Call it again with the last number."""
+        """Return at most 500 of the job's events, oldest first.
+
+        Args:
+            job_id: The job.
+            after: `Event.seq` of the last event that is known; 0 for the job's first events.
+        """
         path = f"jobs/{segment(job_id)}/events"
         return (await get_page(self._transport, path, {"after": after}, Event.read)).items
 
@@ -211,7 +226,11 @@ class AsyncJobs(Resource):
         return ReportPage(html=await self._transport.text(f"jobs/{segment(job_id)}/report.html"))
 
     async def save_report(self, job_id: str, file: Path | str) -> Path:
-        """Write the report as one self-contained HTML file, and return its path. An existing file is replaced.
+        """Write the report as one self-contained HTML file, and return its path.
+
+        Args:
+            job_id: The job.
+            file: File to write; an existing file is replaced.
 
         Raises:
             ConflictError: If the job has not ended.

@@ -96,6 +96,12 @@ class AsyncModels(Resource):
     ) -> Model:
         """Wait until the model is imported.
 
+        Args:
+            model_id: The model.
+            timeout_sec: Longest wait; None for no limit.
+            poll_sec: Seconds between two requests.
+            on_progress: Called with the model after each request.
+
         Raises:
             ModelFailedError: If the import fails; the code says why.
             WaitTimeoutError: If it takes longer than `timeout_sec`.

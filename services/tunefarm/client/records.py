@@ -64,7 +64,18 @@ class AsyncRecords(Resource):
         shape: str | Sequence[int] | None = None,
         outcome: str | None = None,
     ) -> AsyncIterator[Record]:
-        """Yield every record that matches (see `list`), page by page."""
+        """Yield every record that matches all filters, page by page.
+
+        Args:
+            workload_key: Only records of this computation.
+            target_key: Only records for this target, spelled as in records.
+            device_model: Only records of this device model.
+            toolchain: Only records by this compiler version.
+            operator: Only records of kernels whose name contains this (``conv2d``).
+            shape: Only records of kernels with an argument whose shape contains this: ``(56, 56, 64)`` or
+                ``"56x56x64"``.
+            outcome: Only records of this outcome.
+        """
         query = {
             "workload_key": workload_key,
             "target_key": target_key,
@@ -87,7 +98,17 @@ class AsyncRecords(Resource):
         operator: str | None = None,
         shape: str | Sequence[int] | None = None,
     ) -> AsyncIterator[Record]:
-        """Yield the fastest matching record of every workload, target, device model and toolchain (see `list`)."""
+        """Yield the fastest matching record of every workload, target, device model and toolchain.
+
+        Args:
+            workload_key: Only records of this computation.
+            target_key: Only records for this target, spelled as in records.
+            device_model: Only records of this device model.
+            toolchain: Only records by this compiler version.
+            operator: Only records of kernels whose name contains this (``conv2d``).
+            shape: Only records of kernels with an argument whose shape contains this: ``(56, 56, 64)`` or
+                ``"56x56x64"``.
+        """
         query = {
             "workload_key": workload_key,
             "target_key": target_key,

@@ -114,7 +114,12 @@ class AsyncWebhooks(Resource):
     async def test(self, webhook_id: str, *, timeout_sec: float = 30.0) -> WebhookDelivery:
         """Send a test event, and return the delivery after its first attempt.
 
+        Args:
+            webhook_id: The webhook.
+            timeout_sec: Longest wait for the attempt.
+
         Raises:
+            NotFoundError: If there is no such webhook.
             ConflictError: ``webhook-disabled``.
             WaitTimeoutError: If there was no attempt within `timeout_sec`.
         """
@@ -132,7 +137,12 @@ class AsyncWebhooks(Resource):
     async def deliveries(
         self, webhook_id: str, *, state: str | None = None
     ) -> AsyncIterator[WebhookDelivery]:
-        """Yield the webhook's deliveries, newest first."""
+        """Yield the webhook's deliveries, newest first.
+
+        Args:
+            webhook_id: The webhook.
+            state: Only deliveries in this state: ``pending``, ``delivered`` or ``failed``.
+        """
         path = f"webhooks/{segment(webhook_id)}/deliveries"
         async for delivery in walk(self._transport, path, {"state": state}, WebhookDelivery.read):
             yield delivery

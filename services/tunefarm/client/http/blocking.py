@@ -69,7 +69,12 @@ def blocking(
 def blocking_as(
     kind: Callable[[T], U], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return the blocking form of a coroutine method whose result needs a blocking form too: `kind`."""
+    """Return the blocking form of a coroutine method whose result needs a blocking form too.
+
+    Args:
+        kind: Makes the blocking form of the result.
+        method: The core's method.
+    """
 
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> U:

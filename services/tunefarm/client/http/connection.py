@@ -18,6 +18,10 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 def find_server(url: str | None, api_key: str | None) -> tuple[str, str | None]:
     """Return URL and API key: as given, else the environment's, else those of this user's farm on this machine.
 
+    Args:
+        url: URL of the server; None to look for one.
+        api_key: API key; None to look for one.
+
     Raises:
         InvalidRequestError: ``no-server``.
     """
@@ -36,7 +40,11 @@ def find_server(url: str | None, api_key: str | None) -> tuple[str, str | None]:
 
 
 def base_url(url: str) -> str:
-    """Return a server's URL in one form, checked."""
+    """Return a server's URL without a trailing slash.
+
+    Raises:
+        InvalidRequestError: ``bad-url`` if it is no HTTP URL.
+    """
     try:
         base = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -49,7 +57,16 @@ def base_url(url: str) -> str:
 
 
 def link_options(url: str, api_key: str | None, timeout_sec: float) -> dict[str, Any]:
-    """Return what a link is made with. `timeout_sec` is the longest silence of the server, per read."""
+    """Return the keyword arguments of httpx's clients for a server.
+
+    Args:
+        url: As `base_url` returns it.
+        api_key: Bearer token; None sends none.
+        timeout_sec: Longest silence of the server, per read; connecting may take 10 seconds at most.
+
+    Raises:
+        AuthenticationError: ``bad-api-key`` if the key has characters that no header can have.
+    """
     headers = {"User-Agent": "tunefarm-client", "Accept": "application/json"}
     if api_key:
         if not _PRINTABLE.fullmatch(api_key):

@@ -38,7 +38,11 @@ class Page(Generic[T]):
 
     @classmethod
     def read(cls, data: object, item: Callable[[object], T]) -> Page[T]:
-        """Return the page that the server's JSON holds; `item` reads one of its items.
+        """Return the page in a server's JSON.
+
+        Args:
+            data: The parsed JSON.
+            item: Reads one item of the page.
 
         Raises:
             ProtocolError: ``bad-answer`` if the JSON is no page.
@@ -63,14 +67,28 @@ class CompleteList(tuple[T, ...]):
 
 
 async def get_page(transport: Transport, path: str, query: Query, read: Callable[[object], T]) -> Page[T]:
-    """Return one page of a list."""
+    """Return one page of a list.
+
+    Args:
+        transport: Sends the request.
+        path: Below ``/v1``.
+        query: Filters, ``limit`` and ``cursor``; None values are not sent.
+        read: Reads one item.
+    """
     return Page.read(await transport.get(path, query), read)
 
 
 async def walk(
     transport: Transport, path: str, query: Query, read: Callable[[object], T]
 ) -> AsyncIterator[T]:
-    """Yield the items of all pages, asking for the next page only when it is needed."""
+    """Yield the items of all pages, and ask for the next page only when it is needed.
+
+    Args:
+        transport: Sends the requests.
+        path: Below ``/v1``.
+        query: Filters and ``limit``; None values are not sent.
+        read: Reads one item.
+    """
     cursor: str | None = None
     while True:
         page = await get_page(transport, path, {**query, "cursor": cursor}, read)
@@ -84,5 +102,12 @@ async def walk(
 async def get_all(
     transport: Transport, path: str, query: Query, read: Callable[[object], T]
 ) -> tuple[T, ...]:
-    """Return the items of all pages."""
+    """Return the items of all pages.
+
+    Args:
+        transport: Sends the requests.
+        path: Below ``/v1``.
+        query: Filters and ``limit``; None values are not sent.
+        read: Reads one item.
+    """
     return CompleteList([item async for item in walk(transport, path, query, read)])

@@ -29,7 +29,16 @@ async def read_chunks(
     start: int = 0,
     end: int | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield a file, or the part of it from `start` to `end`."""
+    """Yield a file, or a part of it, in chunks.
+
+    Args:
+        link: Reads the file without blocking an event loop.
+        source: The open file.
+        total: Its size in bytes, for `on_progress`.
+        on_progress: Called after each chunk with the position in the file and `total`.
+        start: First byte of the part.
+        end: End of the part, exclusive; None for the file's end.
+    """
     sent = start
     await link.run(source.seek, start)
     while chunk := await link.run(source.read, CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - sent)):
@@ -40,10 +49,16 @@ async def read_chunks(
 
 
 async def save(link: Link, answer: httpx.Response, part: IO[bytes], on_progress: ByteProgress | None) -> None:
-    """Write the body of an answer into a file, from its beginning.
+    """Write the body of a response into a file, from the file's beginning.
+
+    Args:
+        link: Reads the body.
+        answer: The response.
+        part: The file, open for writing.
+        on_progress: Called after each chunk with the bytes received and the total (0 if unknown).
 
     Raises:
-        ProtocolError: If it is not what the server says it sent.
+        ProtocolError: ``damaged-download`` if the body does not match the SHA-256 in the response's ETag.
     """
     part.seek(0)
     part.truncate()

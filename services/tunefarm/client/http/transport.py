@@ -60,11 +60,27 @@ class Transport:
         self._has_key = bool(api_key)
 
     async def get(self, path: str, query: Query | None = None) -> Any:
-        """Return the JSON at a path below ``/v1``."""
+        """Return the JSON at a path.
+
+        Args:
+            path: Below ``/v1``.
+            query: Parameters; None values are not sent.
+
+        Raises:
+            ClientError: The error that the server answered with, or why no answer came.
+        """
         return await self._send(lambda: self._request("GET", path, query), self._json, repeatable=True)
 
     async def text(self, path: str, query: Query | None = None) -> str:
-        """Return an answer that is plain text."""
+        """Return the plain text at a path.
+
+        Args:
+            path: Below ``/v1``.
+            query: Parameters; None values are not sent.
+
+        Raises:
+            ClientError: The error that the server answered with, or why no answer came.
+        """
         body = await self._send(lambda: self._request("GET", path, query), self._body, repeatable=True)
         return body.decode(errors="replace")
 
@@ -77,14 +93,17 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
     ) -> Any:
-        """Send JSON.
+        """Send JSON and return the response's JSON.
 
         Args:
             path: Below ``/v1``.
-            body: What to send; None for an empty body.
-            key: Idempotency key; with one, the request may be sent twice.
-            headers: Sent as well.
-            repeatable: Sending it twice does no harm anyway.
+            body: JSON object to send; None for an empty body.
+            key: Idempotency key; a request that has one may be sent twice.
+            headers: Further headers.
+            repeatable: Whether the request may be sent twice even without a key.
+
+        Raises:
+            ClientError: The error that the server answered with, or why no answer came.
         """
         sent = {**(headers or {}), **({} if key is None else {"Idempotency-Key": key})}
         return await self._send(
@@ -94,17 +113,35 @@ class Transport:
         )
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Change what the JSON names; sending it twice does no harm."""
+        """Change the fields that the JSON names. The request may be sent twice.
+
+        Args:
+            path: Below ``/v1``.
+            body: JSON object with the new values.
+
+        Raises:
+            ClientError: The error that the server answered with, or why no answer came.
+        """
         return await self._send(
             lambda: self._request("PATCH", path, None, json=body), self._json, repeatable=True
         )
 
     async def delete(self, path: str) -> None:
-        """Delete what is at a path below ``/v1``; it is sent once."""
+        """Delete the resource at a path below ``/v1``. The request is sent once."""
         await self._send(lambda: self._request("DELETE", path, None), self._body, repeatable=False)
 
     async def upload(self, path: str, query: Query, file: Path, on_progress: ByteProgress | None) -> Any:
-        """Stream a file as the body of a POST. Sending it twice is safe: the server addresses it by content."""
+        """Stream a file as the body of a POST. It may be sent twice: the server addresses files by their content.
+
+        Args:
+            path: Below ``/v1``.
+            query: Parameters; None values are not sent.
+            file: The file to send.
+            on_progress: Called with the bytes sent and the file's size; from 0 again if the request is repeated.
+
+        Raises:
+            ClientError: The error that the server answered with, or why no answer came.
+        """
         with await self.link.run(lambda: file.open("rb")) as source:
             total = os.fstat(source.fileno()).st_size
 
@@ -124,7 +161,22 @@ class Transport:
     async def send_part(
         self, path: str, source: IO[bytes], start: int, end: int, total: int, on_progress: ByteProgress | None
     ) -> httpx.Headers:
-        """Stream a part of a file as the body of a PATCH, once: what arrived of it only the server knows."""
+        """Stream a part of a file as the body of a tus PATCH. It is sent once: only the server knows how much of it arrived.
+
+        Args:
+            path: The upload, below ``/v1``.
+            source: The open file.
+            start: First byte of the part.
+            end: End of the part, exclusive.
+            total: Size of the file in bytes, for `on_progress`.
+            on_progress: Called with the position in the file and `total`.
+
+        Returns:
+            The response's headers.
+
+        Raises:
+            ClientError: The error that the server answered with, or why no answer came.
+        """
 
         async def read(answer: httpx.Response) -> httpx.Headers:
             await self._body(answer)
@@ -145,9 +197,21 @@ class Transport:
         return await self._send(request, read, repeatable=False)
 
     async def download(self, path: str, target: Path, on_progress: ByteProgress | None) -> httpx.Headers:
-        """Stream an answer into `target`: whole, or not at all.
+        """Stream a response into a file. The file appears only when it is complete.
 
-        It is written beside `target` and renamed at the end, so that nobody ever sees a part of it.
+        It is written beside `target` under a temporary name, and renamed at the end.
+
+        Args:
+            path: Below ``/v1``.
+            target: The file to write; its folders are created, an existing file is replaced.
+            on_progress: Called with the bytes received and the total (0 if unknown).
+
+        Returns:
+            The response's headers.
+
+        Raises:
+            ClientError: The error that the server answered with, or why no answer came.
+            ProtocolError: ``damaged-download`` if the file does not match the server's SHA-256.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:

@@ -87,6 +87,7 @@ class Device(Shown, Answer):
     temperature_celsius: float | None = None
 
     def summary(self) -> Mapping[str, str]:
+        """Return the device's row in a notebook: column name to text."""
         return {
             "": self.id,
             "name": self.name,

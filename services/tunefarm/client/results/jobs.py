@@ -84,6 +84,7 @@ class Job(Shown, Answer):
         return self.state in FINISHED_STATES
 
     def summary(self) -> Mapping[str, str]:
+        """Return the job's row in a notebook: column name to text."""
         return {
             "": self.id,
             "state": self.state,
@@ -155,6 +156,7 @@ class JobTask(Shown, Answer):
     counts: bool = True
 
     def summary(self) -> Mapping[str, str]:
+        """Return the kernel's row in a notebook: column name to text."""
         return {
             "": self.name,
             "calls": str(self.weight),
@@ -183,6 +185,7 @@ class Trial(Shown, Answer):
     measured_at: float = 0.0
 
     def summary(self) -> Mapping[str, str]:
+        """Return the trial's row in a notebook: column name to text."""
         return {
             "": str(self.position),
             "round": str(self.round),
@@ -213,6 +216,7 @@ class Record(Shown, Answer):
     tuner: str = ""
 
     def summary(self) -> Mapping[str, str]:
+        """Return the record's row in a notebook: column name to text."""
         return {
             "": self.workload_key,
             "target": self.target_key,
@@ -234,6 +238,7 @@ class Event(Shown, Result):
     created_at: float = 0.0
 
     def summary(self) -> Mapping[str, str]:
+        """Return the event's row in a notebook: column name to text."""
         return {
             "": str(self.seq),
             "kind": self.kind,

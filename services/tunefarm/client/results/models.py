@@ -63,6 +63,7 @@ class Model(Shown, Answer):
     num_params: int | None = None
 
     def summary(self) -> Mapping[str, str]:
+        """Return the model's row in a notebook: column name to text."""
         return {
             "": self.id,
             "name": self.name,
@@ -94,6 +95,7 @@ class ModelTask(Shown, Answer):
     args: tuple[Tensor, ...] = ()
 
     def summary(self) -> Mapping[str, str]:
+        """Return the kernel's row in a notebook: column name to text."""
         return {
             "": self.name,
             "arguments": _tensors(self.args),
