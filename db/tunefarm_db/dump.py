@@ -26,7 +26,7 @@ _VERSION_TABLE = "alembic_version"
 
 
 def dump(engine: Engine) -> Iterator[str]:
-    """Yield the lines. The database must have this code's schema; nobody else has to wait meanwhile.
+    """Yield the lines. The database must have this code's schema. Other transactions need not wait.
 
     Raises:
         ConflictError: ``schema-outdated``.
@@ -57,13 +57,13 @@ def _line(value: Any) -> str:
 
 
 def load(url: str, lines: Iterable[str], *, revision: str, replace: bool = False) -> int:
-    """Fill the database with a dump, all of it or nothing, in one transaction; return how many rows.
+    """Load a dump into the database in one transaction; return the number of rows.
 
     Args:
         url: The database. Nobody may work on it.
         lines: The dump.
         revision: The schema that it was made of; the database is brought from there to this code's.
-        replace: Whether what is there may go.
+        replace: Whether to delete the rows that are in the database.
 
     Raises:
         ConflictError: ``not-empty`` if something is there and may not go; ``in-use`` if somebody works on it.
@@ -156,7 +156,7 @@ def _checked(rows: int, announced: object, more: str | None) -> int:
 
 
 def _writable(table: Table) -> Table:
-    """Let NULL be NULL: a reflected JSON column would store the JSON text ``null``."""
+    """Store None as SQL's NULL: a reflected JSON column would store the JSON text ``null``."""
     for column in table.columns:
         if isinstance(column.type, JSON):
             column.type = JSON(none_as_null=True)

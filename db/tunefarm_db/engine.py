@@ -13,7 +13,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 BUSY_TIMEOUT_MS = 15_000
 IDLE_IN_TRANSACTION_MS = 30_000
-"""A process that froze in a transaction, or whose machine is gone, keeps its locks on PostgreSQL for this long."""
+"""PostgreSQL frees the locks of a transaction whose process froze or vanished after this time."""
 
 
 def make_engine(url: str) -> Engine:
@@ -34,13 +34,13 @@ def _postgresql_engine(url: URL) -> Engine:
         pool_size=5,
         hide_parameters=True,  # secrets are among them, and a message goes into the log
         max_overflow=20,
-        pool_pre_ping=True,  # a restarted server must not cost a request
+        pool_pre_ping=True,  # so that no request fails after a restart of the server
         connect_args={"connect_timeout": 10, "application_name": "tunefarm"},
     )
 
     @event.listens_for(engine, "connect")
     def _set_up(connection: Any, _record: Any) -> None:
-        # Without it nobody could take over the steps that it holds: no transaction of ours waits for slow work.
+        # Else nobody could take over the steps that it holds. Our own transactions never wait for slow work.
         connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_MS}")
         connection.commit()
 
@@ -84,7 +84,7 @@ def _sqlite_engine(url: URL) -> Engine:
         _write_ahead(connection)
         for pragma in (
             "foreign_keys=ON",
-            "synchronous=FULL",  # what was answered with 2xx survives a power cut
+            "synchronous=FULL",  # a write that was answered with 2xx survives a power cut
             "temp_store=MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}").close()

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 Prefix = Literal["mdl", "job", "stp", "trl", "rec", "dev", "dch", "cal", "art", "key", "whk", "whd", "upl"]
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter is mistaken for a digit
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that look like digits
 _RANDOM_BITS = 80
 _ID = re.compile(f"({'|'.join(get_args(Prefix))})_[{_ALPHABET}]{{26}}")
 _lock = threading.Lock()
@@ -18,7 +18,7 @@ _last = 0  # the newest number given out by this process
 
 
 def new_id(prefix: Prefix) -> str:
-    """Return a new identity: ``job_`` and 26 characters, later ones sort after earlier ones.
+    """Return a new id: ``job_`` and 26 characters. Later ids sort after earlier ones.
 
     The number is 48 bits of milliseconds and 80 random bits, and grows strictly within a process. Across
     machines the order is only as good as their clocks: it is for pages of a list, never for correctness.
@@ -27,7 +27,7 @@ def new_id(prefix: Prefix) -> str:
 
 
 def is_id(text: str, prefix: Prefix) -> bool:
-    """Return whether `text` could be an identity of this kind; whether there is such a thing is another question."""
+    """Return whether `text` has the form of an id of this kind; the row need not exist."""
     match = _ID.fullmatch(text)
     return match is not None and match[1] == prefix
 

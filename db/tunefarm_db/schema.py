@@ -21,7 +21,7 @@ _LOCK = 0x74756E65  # "tune": our number among PostgreSQL's advisory locks
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the database to `revision`, in one transaction. Any number of processes may call it at once.
+    """Upgrade the database to `revision`, in one transaction. Any number of processes may call it at once.
 
     Raises:
         TransientError: If the database is away.
@@ -31,7 +31,7 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def downgrade(url: str, revision: str) -> None:
-    """Take the database back to `revision` (``"base"``: to nothing). What the later ones stored is lost."""
+    """Downgrade the database to `revision` (``"base"``: no tables). Data of later revisions is lost."""
     with locked(url) as connection:
         command.downgrade(config(connection), revision)
 
@@ -44,7 +44,7 @@ def head() -> str:
 
 
 def current(engine: Engine) -> str | None:
-    """Return the database's revision; None where it has no schema.
+    """Return the database's revision; None if it has no schema.
 
     Raises:
         TransientError: If the database is away.
@@ -57,7 +57,7 @@ def current(engine: Engine) -> str | None:
 
 
 def check_schema(engine: Engine) -> None:
-    """Make sure that the database has this code's schema.
+    """Check that the database has this code's schema.
 
     Raises:
         ConflictError: ``schema-outdated`` if it has another; the fix is ``tunefarm db upgrade``.
@@ -74,7 +74,7 @@ def check_schema(engine: Engine) -> None:
 
 
 def revisions() -> frozenset[str]:
-    """Return every revision that this code knows the way from."""
+    """Return every revision that this code can upgrade."""
     return frozenset(script.revision for script in ScriptDirectory.from_config(config(None)).walk_revisions())
 
 

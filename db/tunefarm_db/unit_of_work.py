@@ -1,4 +1,4 @@
-"""The unit of work: one transaction, the repositories on it, one commit at its end."""
+"""The unit of work: a transaction with repositories, committed at its end."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Repositories:
         return float(self._connection.execute(select(db_now())).scalar_one())
 
     def probe_write(self) -> None:
-        """Make sure, without writing anything, that this unit of work could write.
+        """Check that this unit of work could write, without writing.
 
         Raises:
             TransientError: ``database-read-only`` on a stand-by. (SQLite said so when the unit of work began.)
@@ -103,7 +103,7 @@ class UnitOfWork:
 
         Raises:
             ConflictError: If a uniqueness or reference rule of the schema forbids what was written. It is raised
-                at the end of the block: what the rule refused can only be rolled back.
+                at the end of the block: by then the transaction can only be rolled back.
             InvalidInputError: If a value cannot be stored (a NUL in a text, a number out of range).
             TransientError: If the database is away, was locked for too long, or has no room (``database-full``).
         """
@@ -134,8 +134,8 @@ class UnitOfWork:
 
 
 def translated(error: DBAPIError | PoolTimeoutError) -> TunefarmError | DBAPIError | PoolTimeoutError:
-    """Return our error for one of the driver's; what is a bug of ours comes back as it is."""
-    # Never the statement's parameters in a message: they can hold what users sent.
+    """Return our error for an error of the driver. An error that is a bug of ours is returned unchanged."""
+    # A message never has the statement's parameters: they can contain users' data.
     if isinstance(error, IntegrityError):
         return ConflictError(f"the database refused it: {_first_line(error)}", code="conflict")
     if isinstance(error, DataError):
@@ -151,7 +151,7 @@ def translated(error: DBAPIError | PoolTimeoutError) -> TunefarmError | DBAPIErr
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Return whether the database has no room to write: of SQLite (``SQLITE_FULL``), or PostgreSQL (``disk_full``)."""
+    """Return whether the error says that the disk is full: SQLite's ``SQLITE_FULL``, PostgreSQL's ``disk_full``."""
     sqlite = (
         isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     )

@@ -1,1 +1,1 @@
-"""The schema's history, one line of revisions for both databases. Run it by `tunefarm_db.schema`."""
+"""The schema's history: one sequence of revisions for both databases. `tunefarm_db.schema` runs it."""

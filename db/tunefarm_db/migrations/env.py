@@ -13,7 +13,7 @@ from tunefarm_db.tables.columns import EnumText, JsonText
 
 
 def _render_item(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:
-    # A revision must not import today's Python types: they change, it does not.
+    # A revision must not import Python types of the present code: they change, a revision does not.
     if kind == "type" and isinstance(item, EnumText):
         return "sa.Text()"
     if kind == "type" and isinstance(item, JsonText):
@@ -28,7 +28,7 @@ def _run(connection: Connection) -> None:
         compare_type=True,
         render_as_batch=connection.dialect.name == "sqlite",
         render_item=_render_item,
-        # All or nothing. Alembic takes SQLite for unable to, but our engine begins transactions itself.
+        # Alembic assumes that SQLite cannot roll back a schema change. Here it can: our engine begins transactions.
         transactional_ddl=True,
     )
     with context.begin_transaction():

@@ -46,7 +46,7 @@ class Repository:
         return self._connection.execute(statement, None if rows is None else [dict(r) for r in rows])
 
     def _all(self, kind: type[V], statement: Executable) -> tuple[V, ...]:
-        """Run a query; return its rows as values. Each field is the column of its name; other columns are left out."""
+        """Run a query; return its rows as values. A column fills the field of its name; other columns are ignored."""
         result = self._run(statement)
         indices = _column_indices(kind, result)
         return tuple(kind(**{name: row[index] for name, index in indices}) for row in result)
@@ -88,7 +88,7 @@ class Repository:
         return self._one(kind, statement, InvariantError(f"nothing was added to {table.name}"))
 
     def _texts(self, values: Collection[str], name: str) -> TableValuedAlias:
-        """Return these texts as a table with one column, ``value``: one statement for any number of them."""
+        """Return these texts as a table with one column, ``value``, so that one statement takes any number of them."""
         array = literal(json.dumps(list(values)), Text())
         if self._connection.dialect.name == "postgresql":
             elements = func.json_array_elements_text(cast(array, JSON))
@@ -96,7 +96,7 @@ class Repository:
         return func.json_each(array).table_valued("value", name=name)
 
     def _insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
-        """Return an INSERT that knows ON CONFLICT in the connection's dialect."""
+        """Return an INSERT that supports ON CONFLICT in the connection's dialect."""
         return (
             postgresql.insert(table)
             if self._connection.dialect.name == "postgresql"
@@ -105,18 +105,18 @@ class Repository:
 
 
 def _column_indices(kind: type[Any], result: CursorResult[*tuple[Any, ...]]) -> list[tuple[str, int]]:
-    """Return the fields of a value and their columns' indices: looked up once, and not for each row."""
+    """Return the fields of a value and the indices of their columns; cached, because it is needed for each row."""
     indices = {name: index for index, name in enumerate(result.keys())}
     return [(field.name, indices[field.name]) for field in fields(kind)]
 
 
 def equal(columns: Any, **values: Any) -> list[ColumnElement[bool]]:
-    """Return a condition for each value that is not None: the column of its name has that value."""
+    """Return a condition ``column = value`` for each value that is not None."""
     return [columns[name] == value for name, value in values.items() if value is not None]
 
 
 def page_of(items: tuple[V, ...], limit: int, cursor: Any) -> Page[V]:
-    """Return a page of `items`, which were read with a limit of ``limit + 1``; ``cursor(item)`` is an item's cursor."""
+    """Return a page of `items`, which were queried with a limit of ``limit + 1``; ``cursor(item)`` is an item's cursor."""
     if len(items) <= limit:
         return Page(items=items)
     shown = items[:limit]

@@ -10,35 +10,50 @@ from enum import StrEnum
 
 
 class DeviceState(StrEnum):
-    """Whether a device gets work: only online ones do."""
+    """Whether a device gets work: only online devices do. `TRANSITIONS` has the changes of state."""
 
     OFFLINE = "offline"
-    CHECKING = "checking"  # ready, but the calibration kernel has to run clean first
+    CHECKING = "checking"
     ONLINE = "online"
-    LEASED = "leased"  # online, and at work; shown, never stored
-    DRAINING = "draining"  # finishes its round, and gets no further one
+    LEASED = "leased"  # shown, never stored
+    DRAINING = "draining"
     QUARANTINED = "quarantined"
     REMOVED = "removed"
 
+    @property
+    def meaning(self) -> str:
+        """What the state means, as a clause without a subject; the API's documentation shows it."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: dict[DeviceState, str] = {
+    DeviceState.OFFLINE: "is not ready, or was not heard of for too long",
+    DeviceState.CHECKING: "waits for a clean calibration",
+    DeviceState.ONLINE: "gets work",
+    DeviceState.LEASED: "online and working",
+    DeviceState.DRAINING: "finishes its round and gets no other",
+    DeviceState.QUARANTINED: "gets no work until a clean calibration or a person releases it",
+    DeviceState.REMOVED: "was removed by a person",
+}
 
 UP_STATES: frozenset[DeviceState] = frozenset({DeviceState.ONLINE, DeviceState.LEASED})
-"""Of a device that takes part: free, or at work."""
+"""The states of a device that takes part: free or working."""
 
 
 class DeviceEvent(StrEnum):
     """What happens to a device."""
 
-    JOIN = "join"  # its agent registered: a new life of the device begins
-    READY = "ready"  # the agent says that it can be measured on
-    UNREADY = "unready"  # the agent says that it cannot
-    SILENT = "silent"  # no sign of life for too long
+    JOIN = "join"  # its agent registered, and starts from the beginning
+    READY = "ready"  # the agent says that the device can measure
+    UNREADY = "unready"  # the agent says that the device cannot measure
+    SILENT = "silent"  # no heartbeat for too long
     DOUBT = "doubt"  # an infrastructure error, or the last calibration is long ago
     CLEAN = "clean"  # the calibration kernel ran well
-    FAIL = "fail"  # it did not, or measurements failed again and again
+    FAIL = "fail"  # the calibration failed, or measurements failed again and again
     DRAIN = "drain"  # a person: no further round
     QUARANTINE = "quarantine"  # a person: no work
-    RELEASE = "release"  # a person: as if it had just come
-    REMOVE = "remove"  # a person: forget it
+    RELEASE = "release"  # a person: treat it as a new device
+    REMOVE = "remove"  # a person: removed for good
 
 
 _OFFLINE, _CHECKING, _ONLINE = DeviceState.OFFLINE, DeviceState.CHECKING, DeviceState.ONLINE
@@ -59,4 +74,4 @@ TRANSITIONS: dict[DeviceEvent, dict[DeviceState, DeviceState]] = {
     DeviceEvent.RELEASE: {_DRAINING: _OFFLINE, _QUARANTINED: _OFFLINE},
     DeviceEvent.REMOVE: dict.fromkeys((_OFFLINE, _CHECKING, _ONLINE, _DRAINING, _QUARANTINED), _REMOVED),
 }
-"""Event -> state -> the state that follows. In a state that an event does not name, it changes nothing."""
+"""Event -> state -> the state that follows. An event changes nothing in the states that it does not list."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a tuning job stands."""
+    """State of a tuning job."""
 
     QUEUED = "queued"
     EXTRACTING = "extracting"
@@ -19,7 +19,7 @@ class JobState(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing follows by itself; a failed job can be retried."""
+        """Whether the state changes no more by itself; a person can retry a failed job."""
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
@@ -27,17 +27,17 @@ _ANY_TIME = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.EXTRACTING, *_ANY_TIME}),
-    # A model without a kernel to tune goes straight on to the compiler.
+    # A model without tunable kernels is compiled at once.
     JobState.EXTRACTING: frozenset({JobState.TUNING, JobState.COMPILING, *_ANY_TIME}),
     JobState.TUNING: frozenset({JobState.COMPILING, *_ANY_TIME}),
     # With a larger budget the search goes on.
     JobState.COMPILING: frozenset({JobState.SUCCEEDED, JobState.TUNING, *_ANY_TIME}),
-    # Resumed, it goes on with the step that it was stopped in.
+    # A resumed job continues with the step in which it was paused.
     JobState.PAUSED: frozenset(
         {JobState.QUEUED, JobState.TUNING, JobState.COMPILING, JobState.FAILED, JobState.CANCELLED}
     ),
     JobState.SUCCEEDED: frozenset(),
-    # Retried, it goes on with the step that failed.
+    # A retried job continues with the step that failed.
     JobState.FAILED: frozenset({JobState.QUEUED, JobState.TUNING, JobState.COMPILING}),
     JobState.CANCELLED: frozenset(),
 }

@@ -23,7 +23,7 @@ from tunefarm_db.values import (
 
 
 class Base(DeclarativeBase):
-    """Base of the tables; every constraint has a name, so that a migration can speak of it."""
+    """Base of the tables; every constraint has a name, so that a migration can refer to it."""
 
     metadata = MetaData(
         naming_convention={

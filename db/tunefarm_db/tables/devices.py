@@ -76,7 +76,7 @@ class CalibrationRow(Base):
 
 
 class DeviceSlotRow(Base):
-    """What a device did in `width_sec` seconds from `slot_at` on. Slots are a minute wide, and become wider with age."""
+    """Use and vitals of a device in the `width_sec` seconds after `slot_at`: a minute, later merged into wider slots."""
 
     __tablename__ = "device_slots"
 

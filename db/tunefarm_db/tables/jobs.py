@@ -78,7 +78,7 @@ class JobTaskRow(Base):
 class StepRow(Base):
     __tablename__ = "steps"
     __table_args__ = (
-        # A second barrier: the same step cannot be planned twice, whoever plans it.
+        # A second barrier: the same step cannot be planned twice.
         UniqueConstraint("kind", "subject_id", "round"),
         Index(None, "state", "not_before"),
         Index(None, "job_id"),
@@ -140,7 +140,7 @@ class TrialRow(Base):
             sqlite_where=text("outcome != 'infrastructure-error'"),
             postgresql_where=text("outcome != 'infrastructure-error'"),
         ),
-        # With the index above, all trials of one task of a job: what a tuner is told before every round.
+        # Together with the index above it finds all trials of a job's task, which a tuner reads before every round.
         Index(
             "ix_trials_lost",
             "job_id",

@@ -58,7 +58,7 @@ class UploadRow(Base):
     __table_args__ = (Index(None, "api_key_id", "id"), Index(None, "expires_at"))
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    # No foreign keys: it outlives neither its time nor its use, and nothing hangs on it.
+    # No foreign keys: an upload is short-lived, and nothing refers to it.
     api_key_id: Mapped[str]
     name: Mapped[str]
     shapes: Mapped[Json]

@@ -1,4 +1,4 @@
-"""Tables of what was measured: workloads, their config spaces, records and kernel sources."""
+"""Tables of workloads, their config spaces, records and kernel sources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SpaceRow(Base):
 class RecordRow(Base):
     __tablename__ = "records"
     __table_args__ = (
-        # The best record of a workload is this index's first entry, however many records there are.
+        # The first entry of this index for a workload is its best record.
         Index(
             "ix_records_best",
             "workload_key",
@@ -67,7 +67,7 @@ class RecordRow(Base):
         ),
         Index("ix_records_history", "workload_key", "target_key", "device_model", "toolchain", "id"),
         Index(None, "job_id", "id"),
-        # The newest of a kind, also where none of the newer ones is of it.
+        # Finds the newest records of a kind even if all newer ones are of other kinds.
         Index(None, "target_key", "id"),
         Index(None, "device_model", "id"),
         Index(None, "device_id", "id"),

@@ -42,7 +42,7 @@ class WebhookDeliveryRow(Base):
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    # No foreign key: a webhook that is deleted while a job writes an event must not make that fail.
+    # No foreign key: a job's event must not fail because the webhook is deleted at the same time.
     webhook_id: Mapped[str]
     job_id: Mapped[str | None]
     seq: Mapped[int | None]

@@ -1,4 +1,4 @@
-"""What every kind of value uses: JSON objects and pages of a list."""
+"""Types for all values: JSON objects and pages of a list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """Part of a list. `next_cursor` gets the next part; None where this is the last."""
+    """A page of a list. `next_cursor` gets the next page; None on the last page."""
 
     items: tuple[T, ...]
     next_cursor: str | None = None

@@ -12,7 +12,7 @@ from tunefarm_db.values.base import Json
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """How many devices of a pool are in each state; a state that none is in is not named."""
+    """How many devices of a pool are in each state; states without devices are left out."""
 
     by_state: Mapping[DeviceState, int]
 
@@ -29,7 +29,7 @@ class PoolCounts:
         return self.by_state.get(DeviceState.ONLINE, 0)
 
     def __str__(self) -> str:
-        """Return it as people are told: ``"0 of 3 online (1 draining, 2 offline)"``."""
+        """Return the text for people: ``"0 of 3 online (1 draining, 2 offline)"``."""
         down = ", ".join(
             f"{count} {state}" for state, count in sorted(self.by_state.items()) if state not in UP_STATES
         )
@@ -42,7 +42,7 @@ class Device:
 
     Attributes:
         device_key: The pool. Devices of a pool are interchangeable.
-        target: `Target.to_json` of what it runs best.
+        target: The target of its hardware (`Target.to_json`).
         device_model: Groups devices whose timings can be compared.
         rpc_key: The key under which its RPC server waits at the tracker; of this device alone.
         reason: Why it is in its state; empty while online.
@@ -51,7 +51,7 @@ class Device:
         calibration: The last clean run of the calibration kernel, as `Calibration.to_json`; None where there was none.
         calibrate_at: When it is to be calibrated (again).
         fence: Of its newest lease.
-        state_since: Since when it has been in its state, whoever leased it meanwhile; None where that is not known.
+        state_since: Start of its state; leases do not change it. None if unknown.
         leased_at: When its newest lease began; None where it has none.
     """
 
@@ -91,7 +91,7 @@ class DeviceLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePeak:
-    """What a device can do at its best.
+    """The highest rates that were measured on a device.
 
     Attributes:
         key: `Peak.key`: the kernels and the hardware that it was measured with.
@@ -112,22 +112,22 @@ class CalibrationOutcome(StrEnum):
     """Outcome of a calibration."""
 
     CLEAN = "clean"
-    DRIFT = "drift"  # right, and not as fast as it should be, or faster
-    WRONG = "wrong"  # the answer was wrong
-    BROKEN = "broken"  # it did not come to its end
+    DRIFT = "drift"  # the result is right, but the time is too long or too short
+    WRONG = "wrong"  # the result is wrong
+    BROKEN = "broken"  # the kernel did not finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCalibration:
-    """How a calibration went. Times are None where the kernel did not run.
+    """Result of a calibration. Times are None if the kernel did not run.
 
     Attributes:
         reason: Why it is not clean.
         key: Times under one key can be compared.
-        time_sec: What the kernel took, by itself.
-        reference_sec: What that was held against.
-        all_cores_sec: What it took on all cores at once; None where there is one alone.
-        all_cores_reference_sec: What that was held against.
+        time_sec: Time of the kernel on one core.
+        reference_sec: The reference of `time_sec`.
+        all_cores_sec: Time of the kernel on all cores at once; None if there is only one core.
+        all_cores_reference_sec: The reference of `all_cores_sec`.
     """
 
     outcome: CalibrationOutcome
@@ -141,7 +141,7 @@ class NewCalibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration(NewCalibration):
-    """The same, on record."""
+    """A stored `NewCalibration`."""
 
     id: str
     device_id: str
@@ -150,7 +150,7 @@ class Calibration(NewCalibration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceChange:
-    """A change of a device's state, or what a person told it.
+    """A change of a device's state, or a person's command.
 
     Attributes:
         event: What happened, a `DeviceEvent`.
@@ -168,7 +168,7 @@ class DeviceChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInterval:
-    """What a device did in a stretch of time, and how it was.
+    """Use and vitals of a device in an interval of time.
 
     Attributes:
         at: When it begins, Unix seconds.
@@ -195,7 +195,7 @@ class DeviceInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredHere:
-    """A record, as far as it tells what a device did.
+    """The fields of a record for a device's history.
 
     Attributes:
         name: The kernel's.

@@ -19,7 +19,7 @@ class Job:
         budget: `Budget.to_json`.
         request_digest: Hash of the request, to tell a repeated request from another one under the same
             idempotency key.
-        cancel_requested: The user asked to stop; whoever works on the job looks at it.
+        cancel_requested: Whether the user asked to stop; workers on the job check it.
         priority: Jobs with a higher one get devices first.
         turn_sec: Device time that it had, for fair turns among jobs of one priority; it begins at what the others have
             had at least, and means nothing by itself.
@@ -98,7 +98,7 @@ class JobTask:
 
 
 class StepKind(StrEnum):
-    """What a step does."""
+    """The kind of work of a step."""
 
     IMPORT = "import"
     EXTRACT = "extract"
@@ -107,9 +107,14 @@ class StepKind(StrEnum):
     COMPILE = "compile"
     SOURCE = "source"
 
+    @property
+    def needs_device(self) -> bool:
+        """Whether a step of this kind waits for a device, in its job's turn."""
+        return self in (StepKind.TUNE, StepKind.CONFIRM, StepKind.COMPILE)
+
 
 class StepState(StrEnum):
-    """Where a step stands; the last three are final."""
+    """State of a step; the last three are final."""
 
     READY = "ready"
     LEASED = "leased"
@@ -121,7 +126,7 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One short piece of work for one Celery invocation.
+    """A short piece of work for one Celery message.
 
     Attributes:
         subject_id: What it works on: the model of an import, the key of a kernel's source, the job of the rest.
@@ -172,7 +177,7 @@ class NewTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial(NewTrial):
-    """One config scheduled by a job, and how it ended.
+    """A config that a job tried, and its outcome.
 
     Attributes:
         position: Which of the job's tasks.
@@ -188,7 +193,7 @@ class Trial(NewTrial):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to a job. `seq` counts from 1 within the job, without gaps."""
+    """An event of a job. `seq` counts from 1 within the job, without gaps."""
 
     job_id: str
     seq: int

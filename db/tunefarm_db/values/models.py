@@ -20,7 +20,7 @@ class Blob:
 
 
 class ModelState(StrEnum):
-    """Where a model's import stands."""
+    """State of a model's import."""
 
     IMPORTING = "importing"
     READY = "ready"
@@ -59,7 +59,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTask:
-    """A kernel that a model runs on one kind of target, with what a list shows of its workload.
+    """A kernel of a model on one kind of target, with the fields of its workload that lists show.
 
     Attributes:
         pipeline: The graph passes that found it: ``"cpu"``, ``"cpu dot16"``, ``"gpu"`` and so on.
@@ -80,7 +80,7 @@ class ModelTask:
 
 
 class UploadState(StrEnum):
-    """Where an upload stands; the last two are final."""
+    """State of an upload; the last two are final."""
 
     OPEN = "open"
     FINISHED = "finished"  # it became a model
@@ -89,10 +89,10 @@ class UploadState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """A file that is sent in as many requests as it takes.
+    """A file that is sent in several requests.
 
     Attributes:
-        api_key_id: Whose it is: nobody else is told of it.
+        api_key_id: The key that began it; other keys cannot see it.
         name: What the model is to be called.
         shapes: Shapes of dynamic inputs, by input.
         metadata: What the client said of it at the beginning, as it said it (tus: ``Upload-Metadata``).
@@ -102,7 +102,7 @@ class Upload:
         digest: What its bytes came to, noted before they become a blob; None before.
         model_id: What it became; None unless it is finished.
         error: Why its bytes were refused; None unless it failed.
-        expires_at: It is forgotten then, its bytes with it; every part puts that off.
+        expires_at: Time at which the upload and its bytes are deleted; every part postpones it.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Values of what was measured: workloads, their config spaces, records and kernel sources."""
+"""Values of workloads, their config spaces, records and kernel sources."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Record(NewRecord):
 
 
 class SourceState(StrEnum):
-    """How far a kernel's source is."""
+    """State of a kernel's source."""
 
     MAKING = "making"
     READY = "ready"
@@ -91,7 +91,7 @@ class SourceState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The source of one config of a workload, for one target, by one toolchain. It can be made again at any time.
+    """The source of a config of a workload, for one target and toolchain. It can be generated again at any time.
 
     Attributes:
         key: Derived from all of these; see `tunefarm_app.records.kernel_sources`.

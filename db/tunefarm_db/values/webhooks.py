@@ -7,14 +7,14 @@ from enum import StrEnum
 from typing import Any
 
 BY_A_PERSON = "disabled by a person"
-"""The reason of a webhook that a person disabled: nothing is wrong with it."""
+"""The reason if a person disabled the webhook, and not the farm after failures."""
 
 
 WEBHOOK_STATES = ("good", "failing", "disabled", "off")
 
 
 class DeliveryState(StrEnum):
-    """Where a delivery stands; the last two are final."""
+    """State of a delivery; the last two are final."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -27,8 +27,8 @@ class Webhook:
 
     Attributes:
         kinds: Events that it subscribed to; empty for all. See `tunefarm_db.repositories.webhooks.webhooks.names_of`.
-        job_id: The one job whose events it is sent; None for all jobs.
-        secret: Signs its deliveries. Stored as it is: a hash could not sign.
+        job_id: The job whose events it gets; None for all jobs.
+        secret: Signs its deliveries. It is stored in clear: a hash could not sign.
         failures: Failed attempts since the last success.
         failing_since: Time of the first of them.
         disabled_at: It is sent nothing from then on; None while it is enabled.
@@ -108,7 +108,7 @@ class WebhookHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookHead:
-    """Changes whenever a page about the webhook would change.
+    """A text that changes whenever a page about the webhook changes.
 
     Attributes:
         newest: Id of its newest delivery.

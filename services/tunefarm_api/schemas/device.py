@@ -138,9 +138,7 @@ class Device(Output):
     tracker_host: str = Field(description="Tracker that its RPC server is registered with.")
     tracker_port: int = Field(description="Tracker that its RPC server is registered with.")
     state: DeviceState = Field(
-        description="State: `offline`, `checking` (waits for a clean calibration), `online`, `leased` (online and "
-        "working), `draining` (finishes its round), `quarantined` or `removed`. Only online devices get "
-        "work."
+        description=f"State: {', '.join(f'`{state}` ({state.meaning})' for state in DeviceState)}."
     )
     reason: str = Field(description="Reason of the state.")
     state_since: float | None = Field(

@@ -1,4 +1,4 @@
-"""Config spaces get a table of their own, and records say whether a confirmation took their place.
+"""Add a table of config spaces; records say whether a confirmation superseded them.
 
 Revision ID: 0002
 Revises: 0001
@@ -41,7 +41,7 @@ def upgrade() -> None:
         "config_spaces",
         ["target_key", "toolchain", "family"],
     )
-    # The newest job's space of each workload and target; its family is found out when a round needs it next.
+    # The newest job's space of each workload and target; its family is determined when a round next needs it.
     op.execute(
         """
         INSERT INTO config_spaces (workload_key, target_key, toolchain, space, space_key, family, extents, created_at)

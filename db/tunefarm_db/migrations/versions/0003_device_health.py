@@ -1,4 +1,4 @@
-"""Devices know their calibration and who holds them back; keys can expire, and belong to one device.
+"""Devices have a calibration and a person's hold; keys can expire and belong to one device.
 
 Revision ID: 0003
 Revises: 0002
@@ -31,10 +31,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # States that the older schema's program does not know.
+    # The older program does not know these states.
     op.execute("UPDATE devices SET state = 'quarantined' WHERE state IN ('draining', 'removed')")
     op.execute("UPDATE devices SET state = 'offline' WHERE state = 'checking'")
-    # A key that is bound or ends must not become one that is free and lasts.
+    # A key that is bound to a device, or expires, must not become an unlimited one.
     op.execute(
         "DELETE FROM api_keys WHERE expires_at IS NOT NULL OR device_name IS NOT NULL OR device_key IS NOT NULL"
     )

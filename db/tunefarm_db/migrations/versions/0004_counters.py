@@ -1,4 +1,4 @@
-"""Counters: sums over all that ever was, kept as they grow instead of being counted at each look.
+"""Add running totals, so that the metrics need not count the whole history.
 
 Revision ID: 0004
 Revises: 0003

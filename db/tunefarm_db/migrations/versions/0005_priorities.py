@@ -1,4 +1,4 @@
-"""Jobs have a priority, and know how much device time they had, for fair turns; they can be paused.
+"""Jobs have a priority and the device time that they used, for fair turns; they can be paused.
 
 Revision ID: 0005
 Revises: 0004
@@ -22,7 +22,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # A state that the older schema's program does not know: it must not fall over such a job.
+    # The older program does not know this state and would fail on such a job.
     op.execute("UPDATE steps SET state = 'cancelled' WHERE state = 'paused'")
     op.execute("UPDATE jobs SET state = 'cancelled', cancel_requested = true WHERE state = 'paused'")
     op.drop_column("jobs", "turn_sec")

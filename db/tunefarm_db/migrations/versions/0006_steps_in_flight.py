@@ -1,4 +1,4 @@
-"""A job may be at several rounds at once: each step tells what it is at, and a job's wall-clock is counted once.
+"""A job may run several rounds at once: each step stores what it works on; the job's wall-clock time is counted once.
 
 Revision ID: 0006
 Revises: 0005
@@ -22,14 +22,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # The older schema's program knows one open step of a job: the others are dropped, between two rounds at best.
+    # The older program expects one open step per job: the others are dropped.
     op.execute(
         "UPDATE steps SET state = 'cancelled', lease_owner = NULL, lease_until = NULL"
         " WHERE kind = 'tune' AND state IN ('ready', 'leased', 'paused')"
         " AND EXISTS (SELECT 1 FROM steps AS newer WHERE newer.kind = 'tune' AND newer.job_id = steps.job_id"
         " AND newer.state IN ('ready', 'leased', 'paused') AND newer.round > steps.round)"
     )
-    # It plans the round after the one that it did: of those that come after it none may be there.
+    # It plans the round that follows its own, so no later round may exist.
     op.execute(
         "UPDATE steps SET round = 1 + (SELECT max(later.round) FROM steps AS later WHERE later.kind = 'tune'"
         " AND later.subject_id = steps.subject_id)"

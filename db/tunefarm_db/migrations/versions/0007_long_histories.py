@@ -1,4 +1,4 @@
-"""After a million trials: lists of records of one kind, and the trials of one task, are found in an index.
+"""Add indexes for long histories: records by outcome or kind, and the trials of a task.
 
 Revision ID: 0007
 Revises: 0006

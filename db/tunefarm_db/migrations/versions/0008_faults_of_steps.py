@@ -1,4 +1,4 @@
-"""How often a step went wrong by itself is counted apart from how often its worker or device went away.
+"""Count a step's own failures apart from losses of its worker or device.
 
 Revision ID: 0008
 Revises: 0007

@@ -1,4 +1,4 @@
-"""Webhooks, and what they have to be told.
+"""Add webhooks and their deliveries.
 
 Revision ID: 0009
 Revises: 0008

@@ -1,4 +1,4 @@
-"""What devices can do at their best.
+"""Add the peaks of devices.
 
 Revision ID: 0010
 Revises: 0009

@@ -1,4 +1,4 @@
-"""Uploads that come in parts.
+"""Add uploads in parts.
 
 Revision ID: 0011
 Revises: 0010

@@ -1,4 +1,4 @@
-"""What devices did: changes of their states, calibrations, use and vitals by the minute, and their records found by device.
+"""Add the history of devices: changes of state, calibrations, use and vitals by the minute, records by device.
 
 Revision ID: 0012
 Revises: 0011

@@ -1,4 +1,4 @@
-"""Sources of kernels.
+"""Add sources of kernels.
 
 Revision ID: 0013
 Revises: 0012

@@ -1,4 +1,4 @@
-"""Tasks say what they are an alternative to.
+"""Tasks name the kernel that they are an alternative to.
 
 Revision ID: 0014
 Revises: 0013
@@ -19,7 +19,7 @@ depends_on = None
 def upgrade() -> None:
     for table in ("model_tasks", "job_tasks"):
         op.add_column(table, sa.Column("alternative", sa.JSON(), nullable=True))
-    # What an older tunefarm found has no alternatives: a model's next job finds its tasks anew.
+    # Tasks of an older tunefarm lack alternatives: a model's next job extracts them again.
     op.execute(sa.text("DELETE FROM model_tasks WHERE pipeline = 'cpu'"))
 
 

@@ -1,4 +1,4 @@
-"""Tasks, config spaces and refused models say which revision of the engine made them.
+"""Tasks, config spaces and refused models store the revision of the engine that made them.
 
 Revision ID: 0015
 Revises: 0014
@@ -19,13 +19,13 @@ _TABLES = ("models", "model_tasks", "config_spaces")
 
 
 def upgrade() -> None:
-    # Whatever is there is of an earlier engine: it is shown and learned from until a job makes it anew.
+    # Existing rows are from an earlier engine: they are shown and learned from until a job makes them again.
     for table in _TABLES:
         op.add_column(table, sa.Column("revision", sa.Integer(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
-    # An older tunefarm takes all tasks for its own; it makes spaces without a family anew.
+    # An older tunefarm would use all tasks as its own. It makes spaces without a family again.
     op.execute(sa.text("DELETE FROM model_tasks WHERE revision > 0"))
     op.execute(sa.text("UPDATE config_spaces SET family = NULL WHERE revision > 0"))
     for table in reversed(_TABLES):

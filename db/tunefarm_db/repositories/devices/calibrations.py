@@ -1,4 +1,4 @@
-"""Calibrations of devices: which are due, who holds the device meanwhile, and the result."""
+"""Calibrations of devices: due dates, leases and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Calibrations(Repository):
     """
 
     def doubt_overdue(self) -> tuple[Device, ...]:
-        """Take online devices whose calibration is due out of work until it is done; return them."""
+        """Mark online devices whose calibration is due as checking, so that they get no work; return them."""
         statement = (
             update(_DEVICES)
             .where(

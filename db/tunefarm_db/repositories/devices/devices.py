@@ -19,7 +19,7 @@ from tunefarm_tuning.core.errors import NotFoundError
 _DEVICES = table_of(DeviceRow)
 
 CALIBRATION = "calibration:"
-"""The owner of a calibration's lease begins with this."""
+"""Prefix of the owner of a calibration's lease."""
 
 FIRST_CHECK = "it has just come: the calibration kernel has to run clean first"
 
@@ -32,7 +32,7 @@ def shown_state() -> ColumnElement[DeviceState]:
 
 
 def columns() -> list[ColumnElement[Any]]:
-    """Return the columns of a `Device`: those of the table, with the state that users see."""
+    """Return the columns of a `Device`, with the state that users see."""
     others: list[ColumnElement[Any]] = [column for column in _DEVICES.c if column.name != "state"]
     return [*others, shown_state().label("state")]
 
@@ -40,7 +40,7 @@ def columns() -> list[ColumnElement[Any]]:
 def transition(event: DeviceEvent, reason: str | None = None) -> dict[str, Any]:
     """Return the values of an UPDATE for `event`: the state by `TRANSITIONS`, and the reason if one is given."""
     ways = TRANSITIONS[event]
-    # A person's quarantine is not ended, and not explained, by how the device does.
+    # An event of the device neither ends a person's quarantine nor changes its reason.
     exceptions = [DeviceRow.held.is_(True)] if event in (DeviceEvent.CLEAN, DeviceEvent.FAIL) else []
     leaves = [old for old, new in ways.items() if old is not new]
     values: dict[str, Any] = {
@@ -69,7 +69,7 @@ def _is_leased() -> ColumnElement[bool]:
 
 
 class DescribedDevice(TypedDict):
-    """The columns in which a device is as its agent describes it."""
+    """The columns that the agent describes the device in."""
 
     device_key: str
     target: Json
@@ -90,7 +90,7 @@ class Devices(Repository):
     def register(
         self, *, name: str, ready: bool = True, reason: str = "", **described: Unpack[DescribedDevice]
     ) -> Device:
-        """Add the device, or renew what is known of the device of this name.
+        """Add the device, or update the device of this name.
 
         It has to be calibrated before it is online, or is offline for `reason` where it is not `ready`. A device that
         is draining or quarantined stays so.
@@ -109,7 +109,7 @@ class Devices(Repository):
         return self.heartbeat(device.id, ready=ready, reason=reason)
 
     def get(self, device_id: str) -> Device:
-        """Return a device. Raises `NotFoundError` if there is no such one."""
+        """Return a device. Raises `NotFoundError` if it does not exist."""
         query = select(*columns()).where(DeviceRow.id == device_id, _PRESENT)
         return self._one(Device, query, _not_found(device_id))
 
@@ -125,7 +125,7 @@ class Devices(Repository):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Device]:
-        """Return devices, oldest first; removed ones only where that state is asked for."""
+        """Return devices, oldest first; removed ones only if `state` asks for them."""
         query = select(*columns()).where(
             shown_state() == state if state is not None else _PRESENT,
             *equal(_DEVICES.c, device_key=device_key),
@@ -133,7 +133,7 @@ class Devices(Repository):
         return self._page(Device, query, DeviceRow.id, cursor=cursor, limit=limit, newest_first=False)
 
     def keys(self) -> tuple[str, ...]:
-        """Return every device key that a device is registered under."""
+        """Return every device key that has a device."""
         query = select(DeviceRow.device_key).where(_PRESENT).distinct().order_by(DeviceRow.device_key)
         return tuple(self._run(query).scalars())
 
@@ -188,9 +188,9 @@ class Devices(Repository):
         if event in (DeviceEvent.DOUBT, DeviceEvent.FAIL):
             changes["calibrate_at"] = db_now()
         if event is DeviceEvent.RELEASE:
-            changes["calibration"] = None  # its earlier speed is no longer its reference
+            changes["calibration"] = None  # a calibration before this one is no longer its reference
         if event is DeviceEvent.REMOVE:
-            # Whoever measures on it learns it at the next renewal.
+            # A worker that measures on it learns this at its next renewal.
             changes |= {"lease_owner": None, "lease_until": None, "calibration": None, "held": False}
         return self._update(device_id, changes, event)
 
@@ -215,7 +215,7 @@ class Devices(Repository):
         return stale
 
     def lease(self, device_key: str, owner: str, lease_sec: float) -> DeviceLease | None:
-        """Take a free, online device of the pool for `lease_sec`, under a new fence; None where none is free."""
+        """Lease a free, online device of the pool for `lease_sec`, under a new fence; None if none is free."""
         free = (
             holders()
             .where(
@@ -223,9 +223,11 @@ class Devices(Repository):
                 DeviceRow.state == DeviceState.ONLINE,
                 or_(DeviceRow.lease_until.is_(None), DeviceRow.lease_until < db_now()),
             )
-            .order_by(DeviceRow.fence, DeviceRow.id)  # the least used first
+            .order_by(DeviceRow.fence, DeviceRow.id)  # the least used device first
             .limit(1)
-            .with_for_update(skip_locked=True)  # SQLite leaves it out: BEGIN IMMEDIATE has locked already
+            .with_for_update(
+                skip_locked=True
+            )  # not rendered for SQLite, where BEGIN IMMEDIATE has locked the database
         )
         return self.take(free, owner, lease_sec)
 
@@ -263,14 +265,14 @@ class Devices(Repository):
         DeviceSlots(self._connection).use(device_id, began_at, until, **{kind: 1.0})
 
     def renew_lease(self, device_id: str, fence: int, lease_sec: float) -> bool:
-        """Hold the device for another `lease_sec` from now; False means that it is no longer ours."""
+        """Extend the lease to `lease_sec` from now; return False if another holder has the device."""
         statement = (
             update(_DEVICES).where(held_under(device_id, fence)).values(lease_until=db_now() + lease_sec)
         )
         return self._run(statement).rowcount == 1
 
     def release_lease(self, device_id: str, fence: int) -> bool:
-        """Give the device back; False means that it was no longer ours, and nothing changed."""
+        """Release the device; return False, and change nothing, if another holder has it."""
         statement = (
             update(_DEVICES)
             .where(held_under(device_id, fence))
@@ -284,7 +286,7 @@ class Devices(Repository):
         return True
 
     def counts(self, device_key: str) -> PoolCounts:
-        """Return how many devices of the pool are in each state; none where the pool is unknown."""
+        """Return how many devices of the pool are in each state; all zero if the pool is unknown."""
         state = shown_state().label("shown")
         query = (
             select(state, func.count()).where(DeviceRow.device_key == device_key, _PRESENT).group_by(state)
@@ -300,7 +302,7 @@ class Devices(Repository):
         values = dict(row)
         is_news = values.pop("state_changed") or event not in (DeviceEvent.READY, DeviceEvent.UNREADY)
         device = Device(**values)
-        if is_news:  # most heartbeats change nothing
+        if is_news:  # most heartbeats change no column
             DeviceHistory(self._connection).note(device, event)
         return device
 

@@ -32,11 +32,11 @@ _MEANS = ("load", "clock_mhz")
 class DeviceSlots(Repository):
     """Slots of devices.
 
-    Concurrency: whoever writes locks the device's row first, so that no two transactions wait for each other's slots.
+    Concurrency: writers lock the device's row first, so that no two transactions wait for each other's slots.
     """
 
     def use(self, device_id: str, began_at: float | None, until: float, **shares: float) -> None:
-        """Add a lease to the slots that it lasted through.
+        """Add a lease to the slots that it overlaps.
 
         Args:
             device_id: The device.
@@ -81,7 +81,7 @@ class DeviceSlots(Repository):
         return intervals
 
     def devices(self, *, after: str, limit: int) -> tuple[str, ...]:
-        """Return the ids of devices that have slots, removed ones included, in order, beginning behind `after`."""
+        """Return the ids of devices that have slots, removed ones included, in order; only ids after `after`."""
         has_any = exists().where(_Row.device_id == DeviceRow.id)
         query = select(DeviceRow.id).where(DeviceRow.id > after, has_any).order_by(DeviceRow.id).limit(limit)
         return tuple(self._run(query).scalars())
@@ -104,7 +104,7 @@ class DeviceSlots(Repository):
         return len(wide)
 
     def forget(self, device_id: str, age_sec: float) -> int:
-        """Delete the device's slots that are older; return how many."""
+        """Delete the device's older slots; return how many."""
         old = delete(_SLOTS).where(_Row.device_id == device_id, _Row.slot_at < db_now() - age_sec)
         return int(self._run(old).rowcount)
 
@@ -132,7 +132,7 @@ class DeviceSlots(Repository):
 
 
 def parts(began_at: float, until: float, width_sec: int) -> list[tuple[int, float]]:
-    """Return the slots that the time from `began_at` to `until` touches, with the seconds in each."""
+    """Return the slots between `began_at` and `until`, with the seconds of that time in each."""
     at = int(began_at // width_sec) * width_sec
     slots = []
     while at < until:

@@ -53,7 +53,7 @@ class ApiKeys(Repository):
         return self._all(ApiKey, query.with_for_update() if lock else query)
 
     def head(self) -> tuple[object, ...]:
-        """Return a tuple that changes whenever a list of keys would change."""
+        """Return a tuple that changes whenever the list of keys changes."""
         newest = (
             func.max(column)
             for column in (ApiKeyRow.created_at, ApiKeyRow.revoked_at, ApiKeyRow.last_used_at)
@@ -65,7 +65,7 @@ class ApiKeys(Repository):
         self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(last_used_at=db_now()))
 
     def revoke(self, key_id: str) -> ApiKey:
-        """Make the key worthless from now on; revoking again keeps the first time.
+        """Revoke the key from now on; revoking it again keeps the first time.
 
         Raises:
             NotFoundError: If there is no such key.
@@ -81,13 +81,13 @@ class ApiKeys(Repository):
         return key
 
     def use_up(self, key_id: str) -> bool:
-        """Revoke a key that is valid for one use; False if it was used before, or has expired."""
+        """Revoke a key that is valid for one use; return False if it was used before or has expired."""
         good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
         statement = update(_KEYS).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None), good)
         return self._run(statement.values(revoked_at=db_now(), last_used_at=db_now())).rowcount == 1
 
     def revoke_of_device(self, device_name: str) -> int:
-        """Revoke every key that speaks for this device alone; return how many."""
+        """Revoke every key that is bound to this device; return how many."""
         statement = update(_KEYS).where(ApiKeyRow.device_name == device_name, ApiKeyRow.revoked_at.is_(None))
         return int(self._run(statement.values(revoked_at=db_now())).rowcount)
 

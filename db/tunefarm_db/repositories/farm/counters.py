@@ -16,7 +16,7 @@ _SLOTS = 16
 
 
 class Counter(StrEnum):
-    """What is counted, and by what label."""
+    """A running total, and what its labels mean."""
 
     TRIALS = "trials"
     """Trials, by outcome."""
@@ -25,22 +25,22 @@ class Counter(StrEnum):
     MEASURE_SEC = "measure_sec"
     """Seconds of measuring them, by the device's id; empty where no device was reached."""
     DEVICE_OUTCOMES = "device_outcomes"
-    """Trials, by the device's id and the outcome, with a blank between."""
+    """Trials, by the device's id and the outcome, separated by a blank."""
     LATE_WRITES = "late_writes"
-    """Writes of workers that had lost their step, by kind of step."""
+    """Refused writes of workers that had lost their step, by kind of step."""
     DELIVERIES = "deliveries"
     """Attempts to deliver to a webhook, by result: delivered, retried, given-up."""
 
 
 class Counters(Repository):
-    """Totals. They are exact: each is counted in the transaction that writes what is counted."""
+    """Totals. They are exact: a total grows in the transaction that writes the counted rows."""
 
     def add(self, name: Counter, amounts: Mapping[str, float], *, of: str) -> None:
         """Add to the counter's labels; see `add_all`."""
         self.add_all({name: amounts}, of=of)
 
     def add_all(self, amounts: Mapping[Counter, Mapping[str, float]], *, of: str) -> None:
-        """Add to counters, in one go.
+        """Add to several counters in one statement.
 
         Args:
             amounts: Counter -> label -> how much.

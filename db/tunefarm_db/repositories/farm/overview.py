@@ -21,7 +21,7 @@ _NEWEST = 20
 
 
 class JobOrder(StrEnum):
-    """What a list of jobs can be sorted by."""
+    """The orders of a list of jobs."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -51,7 +51,7 @@ class ListedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHead:
-    """Changes whenever the job changes."""
+    """A text that changes whenever the job changes."""
 
     id: str
     state: JobState
@@ -67,7 +67,7 @@ class ModelHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHead:
-    """Changes whenever the device changes. Heartbeats are no change."""
+    """A text that changes whenever the device changes; heartbeats do not count."""
 
     id: str
     state: DeviceState
@@ -89,7 +89,7 @@ class Overview(Repository):
         limit: int = 25,
         offset: int = 0,
     ) -> tuple[tuple[ListedJob, ...], int]:
-        """Return some of the jobs that match, and how many do in all.
+        """Return a part of the matching jobs, and the number of all matching jobs.
 
         Args:
             states: In one of these; in any where it is empty.
@@ -122,11 +122,11 @@ class Overview(Repository):
         return tuple(ListedJob(job=job, model_name=names[job.model_id]) for job in jobs), total
 
     def pools(self) -> tuple[str, ...]:
-        """Return every pool that a job was measured on."""
+        """Return every pool that a job used."""
         return tuple(self._run(select(JobRow.device_key).distinct().order_by(JobRow.device_key)).scalars())
 
     def count_jobs(self, model_ids: Sequence[str]) -> dict[str, int]:
-        """Return how many jobs each of the models has; those without one are left out."""
+        """Return the number of jobs of each model; models without jobs are left out."""
         query = (
             select(JobRow.model_id, func.count())
             .where(JobRow.model_id.in_(list(model_ids)))
@@ -135,7 +135,7 @@ class Overview(Repository):
         return {row[0]: row[1] for row in self._run(query)}
 
     def search_rate(self, device_key: str) -> float | None:
-        """Return how many trials a second the pool's newest jobs made; None where none has searched yet."""
+        """Return the trials per second of the pool's newest jobs; None if no job has searched yet."""
         newest = (
             select(JobRow.trials, JobRow.tuned_sec)
             .where(JobRow.device_key == device_key, JobRow.trials > 0, JobRow.tuned_sec > 0)
@@ -152,7 +152,7 @@ class Overview(Repository):
         return {row[0]: row[1] for row in self._run(query)}
 
     def earlier_report(self, job: Job) -> Json | None:
-        """Return the newest report on the same model for the same target and pool, of a job before this one."""
+        """Return the newest report of an earlier job of the same model, target and pool."""
         query = (
             select(ArtifactRow.report)
             .join(JobRow, JobRow.id == ArtifactRow.job_id)
@@ -169,7 +169,7 @@ class Overview(Repository):
         return report
 
     def jobs_of_steps(self, step_ids: Sequence[str]) -> dict[str, str]:
-        """Return the jobs that these steps work for, by step."""
+        """Return the jobs of these steps, by step."""
         query = select(StepRow.id, StepRow.job_id).where(
             StepRow.id.in_(list(step_ids)), StepRow.job_id.is_not(None)
         )
@@ -225,7 +225,7 @@ class Overview(Repository):
     def newest_events(
         self, job_id: str, *, before: int | None = None, rounds: bool = True, limit: int = 50
     ) -> tuple[Event, ...]:
-        """Return the job's newest events below the number `before`, newest first; without those of rounds unless `rounds`."""
+        """Return the job's newest events below the number `before`, newest first; events of rounds only if `rounds`."""
         query = select(_EVENTS).where(EventRow.job_id == job_id)
         if before is not None:
             query = query.where(EventRow.seq < before)
@@ -234,7 +234,7 @@ class Overview(Repository):
         return self._all(Event, query.order_by(EventRow.seq.desc()).limit(checked_limit(limit)))
 
     def import_times(self, model_id: str) -> tuple[float, float | None] | None:
-        """Return when the model's import was asked for and when it ended; None where that is no longer known."""
+        """Return the times at which the model's import was requested and ended; None if no longer known."""
         query = (
             select(StepRow.created_at, StepRow.finished_at)
             .where(StepRow.kind == StepKind.IMPORT, StepRow.subject_id == model_id)

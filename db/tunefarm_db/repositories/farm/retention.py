@@ -1,4 +1,4 @@
-"""Queries of what has not been used for some time."""
+"""Queries for rows that have not been used for some time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MODELS = table_of(ModelRow)
 
 
 class Retention(Repository):
-    """Ages are by the database's clock."""
+    """Queries by age, which is measured by the database's clock."""
 
     def unused_models(self, age_sec: float, *, after: str = "", limit: int) -> tuple[Model, ...]:
-        """Return models that are ready or failed, and had no job at work within `age_sec`, by id from behind `after`."""
+        """Return ready and failed models without a running job within `age_sec`, by id; only ids after `after`."""
         since = db_now() - age_sec
         used = exists().where(
             JobRow.model_id == ModelRow.id, or_(JobRow.finished_at.is_(None), JobRow.finished_at >= since)
@@ -34,7 +34,7 @@ class Retention(Repository):
         return self._all(Model, query.order_by(ModelRow.id).limit(limit))
 
     def old_artifacts(self, age_sec: float) -> tuple[str, ...]:
-        """Return the hashes that only artifacts older than `age_sec` have."""
+        """Return the hashes of artifacts of which every one is older than `age_sec`."""
         query = (
             select(ArtifactRow.sha256)
             .group_by(ArtifactRow.sha256)

@@ -1,4 +1,4 @@
-"""Statistics: the farm's present state in a few queries over open rows. None reads the history."""
+"""Statistics: the farm's present state in a few queries over open rows. No query reads the history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OpenSteps:
 
     Attributes:
         oldest_sec: Age of the oldest of them, since it was planned.
-        overdue_sec: How long the one that is due the longest has been due; 0 where none is.
+        overdue_sec: Time since the oldest due step became due; 0 if none is due.
         sent_sec: How long ago the oldest of them was handed to a worker: an upper bound of a lease's age.
         lease_left_sec: Until the first lease ends, unless it is renewed; None of ready ones.
     """
@@ -37,9 +37,9 @@ class OpenSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """What the metrics show of a device. `lease_left_sec` is None while nobody holds it.
+    """The fields of a device that the metrics need. `lease_left_sec` is None while nobody holds it.
 
-    `info` and `calibration` are as in `Device`; what its agent says of itself in there is not checked.
+    `info` and `calibration` are as in `Device`; the agent's statements in them are not checked.
     """
 
     id: str
@@ -53,10 +53,10 @@ class DeviceHealth:
 
 
 class Statistics(Repository):
-    """Ages are by the database's clock."""
+    """Queries of the present state; ages are by the database's clock."""
 
     def open_steps(self) -> tuple[OpenSteps, ...]:
-        """Return a summary per kind and state that has steps."""
+        """Return a summary of open steps per kind and state; pairs without steps are left out."""
         due = case((StepRow.not_before <= db_now(), StepRow.not_before))
         query = (
             select(
@@ -74,7 +74,7 @@ class Statistics(Repository):
         return self._all(OpenSteps, query)
 
     def jobs_by_state(self) -> dict[JobState, int]:
-        """Return how many jobs are in each state that has some; read off an index."""
+        """Return the number of jobs per state, from an index; states without jobs are left out."""
         query = select(JobRow.state, func.count()).group_by(JobRow.state)
         return {row[0]: row[1] for row in self._run(query)}
 
@@ -99,7 +99,7 @@ class Statistics(Repository):
         return self._all(DeviceHealth, query)
 
     def database_bytes(self) -> int:
-        """Return how large the database is on its disk; of SQLite without what its journal holds."""
+        """Return the size of the database on its disk, for SQLite without the journal."""
         if self._connection.dialect.name == "sqlite":
             query = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
         else:

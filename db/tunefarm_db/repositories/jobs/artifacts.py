@@ -15,7 +15,7 @@ _ARTIFACTS = table_of(ArtifactRow)
 
 
 class NewArtifact(TypedDict):
-    """The columns that an artifact begins with."""
+    """The columns of a new artifact."""
 
     job_id: str
     sha256: str
@@ -27,7 +27,7 @@ class NewArtifact(TypedDict):
 
 class Artifacts(Repository):
     def add(self, **columns: Unpack[NewArtifact]) -> Artifact:
-        """Add the job's artifact; its blob must be noted in `Blobs` already.
+        """Add the job's artifact; its blob must be in `Blobs` already.
 
         Raises:
             ConflictError: If the job has one.

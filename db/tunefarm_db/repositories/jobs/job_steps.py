@@ -1,4 +1,4 @@
-"""The steps of a job together: queries, and what pausing, resuming and retrying the job do to them."""
+"""Queries of a job's steps, and their changes when the job is paused, resumed or retried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPEN = (StepState.READY, StepState.LEASED, StepState.PAUSED)
 class JobSteps(Repository):
     """Part of `Steps`.
 
-    Concurrency: workers lock a step's row before its job's; whoever needs both does so in that order, and locks several
+    Concurrency: workers lock a step's row before its job's; a transaction that needs both locks in that order, and locks several
         steps in the order of their ids. Where the job's row is locked already, or steps of another job are, rows that
         somebody has locked are passed over: to wait for them could be to wait for each other.
     """
@@ -37,7 +37,7 @@ class JobSteps(Repository):
         return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
 
     def kinds_and_jobs(self, step_ids: Collection[str]) -> dict[str, tuple[StepKind, str | None]]:
-        """Return kind and job of each of these steps; those that are gone are left out."""
+        """Return kind and job of each of these steps; deleted steps are left out."""
         query = select(StepRow.id, StepRow.kind, StepRow.job_id).where(StepRow.id.in_(sorted(step_ids)))
         return {row[0]: (row[1], row[2]) for row in self._run(query)}
 
@@ -52,7 +52,7 @@ class JobSteps(Repository):
         return self._run(query.limit(1)).first() is not None
 
     def in_trouble(self, job_id: str) -> bool:
-        """Return whether one of the job's open steps went wrong, or lost its worker, when it was last tried."""
+        """Return whether the last attempt of one of the job's open steps failed or lost its worker."""
         again = or_(StepRow.attempts > 1, and_(StepRow.attempts > 0, StepRow.state == StepState.READY))
         query = select(StepRow.id).where(
             StepRow.job_id == job_id, StepRow.state.in_(OPEN), or_(again, StepRow.error.is_not(None))
@@ -80,18 +80,18 @@ class JobSteps(Repository):
         return self._all(Step, select(_STEPS).where(StepRow.id.in_(ids)).order_by(StepRow.id))
 
     def next_round(self, kind: StepKind, subject_id: str) -> int:
-        """Return the first round that no step of this kind has had."""
+        """Return the number of the first round without a step of this kind."""
         query = select(func.max(StepRow.round)).where(StepRow.kind == kind, StepRow.subject_id == subject_id)
         newest = self._run(query).scalar_one_or_none()
         return 0 if newest is None else int(newest) + 1
 
     def newest_failed(self, job_id: str) -> Step | None:
-        """Return the step that the job failed with; None where there is none."""
+        """Return the step whose failure ended the job; None if there is none."""
         query = select(_STEPS).where(StepRow.job_id == job_id, StepRow.state == StepState.FAILED)
         return self._first(Step, query.order_by(StepRow.finished_at.desc(), StepRow.id.desc()).limit(1))
 
     def reopen(self, step_id: str) -> Step | None:
-        """Make a failed step due now, as if it had never been tried, noting that it is being sent."""
+        """Make a failed step due now with its counts of tries reset, and mark it as sent."""
         statement = (
             update(_STEPS)
             .where(StepRow.id == step_id, StepRow.state == StepState.FAILED)
@@ -108,14 +108,14 @@ class JobSteps(Repository):
         return self._first(Step, statement.returning(_STEPS))
 
     def pause(self, job_id: str) -> tuple[Step, ...]:
-        """Keep the job's open steps from being claimed until `resume`; leased ones are taken from their holders.
+        """Pause the job's open steps: none can be claimed until `resume`, and leased ones lose their lease.
 
         Whoever holds one learns it at the next look, and cannot write any more. That counts as no try.
         """
         return self._pause(StepRow.job_id == job_id)
 
     def pause_step(self, step_id: str) -> None:
-        """Pause one step; its job is paused, and its row is locked."""
+        """Pause one step of a paused job; the caller has locked the step's row."""
         self._pause(StepRow.id == step_id)
 
     def _pause(self, which: ColumnElement[bool]) -> tuple[Step, ...]:
@@ -128,7 +128,7 @@ class JobSteps(Repository):
         )
 
     def resume(self, job_id: str) -> tuple[Step, ...]:
-        """Make the job's paused steps due now, noting that they are being sent."""
+        """Make the job's paused steps due now, and mark them as sent."""
         paused = self._lock(StepRow.job_id == job_id, StepRow.state == StepState.PAUSED)
         return self._change(paused, state=StepState.READY, not_before=db_now(), sent_at=db_now())
 
@@ -138,7 +138,7 @@ class JobSteps(Repository):
         Always in the same order: two that lock some of the same steps must not wait for each other.
         """
         query = select(StepRow.id).where(*which).order_by(StepRow.id)
-        # SQLite leaves FOR UPDATE out: BEGIN IMMEDIATE has locked already.
+        # FOR UPDATE is not rendered for SQLite, where BEGIN IMMEDIATE has locked the database.
         return list(self._run(query.with_for_update(skip_locked=skip_locked)).scalars())
 
     def _change(self, step_ids: Sequence[str], **values: Any) -> tuple[Step, ...]:

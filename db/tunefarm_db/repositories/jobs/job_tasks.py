@@ -28,7 +28,7 @@ class NewJobTask:
 
 
 class JobTaskChanges(TypedDict, total=False):
-    """The columns of a job's task that a round changes. What is left out stays as it is."""
+    """The columns of a job's task that a round changes. Columns that are left out stay as they are."""
 
     space_key: str | None
     trials: int
@@ -43,7 +43,7 @@ class JobTaskChanges(TypedDict, total=False):
 
 
 class JobTasks(Repository):
-    """The part of `Jobs` that is about their tasks."""
+    """The part of `Jobs` for tasks."""
 
     def add_tasks(self, job_id: str, tasks: Sequence[NewJobTask | ModelTask]) -> None:
         """Give the job its tasks, once.
@@ -66,7 +66,7 @@ class JobTasks(Repository):
         )
 
     def count_tasks(self, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return, by job: how many tasks it has, and how many of them have a best cost."""
+        """Return by job the number of its tasks, and of those that have a best cost."""
         query = (
             select(JobTaskRow.job_id, func.count(), func.count(JobTaskRow.best_cost_sec))
             .where(JobTaskRow.job_id.in_(list(job_ids)))

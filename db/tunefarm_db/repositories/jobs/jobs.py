@@ -19,7 +19,7 @@ _JOBS = table_of(JobRow)
 
 
 class JobChanges(TypedDict, total=False):
-    """The columns of a job that its work changes. What is left out stays as it is."""
+    """The columns of a job that its work changes. Columns that are left out stay as they are."""
 
     error: Json | None
     started_tuning_at: float | None
@@ -37,7 +37,7 @@ class JobChanges(TypedDict, total=False):
 
 
 class NewJob(TypedDict):
-    """The columns that a job begins with."""
+    """The columns of a new job."""
 
     model_id: str
     target: Json
@@ -64,7 +64,7 @@ class Jobs(JobTasks):
         return self._add(Job, _JOBS, values)
 
     def get(self, job_id: str, *, lock: bool = False) -> Job:
-        """Return a job; with `lock`, hold its row until the end of the unit of work (SQLite holds the whole database anyway).
+        """Return a job; with `lock`, lock its row until the end of the unit of work (SQLite has locked the database anyway).
 
         Raises:
             NotFoundError: ``job-not-found``.
@@ -97,7 +97,7 @@ class Jobs(JobTasks):
     def move(
         self, job_id: str, to: JobState, *, expected: JobState | None = None, **changes: Unpack[JobChanges]
     ) -> Job:
-        """Move the job to another state, by compare-and-set by the table in `tunefarm_db.states.job`.
+        """Move the job to another state if the table in `tunefarm_db.states.job` allows it, in one UPDATE.
 
         Args:
             job_id: The job.
@@ -144,7 +144,7 @@ class Jobs(JobTasks):
         )
 
     def catch_up(self, job_id: str) -> None:
-        """Raise the `turn_sec` of a new or resumed job to the least of the jobs that it takes turns with.
+        """Raise the `turn_sec` of a new or resumed job to the minimum among the jobs that it takes turns with.
 
         Otherwise it would have the devices to itself until it had caught up with all that the others ever had.
         """
@@ -161,7 +161,7 @@ class Jobs(JobTasks):
             self._run(update(_JOBS).where(JobRow.id == job_id).values(turn_sec=least))
 
     def request_cancel(self, job_id: str) -> Job:
-        """Note that the user wants it to stop; a finished job stays as it is.
+        """Store that the user wants the job to stop; a finished job stays as it is.
 
         Raises:
             NotFoundError: If there is no such job.

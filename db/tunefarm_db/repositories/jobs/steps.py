@@ -1,4 +1,4 @@
-"""Steps: the queue of work. The database holds it; Celery only says when to look."""
+"""Steps: the queue of work. It is in the database; a Celery message only tells a worker to look."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Steps(JobSteps):
         return self.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round_)
 
     def get(self, step_id: str) -> Step:
-        """Return a step. Raises `NotFoundError` if there is no such one."""
+        """Return a step. Raises `NotFoundError` if it does not exist."""
         missing = NotFoundError("there is no such step", code="step-not-found", step_id=step_id)
         return self._one(Step, select(_STEPS).where(StepRow.id == step_id), missing)
 
@@ -87,7 +87,7 @@ class Steps(JobSteps):
         return self._first(Step, _taken(statement, owner, lease_sec))
 
     def renew(self, step_id: str, fence: int, lease_sec: float) -> bool:
-        """Hold the step for another `lease_sec` from now; False means that it is no longer ours."""
+        """Extend the lease to `lease_sec` from now; return False if another worker holds the step."""
         statement = update(_STEPS).where(_held(step_id, fence)).values(lease_until=db_now() + lease_sec)
         return self._run(statement).rowcount == 1
 
@@ -137,7 +137,7 @@ class Steps(JobSteps):
             fence: The fence it is held under.
             delay_sec: Back-off.
             count_attempt: Whether this counts as a try (the step went wrong) or not (no device was free).
-            fault: Whether it went wrong by itself.
+            fault: Whether the step itself failed, not its worker or device.
             error: What went wrong.
 
         Raises:
@@ -159,7 +159,7 @@ class Steps(JobSteps):
         return self._one(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
 
     def note_in_flight(self, step_id: str, fence: int, in_flight: Json) -> None:
-        """Store what the step works on, for the other steps of its job, until its lease ends.
+        """Store what the step works on, until its lease ends; the other steps of its job read it.
 
         Raises:
             LeaseLostError: If the step is no longer ours; let it end the unit of work.
@@ -168,7 +168,7 @@ class Steps(JobSteps):
             raise _lease_lost(step_id, fence)
 
     def due(self, limit: int = 100, *, resend_after_sec: float = 30.0) -> tuple[Step, ...]:
-        """Return ready steps that are due and were not sent within `resend_after_sec`, longest due first."""
+        """Return ready steps that are due and were not sent within `resend_after_sec`, the longest due first."""
         query = select(_STEPS).where(
             StepRow.state == StepState.READY,
             StepRow.not_before <= db_now(),
@@ -179,17 +179,17 @@ class Steps(JobSteps):
         )
 
     def mark_sent(self, step_ids: Sequence[str]) -> None:
-        """Note that these were just sent to the broker; locked ones are passed over."""
+        """Mark these steps as just sent to the broker; locked ones are skipped."""
         if step_ids:
             self._change(self._lock(StepRow.id.in_(list(step_ids)), skip_locked=True), sent_at=db_now())
 
     def expedite(self, step_id: str) -> Step | None:
-        """Make a ready step due now, noting that it is being sent; None if it is not ready, or is locked."""
+        """Make a ready step due now, and mark it as sent; None if it is not ready or is locked."""
         step_ids = self._lock(StepRow.id == step_id, StepRow.state == StepState.READY, skip_locked=True)
         return next(iter(self._change(step_ids, not_before=db_now(), sent_at=db_now())), None)
 
     def reap_expired(self, max_attempts: int = 3) -> tuple[Step, ...]:
-        """Take back steps whose lease expired, and ready ones that used up their attempts; locked ones are passed over.
+        """Take back steps whose lease expired, and fail ready ones without further attempts; locked ones are skipped.
 
         Returns:
             The steps, in their new state: ready again, or failed with ``step-abandoned`` after `max_attempts`.
@@ -217,7 +217,7 @@ class Steps(JobSteps):
     ) -> tuple[Step, ...]:
         """Cancel every step of the job (or the subject) that is not finished, leased ones too.
 
-        Whoever holds one learns it at the next `renew`, and cannot write any more. Locked steps are waited for, or passed over
+        A worker that holds one learns it at its next `renew`, and cannot write any more. Locked steps are waited for, or skipped
         with `skip_locked`, where the job's row is locked already.
         """
         if (job_id is None) == (subject_id is None):

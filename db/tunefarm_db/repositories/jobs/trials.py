@@ -23,7 +23,7 @@ _TRIALS = table_of(TrialRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """The part of a trial that a tuner needs."""
+    """The fields of a trial that a tuner needs."""
 
     asked_key: str
     config_key: str
@@ -62,11 +62,13 @@ class Trials(Repository):
         return tuple(row["id"] for row in rows)
 
     def _count_use(self, device_id: str, run_sec: float) -> None:
-        """Count the seconds of measuring as part of the lease at hand, evenly over its time."""
+        """Add the seconds of measuring to the slots of the present lease, evenly over its time."""
         held = select(DeviceRow.leased_at, db_now()).where(
             DeviceRow.id == device_id, DeviceRow.lease_owner.is_not(None)
         )
-        row = self._run(held.with_for_update()).first()  # a sign of life takes device and slot in this order
+        row = self._run(
+            held.with_for_update()
+        ).first()  # a heartbeat locks device and slot in this order, too
         if row is None or row[0] is None:
             return
         share = min(run_sec / max(row[1] - row[0], 1e-6), 1.0)
@@ -102,7 +104,7 @@ class Trials(Repository):
         return self._all(Trial, query.order_by(TrialRow.round, TrialRow.ordinal))
 
     def tried(self, job_id: str, position: int) -> tuple[Tried, ...]:
-        """Return the trials of `of_task`, reduced to what a tuner needs: this is read before every round."""
+        """Return the trials of `of_task` with only the fields that a tuner needs: every round reads them."""
         of_task = select(
             TrialRow.round, TrialRow.ordinal, *(_TRIALS.c[field.name] for field in fields(Tried))
         ).where(TrialRow.job_id == job_id, TrialRow.position == position)
@@ -123,7 +125,7 @@ class Trials(Repository):
             TrialRow.job_id == job_id,
             TrialRow.position == position,
             TrialRow.config_key.in_(list(config_keys)),
-            text("outcome != 'infrastructure-error'"),  # as the index has it, to be used
+            text("outcome != 'infrastructure-error'"),  # spelled as in the index, so that it is used
         )
         return frozenset(self._run(query).scalars())
 
@@ -133,12 +135,12 @@ class Trials(Repository):
             TrialRow.job_id == job_id,
             TrialRow.position == position,
             or_(TrialRow.asked_key.in_(list(keys)), TrialRow.config_key.in_(list(keys))),
-            text("outcome != 'infrastructure-error'"),  # as the index has it, to be used
+            text("outcome != 'infrastructure-error'"),  # spelled as in the index, so that it is used
         )
         return frozenset(key for row in self._run(query) for key in row) & frozenset(keys)
 
     def losses_in_a_row(self, job_id: str) -> int:
-        """Return how many of the job's trials lost their device since the last trial that did not.
+        """Return how many of the job's trials in a row lost their device, up to the newest.
 
         Trials that were only queued on the device have no run time, and are not counted.
         """

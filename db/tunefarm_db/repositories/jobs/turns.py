@@ -1,4 +1,4 @@
-"""Turns: in which order jobs get the devices of a pool."""
+"""Turns: the order in which jobs get the devices of a pool."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from tunefarm_db.values import Job, Step, StepKind, StepState
 _JOBS = table_of(JobRow)
 _STEPS = table_of(StepRow)
 
-ON_DEVICES = (StepKind.TUNE, StepKind.CONFIRM, StepKind.COMPILE)
-"""The kinds of steps that need a device."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """How many jobs that wait for a device come before another: because of their priority, and in all."""
+    """How many waiting jobs come before a job: those of a higher priority, and all."""
 
     higher: int
     total: int
@@ -29,7 +26,7 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rivals:
-    """How many other jobs take turns on devices of the same pool: of a higher priority, and of the same one."""
+    """How many other jobs use devices of the same pool: of a higher priority, and of the same priority."""
 
     higher: int
     equal: int
@@ -43,13 +40,13 @@ class Turns(Repository):
     """
 
     def next_of(self, device_key: str, devices: int = 1) -> tuple[Step, ...]:
-        """Return the next steps for so many devices of this pool, in order."""
+        """Return the next steps to get a device of this pool, in order."""
         query = select(_STEPS).join(_JOBS, JobRow.id == StepRow.job_id).where(_waits(device_key))
         order = (JobRow.priority.desc(), JobRow.turn_sec, JobRow.id, StepRow.not_before, StepRow.id)
         return self._all(Step, query.order_by(*order).limit(devices))
 
     def ahead_of(self, job_id: str, device_key: str) -> Ahead:
-        """Return how many steps of other jobs that wait for a device of this pool come before those of the job."""
+        """Return how many waiting steps of other jobs come before the job's steps in this pool."""
         own = select(JobRow.priority, JobRow.turn_sec).where(JobRow.id == job_id).subquery()
         higher = JobRow.priority > own.c.priority
         sooner = or_(
@@ -73,7 +70,7 @@ class Turns(Repository):
         return int(self._run(query.where(_waits(device_key))).scalar_one())
 
     def rivals(self, job: Job) -> Rivals:
-        """Return whom the job shares its pool of devices with."""
+        """Return the number of jobs that share the job's pool."""
         higher = JobRow.priority > job.priority
         query = select(
             func.coalesce(func.sum(case((higher, 1), else_=0)), 0),
@@ -89,6 +86,6 @@ def _waits(device_key: str) -> ColumnElement[bool]:
     return and_(
         StepRow.state == StepState.READY,
         or_(StepRow.error.is_(None), StepRow.not_before <= db_now()),
-        StepRow.kind.in_(ON_DEVICES),
+        StepRow.kind.in_([kind for kind in StepKind if kind.needs_device]),
         JobRow.device_key == device_key,
     )

@@ -1,4 +1,4 @@
-"""Models, and the tuning tasks that were found in them."""
+"""Models and their tuning tasks."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Models(Repository):
         )
 
     def set_failed(self, model_id: str, error: Json, *, revision: int = 0) -> Model:
-        """Importing -> failed, as the importer of this revision says.
+        """Importing -> failed; stores the importer's revision.
 
         Raises:
             ConflictError: If the model is in another state.
@@ -111,7 +111,7 @@ class Models(Repository):
         return self._move(model_id, ModelState.FAILED, ModelState.IMPORTING, error=None)
 
     def delete(self, model_id: str) -> Model:
-        """Any state -> deleted. The row stays: jobs and records point at it.
+        """Any state -> deleted. The row stays, because jobs and records refer to it.
 
         Raises:
             NotFoundError: If there is no such model, or it is deleted already.
@@ -144,7 +144,7 @@ class Models(Repository):
         alternatives: Mapping[str, Json] | None = None,
         revision: int = 0,
     ) -> None:
-        """Replace what was found for this pipeline and toolchain.
+        """Replace the model's tasks for this pipeline and toolchain.
 
         Args:
             model_id: The model.
@@ -185,7 +185,7 @@ class Models(Repository):
         toolchain: str | None = None,
         revision: int | None = None,
     ) -> tuple[ModelTask, ...]:
-        """Return the model's tasks by pipeline, toolchain, position, of any or of these alone; empty before the first extraction."""
+        """Return the model's tasks, filtered by pipeline and toolchain if given; empty before the first extraction."""
         query = (
             select(_TASKS, WorkloadRow.name, WorkloadRow.flops, WorkloadRow.args)
             .join(
@@ -222,7 +222,7 @@ def _as_lists(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]
 
 
 def shapes_key(shapes: Mapping[str, Sequence[int]] | None) -> str:
-    """Return canonical text of shapes: equal shapes, equal text."""
+    """Return canonical text of shapes: equal shapes have equal texts."""
     return json.dumps(_as_lists(shapes), sort_keys=True, separators=(",", ":"))
 
 
@@ -231,7 +231,7 @@ _BLOBS = table_of(BlobRow)
 
 class Blobs(Repository):
     def add(self, sha256: str, *, size_bytes: int, media_type: str) -> None:
-        """Note that the store holds this blob; noting it again changes nothing."""
+        """Store that the blob is in the blob store; doing it again changes nothing."""
         values = {"sha256": sha256, "size_bytes": size_bytes, "media_type": media_type}
         self._run(self._insert(_BLOBS).values(values).on_conflict_do_nothing())
 
@@ -239,7 +239,7 @@ class Blobs(Repository):
         return self._first(Blob, select(_BLOBS).where(BlobRow.sha256 == sha256))
 
     def is_referenced(self, sha256: str) -> bool:
-        """Whether a model that is ready or may become so, an artifact or a kernel's source needs the blob.
+        """Return whether a model, an artifact or a kernel's source needs the blob. Failed and deleted models need none.
 
         A failed model does not: a retry comes with another upload.
         """
@@ -250,7 +250,7 @@ class Blobs(Repository):
         return bool(self._run(select(or_(models, artifacts, sources))).scalar_one())
 
     def delete(self, sha256: str) -> bool:
-        """Forget the blob unless it is referenced; return whether it was forgotten."""
+        """Delete the blob's row unless it is referenced; return whether it was deleted."""
         if self.is_referenced(sha256):
             return False
         return self._run(delete(_BLOBS).where(BlobRow.sha256 == sha256)).rowcount > 0

@@ -29,7 +29,7 @@ class Uploads(Repository):
         sha256: str | None,
         keep_sec: float,
     ) -> Upload:
-        """Begin an upload; it is forgotten after `keep_sec` without progress."""
+        """Begin an upload; it is deleted after `keep_sec` without progress."""
         values = {
             "id": new_id("upl"),
             "api_key_id": api_key_id,
@@ -72,7 +72,7 @@ class Uploads(Repository):
         return int(self._run(query).scalar_one())
 
     def advance(self, upload_id: str, before: int, after: int, *, keep_sec: float) -> None:
-        """Note that the disk holds the bytes up to `after`, where up to now it was `before`.
+        """Advance the upload from `before` to `after` bytes on the disk.
 
         Raises:
             NotFoundError: ``upload-not-found`` if somebody ended it.
@@ -83,32 +83,32 @@ class Uploads(Repository):
         )
 
     def note_digest(self, upload_id: str, digest: str) -> None:
-        """Note what all its bytes come to. Raises as `advance`."""
+        """Store the SHA-256 of all its bytes. Raises as `advance`."""
         self._change(upload_id, digest=digest)
 
     def finish(self, upload_id: str, model_id: str) -> Upload:
-        """Open -> finished: it became this model. Raises as `advance`."""
+        """Open -> finished, as this model. Raises as `advance`."""
         return self._change(
             upload_id, state=UploadState.FINISHED, model_id=model_id, offset_bytes=UploadRow.size_bytes
         )
 
     def fail(self, upload_id: str, error: Json) -> Upload:
-        """Open -> failed: its bytes are refused. Raises as `advance`."""
+        """Open -> failed, because its bytes are refused. Raises as `advance`."""
         return self._change(upload_id, state=UploadState.FAILED, error=error)
 
     def delete(self, upload_id: str) -> bool:
-        """Forget the upload; return whether there was one."""
+        """Delete the upload; return whether it existed."""
         return self._run(delete(_UPLOADS).where(UploadRow.id == upload_id)).rowcount > 0
 
     def forget_expired(self, *, limit: int) -> tuple[str, ...]:
-        """Forget uploads whose time is over; return their ids."""
+        """Delete expired uploads; return their ids."""
         over = select(UploadRow.id).where(UploadRow.expires_at <= db_now()).limit(limit)
-        # Asked once more of each row: progress may have come in between.
+        # Checked again for each row: the upload may have advanced in between.
         gone = delete(_UPLOADS).where(UploadRow.id.in_(over), UploadRow.expires_at <= db_now())
         return tuple(row[0] for row in self._run(gone.returning(UploadRow.id)))
 
     def open_among(self, upload_ids: Collection[str]) -> frozenset[str]:
-        """Return those of these ids that are of open uploads."""
+        """Return the ids that belong to open uploads."""
         ids = self._texts(upload_ids, "wanted")
         query = select(UploadRow.id).where(
             UploadRow.id.in_(select(ids.c.value)), UploadRow.state == UploadState.OPEN

@@ -1,1 +1,1 @@
-"""Tuning records, and what is looked up in them."""
+"""Tuning records and searches in them."""

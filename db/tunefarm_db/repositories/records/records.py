@@ -1,4 +1,4 @@
-"""Tuning records: measured facts that outlive their job."""
+"""Tuning records: they stay when their job is deleted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KEY_COLUMNS = tuple(_RECORDS.c[name] for name in KEY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """Which records are wanted; None means any."""
+    """A filter of records; None means any value."""
 
     workload_key: str | None = None
     target_key: str | None = None
@@ -144,7 +144,7 @@ class Records(Repository):
         return costs
 
     def by_ids(self, record_ids: Collection[str]) -> dict[str, Record]:
-        """Return records by id; those that are not there are left out."""
+        """Return records by id; missing ones are left out."""
         if not record_ids:
             return {}
         ids = self._texts(record_ids, "wanted")
@@ -172,7 +172,7 @@ class Records(Repository):
         best = best.union_all(
             select(following).join_from(best, following, following.c.id == _first_after(wanted, at))
         )
-        # No ORDER BY: they come in this order, and no more of them than are asked for.
+        # No ORDER BY: the rows come in this order, and only as many as the caller reads.
         page = _matching(select(best), replace(wanted, outcome=None, job_id=None), best.c)
         return page_of(self._all(Record, page.limit(limit + 1)), limit, lambda record: record.id)
 
@@ -194,7 +194,7 @@ class Records(Repository):
         keys = sorted(set(workload_keys))
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             seeks = [
-                # The subquery around each seek is for SQLite, which takes no LIMIT inside a UNION otherwise.
+                # The subquery around each seek is for SQLite, which otherwise allows no LIMIT inside a UNION.
                 select(_standing(_RECORDS, key, platform).limit(limit).subquery(f"w{number}"))
                 for number, key in enumerate(keys[start : start + _KEYS_PER_QUERY])
             ]
@@ -226,7 +226,7 @@ class Records(Repository):
         limit: int,
         **platform: Unpack[Platform],
     ) -> dict[str, tuple[Record, ...]]:
-        """Return the records that may win, by workload: the fastest standing ones and every standing confirming one."""
+        """Return each workload's candidates for the winner: the fastest standing records, and all standing confirming ones."""
         winners = {
             key: {record.id: record for record in records}
             for key, records in self.top_of(workload_keys, limit=limit, **platform).items()
@@ -254,7 +254,7 @@ class Records(Repository):
     ) -> tuple[str, ...]:
         """Return the ids of a workload's newest standing records, failures included, newest first.
 
-        These are what a tuner learns from. Records of the job `except_job` are left out, and do not count towards `limit`.
+        A tuner learns from them. Records of the job `except_job` are left out and do not count towards `limit`.
         """
         wanted = equal(_RECORDS.c, workload_key=workload_key, space_key=space_key, **platform)
         query = select(RecordRow.id).where(*wanted, ~RecordRow.superseded)
@@ -274,7 +274,7 @@ class Records(Repository):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Record]:
-        """Return the records that match, newest first; where keys are given, of these workloads alone."""
+        """Return the matching records, newest first; if workload keys are given, only theirs."""
         query = _matching(select(_RECORDS), wanted or RecordFilter(), _RECORDS.c)
         if workload_keys is not None:
             query = query.where(
@@ -286,12 +286,12 @@ class Records(Repository):
 def _matching(query: Select[Any], wanted: RecordFilter, columns: Any) -> Select[Any]:
     query = query.where(*equal(columns, **asdict(wanted)))
     if wanted.outcome not in (None, Outcome.OK):
-        query = query.where(text("outcome != 'ok'"))  # as the partial index has it
+        query = query.where(text("outcome != 'ok'"))  # spelled as in the partial index
     return query
 
 
 def _first_after(wanted: RecordFilter, after: Sequence[ColumnElement[str]] | None) -> ColumnElement[str]:
-    """Return the id of the fastest standing record of the first key after this one."""
+    """Return the id of the fastest standing record of the key that follows this one."""
     names = [_FAST.c[name] for name in KEY]
     query = select(_FAST.c.id).where(_FAST.c.cost_sec.is_not(None), ~_FAST.c.superseded)
     # Of the key's columns only the first can be filtered here: the index is ordered by it.
@@ -312,15 +312,15 @@ def _first_after(wanted: RecordFilter, after: Sequence[ColumnElement[str]] | Non
 
 
 def _standing(table: FromClause, workload_key: str | ColumnElement[str], platform: Platform) -> Select[Any]:
-    """Return a query for the standing records with this key, fastest first. `table`: that of records, or its alias."""
-    # These two are spelled as in the partial index, which is not used otherwise.
+    """Return a query for the standing records with this key, fastest first. `table`: the table of records or its alias."""
+    # These two must be spelled as in the partial index, or it is not used.
     standing = (table.c.cost_sec.is_not(None), ~table.c.superseded)
     key = equal(table.c, workload_key=workload_key, **platform)
     return select(table).where(*key, *standing).order_by(table.c.cost_sec)
 
 
 def _id_of_fastest(workload_key: ColumnElement[str], platform: Platform) -> ScalarSelect[str]:
-    """Return the id of the fastest standing record, for the workload of another table."""
+    """Return a subquery: the id of the fastest standing record of another table's workload."""
     query = _standing(_FAST, workload_key, platform)
     return query.with_only_columns(_FAST.c.id).limit(1).scalar_subquery()
 

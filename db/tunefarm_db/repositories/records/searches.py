@@ -30,7 +30,7 @@ class KnownWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
-    """The part of a failed trial that a page shows."""
+    """The fields of a failed trial that a page shows."""
 
     outcome: str
     message: str
@@ -94,7 +94,7 @@ class Searches(Repository):
             )
             query = query.where(name_or_key)
         if shape:
-            # The dimensions as the JSON has them, as a first sieve: 56, 56 is also in 156, 562.
+            # A first filter on the text of the JSON: it lets "156, 562" through for "56, 56".
             query = query.where(cast(WorkloadRow.args, Text).contains(", ".join(map(str, shape))))
         keys: dict[str, None] = {}
         for key, args in self._run(query):
@@ -105,11 +105,11 @@ class Searches(Repository):
         return tuple(keys)
 
     def targets(self) -> tuple[str, ...]:
-        """Return every target that a job was for."""
+        """Return the targets of all jobs."""
         return tuple(self._run(select(JobRow.target_key).distinct().order_by(JobRow.target_key)).scalars())
 
     def device_models(self) -> tuple[str, ...]:
-        """Return every kind of device that ever joined."""
+        """Return the models of all devices that ever joined."""
         query = select(DeviceRow.device_model).distinct().order_by(DeviceRow.device_model)
         return tuple(self._run(query).scalars())
 

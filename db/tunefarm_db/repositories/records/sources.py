@@ -1,4 +1,4 @@
-"""Kernel sources: which are stored, are being generated, or cannot be generated."""
+"""Kernel sources: stored, being generated, or failed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Sources(Repository):
         return self._first(Source, select(_SOURCES).where(SourceRow.key == key))
 
     def begin(self, key: str, *, record_id: str, target: Json) -> None:
-        """Store that the source is being generated, in place of an earlier result."""
+        """Mark the source as being generated; an earlier result is replaced."""
         request = {"record_id": record_id, "target": target, **_state(SourceState.MAKING)}
         statement = self._insert(_SOURCES).values(key=key, **request)
         self._run(statement.on_conflict_do_update(index_elements=["key"], set_=request))
 
     def set_ready(self, key: str, *, sha256: str, size_bytes: int) -> None:
-        """Note the blob, which must be noted in `Blobs` already."""
+        """Mark the source as ready, with its blob, which must be in `Blobs` already."""
         self._set(key, _state(SourceState.READY, sha256=sha256, size_bytes=size_bytes))
 
     def set_failed(self, key: str, error: Json) -> None:

@@ -1,4 +1,4 @@
-"""Transfer: records of other tasks that a task can learn from. Every query is bounded, however much there is."""
+"""Transfer: records of other tasks that a task can learn from. Every query has a limit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tunefarm_db.repositories.records.records import KEY, Records
 from tunefarm_db.tables import RecordRow, SpaceRow, table_of
 from tunefarm_tuning.records.transfer import distance
 
-_MAX_OUTLINES = 500  # spaces looked at for nearness: three short columns each
-_MAX_CANDIDATES = 64  # of these, the nearest whose records are looked for
+_MAX_OUTLINES = 500  # spaces compared by distance: three short columns each
+_MAX_CANDIDATES = 64  # the nearest of them, whose records are searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """The ids of records to learn from, oldest first: of one workload on one target, device model and toolchain.
+    """The ids of one history's records, oldest first: one workload on one target, device model and toolchain.
 
     Neither records nor a space of the same key ever change, so they can be cached.
     """
@@ -33,7 +33,7 @@ class Outline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLimits:
-    """How many histories of each kind are read, and how many records of each."""
+    """Limits: histories of each kind, and records of each history."""
 
     same_workload: int = 3
     same_workload_records: int = 160
@@ -58,7 +58,7 @@ class Transfer(Repository):
         extents: Sequence[int],
         limits: HistoryLimits | None = None,
     ) -> tuple[Outline, ...]:
-        """Return the histories that a task can learn from, whichever jobs they are from, the most similar first.
+        """Return the histories of all jobs that a task can learn from, the most similar first.
 
         First the same workload as measured elsewhere (another target, device model or toolchain); then, measured in
         the task's own platform, workloads of the same family, the nearest in size first; then some of other families.
@@ -108,7 +108,7 @@ class Transfer(Repository):
         return platforms
 
     def _space_keys(self, wanted: Sequence[tuple[str, _Platform, int]]) -> dict[tuple[str, str, str], str]:
-        """Return the keys of spaces that are on record, by workload, target and toolchain."""
+        """Return the stored space keys, by workload, target and toolchain."""
         if not wanted:
             return {}
         query = select(SpaceRow.target_key, SpaceRow.toolchain, SpaceRow.space_key).where(
@@ -143,7 +143,7 @@ class Transfer(Repository):
         ids = select(RecordRow.id).where(*records, ~RecordRow.superseded)
         fastest = ids.where(RecordRow.cost_sec.is_not(None)).order_by(RecordRow.cost_sec).limit(most // 2)
         oldest = ids.order_by(RecordRow.id).limit(most - most // 2)
-        # Subqueries for SQLite, which takes no LIMIT inside a UNION otherwise.
+        # Subqueries for SQLite, which otherwise allows no LIMIT inside a UNION.
         both = union(select(fastest.subquery("fastest")), select(oldest.subquery("oldest")))
         record_ids = tuple(sorted(row[0] for row in self._run(both)))
         return Outline(**key, space_key=space_key, record_ids=record_ids)

@@ -18,7 +18,7 @@ _WORKLOADS = table_of(WorkloadRow)
 
 class Workloads(Repository):
     def add_many(self, workloads: Sequence[Workload]) -> None:
-        """Store workloads; those that are there already stay as they are."""
+        """Store workloads; existing ones stay as they are."""
         if workloads:
             self._run(self._insert(_WORKLOADS).on_conflict_do_nothing(), [asdict(w) for w in workloads])
 
@@ -33,7 +33,7 @@ class Workloads(Repository):
         return self._one(Workload, query, missing)
 
     def get_many(self, keys: Collection[str], toolchain: str) -> dict[str, Workload]:
-        """Return the workloads that are stored, by key."""
+        """Return those of the workloads that are stored, by key."""
         query = select(_WORKLOADS).where(
             WorkloadRow.key.in_(sorted(keys)), WorkloadRow.toolchain == toolchain
         )
@@ -50,7 +50,7 @@ _SPACES = table_of(SpaceRow)
 
 class Spaces(Repository):
     def put(self, space: Space) -> None:
-        """Store the config space of a workload on a target, in place of an earlier one."""
+        """Store the config space of a workload on a target; an earlier one is replaced."""
         values = asdict(space)
         changes = {name: values[name] for name in ("space", "space_key", "family", "extents", "revision")}
         self._run(
@@ -66,7 +66,7 @@ class Spaces(Repository):
     def computations(
         self, workload_keys: Collection[str], *, target_key: str, toolchain: str
     ) -> dict[str, Json]:
-        """Return the `Computation.to_json` in the spaces of these workloads, by workload key."""
+        """Return the computations in the spaces of these workloads (`Computation.to_json`), by workload key."""
         computation = type_coerce(SpaceRow.space, JSON)["computation"]
         query = select(SpaceRow.workload_key, computation).where(
             SpaceRow.workload_key.in_(sorted(workload_keys)),

@@ -1,4 +1,4 @@
-"""Deliveries: which webhook is sent which event, and the result.
+"""Deliveries of events to webhooks, and their results.
 
 A delivery is stored in its event's transaction: none is lost, and none is of an event that was rolled back.
 """
@@ -55,7 +55,7 @@ TEST = "test"
 
 
 class Deliveries(Repository):
-    """One webhook's deliveries of one job are sent in the order of the events: each waits for the one before it."""
+    """A webhook gets the events of a job in order: a delivery waits until the one before it has ended."""
 
     def queue(self, event: Event) -> None:
         """Queue the event for every webhook that subscribed to it, in the event's own transaction."""
@@ -97,11 +97,11 @@ class Deliveries(Repository):
     def due(
         self, limit: int, *, busy: Collection[str] = (), only: Collection[str] | None = None
     ) -> tuple[str, ...]:
-        """Return the ids of deliveries to send now: one of each webhook, the longest due first.
+        """Return the ids of deliveries to send now, at most one per webhook, the longest due first.
 
         Webhooks that are `busy` are left out, and where `only` is given, all but those.
         """
-        # An event that was added while its webhook was deleted leaves a delivery behind: nobody sends it.
+        # If a webhook is deleted while an event is added, a delivery without a webhook stays: nobody sends it.
         wanted = [WebhookRow.disabled_at.is_(None), WebhookRow.id.not_in(list(busy))]
         if only is not None:
             wanted.append(WebhookRow.id.in_(list(only)))
@@ -121,7 +121,7 @@ class Deliveries(Repository):
         return tuple(self._run(query).scalars())
 
     def claim(self, delivery_id: str, lease_sec: float) -> ClaimedDelivery | None:
-        """Lease a delivery that is due; None if another process was faster."""
+        """Lease a due delivery; None if another process was faster."""
         statement = (
             update(_DELIVERIES)
             .where(_Row.id == delivery_id, _sendable())
@@ -244,7 +244,7 @@ class Deliveries(Repository):
         return self._all(WebhookHead, query)
 
     def forget(self, age_sec: float, *, limit: int) -> int:
-        """Delete deliveries that ended so long ago, and those of webhooks that are gone; return how many."""
+        """Delete deliveries that ended `age_sec` ago, and those of deleted webhooks; return how many."""
         orphaned = ~exists().where(WebhookRow.id == _Row.webhook_id)
         old = select(_Row.id).where(or_(_Row.finished_at < db_now() - age_sec, orphaned)).limit(limit)
         return int(self._run(delete(_DELIVERIES).where(_Row.id.in_(old))).rowcount)

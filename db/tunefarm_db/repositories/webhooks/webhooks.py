@@ -21,7 +21,7 @@ DISABLED = "the webhook is disabled"
 
 
 def names_of(event: Event) -> tuple[str, ...]:
-    """Return the kinds under which a webhook may subscribe to the event: its own, and how a job ended (``failed``)."""
+    """Return the kinds that match the event in a subscription: its own, and how a job ended (``failed``)."""
     state = event.data.get("state") if event.kind == "finished" else None
     return (event.kind, state) if isinstance(state, str) else (event.kind,)
 
@@ -62,7 +62,7 @@ class Webhooks(Repository):
         )
 
     def failed(self, webhook_id: str) -> Webhook | None:
-        """Count a failed attempt; None where the webhook is gone."""
+        """Count a failed attempt; None if the webhook was deleted."""
         statement = (
             update(_WEBHOOKS)
             .where(WebhookRow.id == webhook_id)
@@ -74,7 +74,7 @@ class Webhooks(Repository):
         return self._first(Webhook, statement.returning(_WEBHOOKS))
 
     def disable(self, webhook_id: str, reason: str) -> bool:
-        """Send the webhook nothing any more, waiting deliveries included; False if it was disabled already."""
+        """Disable the webhook and drop its waiting deliveries; return False if it was disabled already."""
         disabled = self._run(
             update(_WEBHOOKS)
             .where(WebhookRow.id == webhook_id, WebhookRow.disabled_at.is_(None))
@@ -94,7 +94,7 @@ class Webhooks(Repository):
         return True
 
     def enable(self, webhook_id: str) -> Webhook:
-        """Send the webhook events again from now on; an enabled one stays as it is.
+        """Enable the webhook; an enabled one stays as it is.
 
         Raises:
             NotFoundError: If there is no such webhook.
@@ -107,17 +107,17 @@ class Webhooks(Repository):
         return self.get(webhook_id)
 
     def delete(self, webhook_id: str) -> None:
-        """Forget the webhook and its deliveries.
+        """Delete the webhook and its deliveries.
 
         Raises:
             NotFoundError: If there is no such webhook.
         """
         self.get(webhook_id)
-        # The webhook first, in the order of `Deliveries.settle`: otherwise both could deadlock.
+        # The webhook first, as in `Deliveries.settle`: in another order both could deadlock.
         self._run(delete(_WEBHOOKS).where(WebhookRow.id == webhook_id))
         self._run(delete(_DELIVERIES).where(WebhookDeliveryRow.webhook_id == webhook_id))
 
-    # The last one: below it, `list` would be this method.
+    # The last method: in the class's code below it, `list` would mean this method.
     def list(self) -> tuple[Webhook, ...]:
         """Return all webhooks, oldest first."""
         return self._all(Webhook, select(_WEBHOOKS).order_by(WebhookRow.id))

@@ -1,4 +1,4 @@
-// Numbers as the pages' server writes them (`show.py`).
+// Numbers as the server writes them (`tunefarm_text/quantities.py`), for figures that the browser draws or counts on.
 const two = (value) => String(Math.floor(value)).padStart(2, "0");
 
 export function duration(sec) {

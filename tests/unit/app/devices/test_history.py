@@ -154,7 +154,7 @@ def test_each_calibration_is_kept_with_its_results(farm: Farm, monkeypatch: pyte
         ("wrong", 1e-3, 1e-3),
         ("broken", None, None),
     ]
-    assert "3 ms instead of 1 ms" in kept[2].reason
+    assert "3.00 ms instead of 1.00 ms" in kept[2].reason
     assert "no linker" in kept[0].reason
     assert states == ["quarantined", "online", "checking", "offline"]
     with farm.services.uow.read() as repos:
