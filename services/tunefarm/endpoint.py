@@ -17,7 +17,7 @@ ENDPOINT_NAME = "endpoint.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a running farm is reached.
+    """The address of a running farm.
 
     Attributes:
         pid: The supervisor's.
@@ -29,20 +29,20 @@ class Endpoint:
 
 
 def default_home() -> Path:
-    """Return where this user's farm lives: ``$TUNEFARM_HOME``, else a folder in the user's data."""
+    """Return the folder of this user's farm: ``$TUNEFARM_HOME``, else a folder in the user's data."""
     configured = os.environ.get("TUNEFARM_HOME")
     return Path(configured) if configured else Path(platformdirs.user_data_dir("tunefarm"))
 
 
 def running_endpoint(home: Path) -> Endpoint | None:
-    """Return where the farm of a folder is reached; None where none runs, or it is not up yet."""
+    """Return the address of a folder's farm; None if none runs or it is not up yet."""
     try:
         with (home / LOCK_NAME).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return None
     except BlockingIOError:
-        pass  # a farm holds it
-    except OSError:  # there is no such folder, or it is another user's
+        pass  # a farm holds the lock
+    except OSError:  # there is no such folder, or it belongs to another user
         return None
     try:
         announced = json.loads((home / ENDPOINT_NAME).read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the API. Return the exit code: 0 after SIGTERM or SIGINT, 2 if it cannot start as it was told to."""
+    """Run the API. Return the exit code: 0 after SIGTERM or SIGINT, 2 if it cannot start with its settings."""
     options = _parser().parse_args(argv)
     try:
         settings = load_settings()

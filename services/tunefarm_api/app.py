@@ -130,7 +130,7 @@ def create_app(
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, allowed_hosts=allowed_hosts)
     app.add_middleware(RequestScope)
-    app.add_middleware(PageFront)  # the last one added is the outermost
+    app.add_middleware(PageFront)  # the middleware that is added last is the outermost
     return app
 
 

@@ -15,7 +15,7 @@ PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 
 ADMIN = "admin"
 
-# For OpenAPI alone: the gate has checked the key before any route is looked for.
+# Only for OpenAPI: the gate has checked the key before routing.
 _bearer = HTTPBearer(auto_error=False, scheme_name="API key", description="`Authorization: Bearer tfk_…`")
 
 
@@ -32,7 +32,7 @@ class ForbiddenError(TunefarmError):
 
 
 class RequireScope:
-    """A route's declaration of the scope that it needs; every route but health has one."""
+    """A route's declaration of the scope that it needs; every route except health has one."""
 
     def __init__(self, scope: str) -> None:
         self.scope = scope
@@ -58,7 +58,7 @@ def key_of(request: Request) -> ApiKey:
 
 
 def bearer_token(authorization: str) -> str | None:
-    """Return the token of an ``Authorization`` header, None where it is not of that kind."""
+    """Return the token of an ``Authorization`` header; None if it is no bearer token."""
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 

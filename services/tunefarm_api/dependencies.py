@@ -1,4 +1,4 @@
-"""What a route declares, and dependencies of routes.
+"""Declarations and dependencies of routes.
 
 No dependency uses `yield`: FastAPI would end it, commit included, after the answer was sent.
 Use cases open and commit their own unit of work, so an answer is never sent before its commit.
@@ -27,7 +27,7 @@ ServicesDep = Annotated[Services, Depends(_services)]
 def operation(
     scope: str, summary: str, *statuses: int, answers: Mapping[int | str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what every route declares, as keywords of a router's method.
+    """Return the declarations of a route, as keywords of a router's method.
 
     Args:
         scope: The scope that a request's key needs.

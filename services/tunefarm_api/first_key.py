@@ -15,7 +15,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def ensure_key_file(services: Services, path: Path) -> None:
-    """Make sure that `path` holds a valid key; a new one (with all scopes) is written, mode 0600, where it does not."""
+    """Make sure that `path` holds a valid key. If not, write a new one with all scopes, mode 0600."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -24,7 +24,7 @@ def ensure_key_file(services: Services, path: Path) -> None:
         return
     _key, text = create_api_key(services, name=path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and renamed: nobody sees half a key, and the mode is right from the first byte.
+    # Written to a temporary file and renamed: nobody sees half a key, and the mode is right from the first byte.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

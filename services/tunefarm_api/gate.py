@@ -24,7 +24,7 @@ from tunefarm_tuning.core.errors import TunefarmError
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 MAX_BODY_BYTES = 1 << 20
-"""Limit of every body but an upload, which has its own."""
+"""Limit of every body except uploads, which have their own."""
 
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
@@ -108,7 +108,7 @@ def _limited(scope: Scope, receive: Receive, headers: Headers) -> Receive:
 
     def too_large() -> HTTPException:
         scope["tunefarm.close"] = True  # the rest of the body is not read
-        # Of the framework's kind: it lets those pass through its body parser.
+        # An exception of the framework: its body parser lets those pass.
         return HTTPException(413, f"the request's body is larger than {MAX_BODY_BYTES} bytes")
 
     return receive_limited

@@ -1,4 +1,4 @@
-"""HTTP methods of a path: HEAD wherever there is GET, and the methods that an answer 405 lists."""
+"""HTTP methods of a path: HEAD for every GET, and the methods that a 405 response lists."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class HeadAsGet:
-    """ASGI middleware: a HEAD is routed as a GET, and answered with that one's headers alone.
+    """ASGI middleware: routes a HEAD as a GET, and answers with the headers only.
 
-    FastAPI's routes know no HEAD, and one that is added shows up in OpenAPI.
+    FastAPI's routes have no HEAD, and an added one would appear in OpenAPI.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -38,7 +38,7 @@ def method_of(scope: Scope) -> str:
 
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
-    """Return all methods that the request's path knows; the framework's own answer names those of one route."""
+    """Return all methods of the request's path; the framework would list those of one route only."""
     methods = [
         method
         for method in _METHODS

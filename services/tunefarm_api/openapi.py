@@ -28,7 +28,7 @@ def describe(app: FastAPI) -> Document:
 
 
 def _add_what_layers_answer(method: str, operation: Document) -> None:
-    # Routes name what they refuse themselves; these are of the layers around them, and of the database.
+    # Routes declare their own errors; these come from the layers around them and from the database.
     statuses = (
         {421} | ({413} if "requestBody" in operation else set()) | ({507} if method != "get" else set())
     )
@@ -47,7 +47,7 @@ def _keep_problems_only(operation: Document) -> None:
 
 
 def _restore_nulls(schema: Document, example: Any, schemas: Document) -> None:
-    # FastAPI leaves members that are null out of examples; ours are always there.
+    # FastAPI leaves null members out of examples, but our answers always have them.
     for name, member in schema.get("properties", {}).items():
         if name not in example:
             if name in schema.get("required", []):

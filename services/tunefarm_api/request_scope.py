@@ -1,4 +1,4 @@
-"""The outermost layer: gives every request an id, a log line and an answer."""
+"""The outermost layer: gives every request an id, a log line and, after an error, an answer."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class RequestScope:
             try:
                 await self._app(scope, receive_watched, send_with_id)
             except ClientDisconnect:
-                aborted = True  # nobody is left to answer
+                aborted = True  # the client is gone
             except Exception as error:
                 if not isinstance(error, TunefarmError):
                     log.exception("request failed")
                     error = InvariantError("")
                 if status:
-                    raise  # half an answer is out: the server must cut the connection
+                    raise  # a part of the answer is sent: the server must cut the connection
                 await response_to_error(scope["path"], request_id, error)(
                     scope, receive_watched, send_with_id
                 )
@@ -106,13 +106,13 @@ class RequestScope:
 
 
 def _ids_in(path: str) -> dict[str, str]:
-    """Return what the path is about, as fields of the log."""
+    """Return the resources that the path names, as fields of the log."""
     parts = path.split("/")
     return {name: part for prefix, name in _ID_FIELDS.items() for part in parts if is_id(part, prefix)}
 
 
 async def _linger(receive: Receive) -> None:
-    """Read and drop what is left of the request's body, until it ends, the client goes or the limits are reached."""
+    """Read and drop the rest of the request's body, until it ends, the client disconnects or a limit is reached."""
     read_bytes = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_SEC):

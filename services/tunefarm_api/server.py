@@ -17,20 +17,20 @@ SHUTDOWN_SEC = 20
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one."""
+    """Return a listening socket; port 0 chooses a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=256)
 
 
 def url_of(listener: socket.socket, host: str) -> str:
-    """Return the URL at which this machine reaches the listener."""
+    """Return the URL of the listener for clients on this machine."""
     port = listener.getsockname()[1]
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  (read, not bound)
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def serve(app: FastAPI, listener: socket.socket, *, url: str) -> None:
-    """Serve until SIGTERM or SIGINT; requests at hand get `SHUTDOWN_SEC` to end.
+    """Serve until SIGTERM or SIGINT; running requests get `SHUTDOWN_SEC` to end.
 
     One JSON line, ``{"url": …}``, is printed when requests are answered: not a moment earlier.
     """
@@ -43,7 +43,7 @@ def serve(app: FastAPI, listener: socket.socket, *, url: str) -> None:
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=64 << 10,
     )
-    # uvicorn raises the signal that ended it once more when it is done: to end so is what was asked for.
+    # At its end uvicorn raises the signal again that stopped it: that is a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
     with suppress(_Ended):
@@ -71,5 +71,5 @@ class _AnnouncingServer(uvicorn.Server):
             sys.stdout.flush()
 
     async def shutdown(self, sockets: Sequence[socket.socket] | None = None) -> None:
-        self._app.state.live.close()  # else the streams of open pages would be waited for
+        self._app.state.live.close()  # else the server would wait for the streams of open pages
         await super().shutdown(list(sockets) if sockets is not None else None)

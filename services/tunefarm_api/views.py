@@ -1,4 +1,4 @@
-"""Build answers from several values."""
+"""Build answers from several values of the database."""
 
 from __future__ import annotations
 

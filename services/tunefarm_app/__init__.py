@@ -1,1 +1,1 @@
-"""Use cases: the only code that joins the engine and the database."""
+"""Use cases: the only code that uses both the engine and the database."""

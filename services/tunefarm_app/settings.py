@@ -141,5 +141,5 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def redact_url(url: str) -> str:
-    """Return `url` with its password, if it has one, as ``***``, and without its query."""
+    """Return `url` with ``***`` for its password, and without its query."""
     return re.sub(r"(//[^/?#:@]*):[^/?#]*@", r"\1:***@", url.partition("?")[0])

@@ -1,1 +1,1 @@
-"""What every part of tunefarm says alike: quantities, and the terms of a job. It imports the standard library alone."""
+"""Texts that all parts of tunefarm share: quantities, and the terms of a job. Imports only the standard library."""

@@ -1,6 +1,6 @@
-"""The terms of a job: what can be asked for, and what each term means. The client, the command, the API and the form say it alike.
+"""The terms of a job and their meanings, which client, command, API and the pages' form share.
 
-The names are those of the client and, with dashes, of the command. The API calls some of them otherwise (`API_LIMITS`).
+The names are those of the client and, with dashes, of the command. The API has other names for some (`API_LIMITS`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
 DEFAULT_TUNER = TUNERS[0]
 
 PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights", "int8-weights")
-"""How large weights can be stored; `tunefarm_tuning.workload.precision.Precision` says what each is."""
+"""Formats of stored weights; `tunefarm_tuning.workload.precision.Precision` explains them."""
 
 PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10}
 """Names of priorities, each with its number."""
 
 MAX_PRIORITY = 100
-"""A priority is a whole number between minus this and this."""
+"""Largest priority; the smallest is its negative."""
 
 API_LIMITS: Mapping[str, str] = {
     "trials": "trials",
@@ -46,4 +46,4 @@ HELP: Mapping[str, str] = {
     "precision": f"Format of stored weights: {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} (for quantised models). "
     "Arithmetic stays float32; the report shows the loss of accuracy.",
 }
-"""What each term means, in a sentence."""
+"""The meaning of each term, in a sentence."""

@@ -1,4 +1,4 @@
-"""Quantities as people read them, each with its unit. Every part of tunefarm that writes numbers for people uses this module."""
+"""Format quantities for people, with their units. Every part of tunefarm that writes numbers for people uses this module."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 NONE = "–"
-"""Written where a value is not known."""
+"""Text for an unknown value."""
 
 
 def latency(sec: float | None) -> str:

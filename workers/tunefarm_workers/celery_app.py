@@ -18,7 +18,7 @@ SOCKET_TIMEOUT_SEC = 10.0
 
 
 class _QoS(redis.QoS):  # type: ignore[misc]  # (kombu has no types)
-    """Forgets a message even if the broker could not be told of its acknowledgement.
+    """Forgets a message even if its acknowledgement could not be sent to the broker.
 
     kombu's Redis transport tells the broker first, and forgets the message only if that succeeded. If the broker dies at
     that moment, the message counts as unfinished for ever: with one message at a time the worker then asks for no more,
@@ -59,17 +59,17 @@ def make_worker_app(settings: Settings) -> Celery:
         worker_pool="prefork",
         worker_pool_start_method="spawn",
         worker_max_tasks_per_child=200,
-        # A fresh interpreter may need long on a busy machine. Celery's four seconds kill it before it is up, then the
+        # A fresh interpreter may start slowly on a busy machine. Celery's four seconds kill it before it is up, then the
         # next one, and so on for ever: each start makes the machine busier.
         worker_proc_alive_timeout=120.0,
-        # Backstops; every message brings the limits of its kind of step.
+        # Defaults; every message has the limits of its kind of step.
         task_time_limit=longest_sec,
         task_soft_time_limit=longest_sec - 10,
-        # The lease decides who goes on after an outage of the broker, not the connection.
+        # After an outage of the broker the lease decides who continues, not the connection.
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_soft_shutdown_timeout=60,
         worker_enable_soft_shutdown_on_idle=True,
-        # Nobody listens, and whoever can reach the broker should not be able to steer workers.
+        # Nobody listens, and a client of the broker must not be able to control workers.
         worker_enable_remote_control=False,
         worker_send_task_events=False,
         worker_hijack_root_logger=False,

@@ -1,4 +1,4 @@
-"""How a worker's main process tells its pool to stop: it creates a file.
+"""Let a worker's main process tell its pool to stop, by a file.
 
 Celery's warm shutdown waits for what its children are at, and they do not learn of it. A compile would keep the worker
 for many minutes; and after a kill its step would wait for the lease to run out.
@@ -18,7 +18,7 @@ _VARIABLE = "TUNEFARM_DRAIN_FILE"
 
 @contextmanager
 def drain_file() -> Iterator[Path]:
-    """Choose the file, for this process and the children that it spawns; it is there while they are to stop."""
+    """Choose the file for this process and the children that it spawns. The file exists while they must stop."""
     path = Path(tempfile.gettempdir()) / f"tunefarm-drain-{os.getpid()}-{secrets.token_hex(8)}"
     os.environ[_VARIABLE] = str(path)
     try:
@@ -28,6 +28,6 @@ def drain_file() -> Iterator[Path]:
 
 
 def draining() -> bool:
-    """Return whether the worker that this process belongs to was told to stop."""
+    """Return whether this process's worker was told to stop."""
     path = os.environ.get(_VARIABLE)
     return path is not None and Path(path).exists()

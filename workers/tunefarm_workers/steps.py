@@ -17,11 +17,11 @@ from tunefarm_workers.drain import draining
 log = structlog.stdlib.get_logger(__name__)
 
 _services: Services | None = None
-"""This pool child's services: compilers and measuring processes are kept from one step to the next."""
+"""The services of this pool child. They keep compiler and measuring processes from step to step."""
 
 
 def run_step(step_id: str) -> None:
-    """Run the step, and what follows it for a while; see `tunefarm_app.steps.run`."""
+    """Run the step and, for a while, the steps that follow it; see `tunefarm_app.steps.run`."""
     run_steps(step_id, _this_process())
 
 
@@ -46,7 +46,7 @@ def _close(**_: object) -> None:
 
 
 def _configure_logging(**_: object) -> None:
-    # Also keeps Celery from configuring logging its own way.
+    # This also keeps Celery from configuring the log.
     configure_logging(load_settings().log_level, role="worker")
 
 

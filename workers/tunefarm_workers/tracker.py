@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one (default)")
     parser.add_argument("--with-stdin", action="store_true", help="end when standard input ends")
     arguments = parser.parse_args(argv)
-    # Nothing is kept, so nothing needs tidying; a handler, because PID 1 of a container has no default action.
+    # There is nothing to clean up. The handler is needed because PID 1 of a container has no default action.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
     if arguments.with_stdin:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket whose connections notice a peer that vanished without a word."""
+    """Return a listening socket whose connections notice a peer that vanished."""
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -21,7 +21,7 @@ from tunefarm_workers.drain import drain_file
 log = structlog.stdlib.get_logger(__name__)
 
 DEFAULT_CONCURRENCY = 2
-"""Two steps at once: a compile of many minutes then leaves a child for imports and tuning rounds, which are short."""
+"""Two steps at once, so that imports and tuning rounds need not wait for a compile of many minutes."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     configure_logging(settings.log_level, role="worker")
     app = make_worker_app(settings)
-    app.set_current()  # `shared_task` looks for it
+    app.set_current()  # `shared_task` needs it
     node = f"{options.name}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     log.info("worker starts", node=node, queues=options.queues, settings=settings.redacted())
 

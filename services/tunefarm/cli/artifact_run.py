@@ -78,7 +78,7 @@ def run_artifact(
 
 
 def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDArray[Any]]:
-    """Read ``[NAME=]FILE`` texts; what has no name goes to the inputs that are left, in order.
+    """Read ``[NAME=]FILE`` texts. Files without a name go to the remaining inputs, in order.
 
     Raises:
         InvalidInputError: If a file cannot be read, an input comes twice, or there are too many.
@@ -86,7 +86,7 @@ def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDAr
     names = [spec["name"] for spec in specs]
     arrays: dict[str, NDArray[Any]] = {}
     for text in texts:
-        # An input's name may hold "=", and so may a path: what is an input's name counts.
+        # Names of inputs and paths may contain "=": the part before it counts as a name only if an input has that name.
         name = next((n for n in names if text.startswith(f"{n}=")), None)
         if name is None and "=" in text and not Path(text).exists():
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""A snapshot of the farm: what `tunefarm top` shows, as values."""
+"""A snapshot of the farm: the values that `tunefarm top` shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WINDOW_SEC = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """A job as it is shown.
+    """A job's line.
 
     Attributes:
         model: The model's name.
@@ -39,7 +39,7 @@ class JobLine:
 
     @property
     def progress(self) -> float | None:
-        """Share of its budget that is spent; None where no limit says so."""
+        """Spent share of the job's budget; None without a limit of time or trials."""
         return budget_used(self.job)
 
     def as_json(self) -> dict[str, Any]:
@@ -68,14 +68,14 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLine:
-    """A device as it is shown. `model` is the name of what it is working for, where that is a job's."""
+    """A device's line. `model` is the name of the model whose job has the device; empty if none."""
 
     device: Device
     model: str | None
 
     @property
     def work(self) -> str:
-        """What it is doing, in words; empty where it does nothing."""
+        """The device's present work, in words; empty if it has none."""
         if self.device.job_id is not None:
             return f"{self.device.job_id} {self.model or ''}".strip()
         return "calibration" if (self.device.lease_owner or "").startswith("calibration:") else ""
@@ -115,7 +115,7 @@ class FarmSnapshot:
 
     @property
     def queue(self) -> Mapping[str, int]:
-        """How many jobs are paused, wait for something, and are at work."""
+        """Numbers of jobs that are paused, wait, and run."""
         paused = sum(line.job.state == "paused" for line in self.jobs)
         waiting = sum(
             line.job.state == "queued" or line.job.waiting is not None
@@ -126,7 +126,7 @@ class FarmSnapshot:
 
     @property
     def trials_per_min(self) -> float:
-        """How many trials a minute all jobs make."""
+        """Trials per minute of all jobs."""
         return sum(line.trials_per_min or 0.0 for line in self.jobs)
 
     def as_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class FarmSnapshot:
 
 
 class Watcher:
-    """Looks at a farm again and again, and remembers what it takes to tell rates."""
+    """Takes snapshots of a farm, and remembers enough of earlier ones to compute rates."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -154,7 +154,7 @@ class Watcher:
     def look(self) -> FarmSnapshot:
         """Ask the server. Raises `ClientError`."""
         pages = [self._client.jobs.list(state=state, limit=_MOST_PER_STATE) for state in OPEN_STATES]
-        # By id: a job may change its state between two requests.
+        # By id, because a job may change its state between two requests.
         open_jobs = {job.id: job for page in pages for job in page.items}
         newest = self._client.jobs.list(limit=50).items
         devices = self._client.devices.list()
@@ -199,19 +199,19 @@ class Watcher:
 
 
 class Rate:
-    """How many trials a job makes a minute."""
+    """The rate of a job's trials, per minute."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
 
     def note(self, trials: int, now_sec: float) -> None:
-        """Note how many trials there were at a time."""
+        """Add the number of trials at a time."""
         self._samples.append((now_sec, trials))
         while len(self._samples) > 2 and self._samples[1][0] <= now_sec - _WINDOW_SEC:
             self._samples.popleft()
 
     def per_min(self, job: Job) -> float | None:
-        """Return the rate over what was seen; over the job's search while that is less than half a window."""
+        """Return the rate over the observed time; over the job's whole search until half a window is observed."""
         (since_sec, before), (now_sec, after) = self._samples[0], self._samples[-1]
         if now_sec - since_sec >= _WINDOW_SEC / 2:
             return 60.0 * (after - before) / (now_sec - since_sec)

@@ -23,7 +23,7 @@ class View(Protocol):
         ...
 
     def pause(self) -> None:
-        """Leave the terminal alone until `resume`."""
+        """Stop drawing until `resume`."""
         ...
 
     def resume(self) -> None:

@@ -29,7 +29,7 @@ app = group("records", "Search, export and reduce tuning records, on the server 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter(OptionGroup):
-    """Which records are meant."""
+    """The filters of records."""
 
     workload: Annotated[str | None, typer.Option("--workload", metavar="KEY", help="Only this workload.")] = (
         None
@@ -64,7 +64,7 @@ class RecordFilter(OptionGroup):
         }
 
     def admits(self, record: Record) -> bool:
-        """Return whether a record has the workload, the target and the device model, where they are given."""
+        """Return whether a record has the given workload, target and device model; None matches any."""
         keys = ("workload_key", "target_key", "device_model")
         return all(self.keywords()[key] in (None, getattr(record, key)) for key in keys)
 
@@ -194,7 +194,7 @@ def _print(out: Output, records: list[Record]) -> None:
 
 
 def _write_lines(out: Output, lines: list[str], path: Path | None) -> None:
-    """Write JSON lines to a file, whole or not at all, or to standard output."""
+    """Write JSON lines to standard output, or to a file that appears only when it is complete."""
     text = "".join(f"{line}\n" for line in lines)
     if path is None:
         sys.stdout.write(text)

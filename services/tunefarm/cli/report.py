@@ -54,7 +54,7 @@ def trials_text(outcomes: Mapping[str, int]) -> str:
 
 
 def _missed(misses: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a line per kernel that has something to say, and one per reason for the others."""
+    """Return a line for each kernel with a message of its own, and one per reason for the others."""
     lines, silent = [], dict[str, list[str]]()
     for miss in misses:
         if miss.get("message"):
@@ -79,7 +79,7 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
         timing = _part(latency, key)
         if not timing:
             missing = latency.get(f"{key}_missing")
-            if key == "torch_compile" and not missing:  # not asked for, as on CPUs
+            if key == "torch_compile" and not missing:  # not measured, as on CPUs
                 continue
             rows.append(
                 (name, quantities.NONE, quantities.NONE, quantities.NONE, str(missing or "not measured"))

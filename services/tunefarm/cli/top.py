@@ -27,7 +27,7 @@ L = TypeVar("L")
 
 _BAR = 10
 _FEW = 4
-"""Lines that each list is shown with at least, however low the terminal is."""
+"""Minimum number of lines per list, even on a low terminal."""
 
 _OVERHEAD_LINES = 13
 
@@ -54,7 +54,7 @@ def top(
         elif once or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
             out.stdout.print(draw(snapshot, width=out.stdout.width if sys.stdout.isatty() else None))
         else:
-            with suppress(KeyboardInterrupt):  # how it is meant to end
+            with suppress(KeyboardInterrupt):  # its normal end
                 _watch(out, watcher, snapshot, every)
 
 
@@ -80,7 +80,7 @@ def _watch(out: Output, watcher: Watcher, snapshot: FarmSnapshot, every_sec: flo
 def draw(
     snapshot: FarmSnapshot, *, width: int | None = None, height: int | None = None, trouble: str = ""
 ) -> RenderableType:
-    """Return what is shown.
+    """Return the screen's contents.
 
     Args:
         snapshot: The farm.
@@ -124,7 +124,7 @@ def _headline(snapshot: FarmSnapshot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Column(Generic[L]):
-    """A column of a list: its name, what is in it, and how wide a terminal must be for it."""
+    """A column of a list: its name, its cell, and the least width of a terminal that shows it."""
 
     name: str
     cell: Callable[[L], object]

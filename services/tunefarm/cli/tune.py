@@ -31,7 +31,7 @@ _CANCEL_TIMEOUT_SEC = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions(OptionGroup):
-    """How the model is uploaded."""
+    """Options of the upload."""
 
     shape: Shape = None
     name: Annotated[
@@ -75,7 +75,7 @@ def tune_model(
     if all(limit is None for limit in terms.limits().values()):
         terms = replace(terms, minutes=DEFAULT_MINUTES)
     with _client(out, server, detach=detach) as client:
-        client.jobs.check(**terms.terms())  # a typo shall not cost an upload
+        client.jobs.check(**terms.terms())  # a typo must not cost an upload
         board = Board()
         with view(out, board) as progress:
             live = LiveView(board, progress.update)
@@ -121,7 +121,7 @@ def _show_results(out: Output, job: Job, files: Download, report: Mapping[str, A
 
 @contextmanager
 def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
-    """Connect to the server there is, or start a farm."""
+    """Connect to the configured server or the running farm; else start a farm."""
     from tunefarm.client import Client
 
     if detach or server.find() is not None:
@@ -150,7 +150,7 @@ def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> N
                 raise
             progress.resume()
         except BaseException as error:
-            if not isinstance(error, Exception):  # told to end: so shall the job
+            if not isinstance(error, Exception):  # SIGTERM: cancel the job, too
                 progress.pause()
                 _cancel(out, handle)
             raise
@@ -158,7 +158,7 @@ def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> N
 
 
 def _cancel_is_meant(out: Output) -> bool:
-    """Ask once, where somebody can answer; a second Ctrl-C is a yes."""
+    """Ask whether to cancel the job, if standard input is a terminal; a second Ctrl-C means yes."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
     try:
@@ -173,7 +173,7 @@ def _cancel(out: Output, handle: JobHandle) -> None:
     from tunefarm.client import ClientError
 
     out.note(f"cancelling job {handle.id}")
-    with suppress(ClientError):  # the farm may be going away as well
+    with suppress(ClientError):  # the farm may be ending as well
         handle.cancel()
         handle.wait(check=False, timeout_sec=_CANCEL_TIMEOUT_SEC, poll_sec=0.5, progress_bar=False)
 

@@ -109,7 +109,7 @@ class AsyncServer:
                 "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
                 code="invalid-budget",
             )
-        await self.jobs.check(**terms)  # a typo shall not cost an upload
+        await self.jobs.check(**terms)  # a typo must not cost an upload
         is_drawn = on_upload is None and somebody_watches() if progress_bar is None else progress_bar
         with live_view(is_drawn, OF_A_MODEL, Path(model).name) as view:
             on_progress = each_of(view.on_upload, on_upload)
@@ -119,7 +119,7 @@ class AsyncServer:
 
 
 class _Connected:
-    """How both clients are connected. A subclass says with which link, and what it opens over it."""
+    """The connection of both clients. A subclass chooses the link and opens the resources."""
 
     _make_link: ClassVar[Callable[..., Link]]
 

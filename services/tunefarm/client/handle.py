@@ -89,7 +89,7 @@ class AsyncJobHandle:
                 "timeout_sec=…"
             )
         wanted = on_progress is None and somebody_watches() if progress_bar is None else progress_bar
-        with _told_of_an_interrupt(self), live_view(wanted, OF_A_JOB, f"job {self.id}") as view:
+        with _note_on_interrupt(self), live_view(wanted, OF_A_JOB, f"job {self.id}") as view:
             job = await wait_until(
                 self._jobs.link,
                 self.refresh,
@@ -242,8 +242,8 @@ class JobHandle(Blocking[AsyncJobHandle]):
 
 
 @contextmanager
-def _told_of_an_interrupt(handle: AsyncJobHandle) -> Iterator[None]:
-    """Say what became of the job to whoever pressed Ctrl-C."""
+def _note_on_interrupt(handle: AsyncJobHandle) -> Iterator[None]:
+    """Add a note to a Ctrl-C during the block: the job continues, and how to wait for it or cancel it."""
     try:
         yield
     except KeyboardInterrupt as stop:

@@ -42,7 +42,7 @@ class JobTerms(JobChanges, total=False):
 def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
     """Name the terms in the signature and in the docstring of a method that takes them as ``**terms``.
 
-    ``help``, an editor and the reference then show each term, and what it means.
+    ``help``, editors and the reference then show each term with its meaning.
 
     Args:
         kind: Which terms the method takes.
@@ -79,7 +79,7 @@ def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
 
 
 def job_json(terms: JobTerms) -> dict[str, Any]:
-    """Return terms as the server takes them, without those that are left out.
+    """Return the request's JSON for terms, without omitted ones.
 
     Raises:
         TypeError: If there is no such term.
@@ -100,7 +100,7 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
 
 
 def change_json(changes: JobChanges) -> dict[str, Any]:
-    """Return changes as the server takes them, without those that are left out.
+    """Return the request's JSON for changes, without omitted ones.
 
     Raises:
         TypeError: If there is no such term, or it cannot be changed.
@@ -110,7 +110,7 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
 
 
 def budget_json(limits: JobLimits) -> dict[str, float]:
-    """Return the limits that are set, by the server's names; minutes and seconds are one limit."""
+    """Return the given limits by the server's names; minutes and seconds become one limit."""
     seconds, minutes = limits.get("seconds"), limits.get("minutes")
     wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
     named = {**limits, "seconds": wall_sec}

@@ -26,7 +26,7 @@ class AsyncJobs(Resource):
 
     @property
     def link(self) -> Link:
-        """What lets time pass between two requests."""
+        """The link to the server."""
         return self._transport.link
 
     @takes_terms(JobTerms)

@@ -46,7 +46,7 @@ class AsyncModels(Resource):
             UnavailableError: If the server does not answer for too long. The sent part is kept for a day.
         """
         path = Path(path)
-        # The name of a file can be any bytes.
+        # A file's name can contain any bytes.
         called = (name if name is not None else path.stem).encode("utf-8", "replace").decode()
         shape_texts = [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()]
         if (await self._transport.link.run(path.stat)).st_size > PARTED_BYTES:

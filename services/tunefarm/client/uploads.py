@@ -20,10 +20,10 @@ from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Result
 
 PARTED_BYTES = 4 << 20
-"""Files of more than this go in parts: a smaller one is soon sent again."""
+"""Larger files are sent in parts; repeating a smaller upload takes little time."""
 
 PART_BYTES = 64 << 20
-"""A proxy may hold a part back until it has all of it."""
+"""Size of a part: small, because a proxy may hold a part back until it is complete."""
 
 _LOOK_AGAIN = frozenset({"upload-locked", "upload-offset", "upload-not-found"})
 _LOCKED_WAIT_SEC = 2.0
@@ -45,7 +45,7 @@ class _Upload(Result):
 
 
 class PartedUpload:
-    """One file on its way. What it has sent is the server's to say: this keeps nothing that a break could spoil.
+    """The upload of a file. Only the server knows its offset, so that an interruption cannot lose it here.
 
     Args:
         transport: The way to the server.
@@ -65,13 +65,13 @@ class PartedUpload:
         self._is_resumed = False
 
     async def send(self, path: Path) -> Any | None:
-        """Send the file; return the model's JSON, or None where this server, or this key, has no uploads in parts.
+        """Send the file; return the model's JSON, or None if this server or key allows no uploads in parts.
 
         A file that this key began to send before, and that is the same to the byte, is gone on with.
 
         Raises:
             InvalidRequestError: If the server refuses the file.
-            UnavailableError: If nothing went on for as many attempts as the client makes; what arrived is kept.
+            UnavailableError: If the upload did not advance in as many attempts as the client makes; received bytes are kept.
         """
         link = self._transport.link
         with await link.run(lambda: path.open("rb")) as source:
@@ -82,7 +82,10 @@ class PartedUpload:
                 if not await self._find(digest):
                     await self._begin(metadata)
             except ClientError as error:
-                if error.code in ("no-such-route", "forbidden"):  # an older server; a key that may not look
+                if error.code in (
+                    "no-such-route",
+                    "forbidden",
+                ):  # an older server, or a key that may not list uploads
                     return None
                 raise
             model_id = await self._send_all(source, metadata)
@@ -104,9 +107,7 @@ class PartedUpload:
                 if not isinstance(error, UnavailableError) and error.code not in _LOOK_AGAIN:
                     raise
                 lost = error
-            if (
-                lost.code == "upload-locked"
-            ):  # most often by a request of ours that broke: it is soon given up
+            if lost.code == "upload-locked":  # usually by our own broken request, which the server soon ends
                 locked += 1
                 if locked >= _LOCKED_TRIES:
                     raise lost
@@ -119,7 +120,7 @@ class PartedUpload:
 
     async def _look_again(self, lost: ClientError, metadata: Mapping[str, str]) -> None:
         if lost.code == "upload-not-found" or (lost.code == "upload-locked" and self._is_resumed):
-            # Dropped by somebody; or another process is sending the same file, and would be in our way.
+            # It was deleted, or another process is sending the same file and would conflict.
             await self._begin(metadata)
             return
         upload = _Upload.read(await self._transport.get(f"uploads/{segment(self._id)}"))
@@ -141,7 +142,7 @@ class PartedUpload:
         self._offset = int(offset)
 
     async def _find(self, digest: str) -> bool:
-        """Look for an upload of the same file that was begun before; return whether there is one."""
+        """Find an earlier unfinished upload of the same file; return whether there is one."""
         uploads = await get_page(self._transport, "uploads", {}, _Upload.read)
         for upload in uploads:
             shapes = [f"{key}={','.join(map(str, dims))}" for key, dims in upload.shapes.items()]
@@ -158,7 +159,7 @@ class PartedUpload:
     async def _begin(self, metadata: Mapping[str, str]) -> None:
         pairs = [f"{key} {b64encode(text.encode()).decode()}" for key, text in metadata.items() if text]
         headers = {"Upload-Length": str(self._total), "Upload-Metadata": ",".join(pairs)}
-        # Sent twice, it leaves an empty upload behind, which expires.
+        # If it is sent twice, an empty upload stays until it expires.
         begun = await self._transport.post("uploads", headers=headers, repeatable=True)
         self._id, self._offset, self._is_resumed = _Upload.read(begun).id, 0, False
 

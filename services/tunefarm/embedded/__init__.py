@@ -1,6 +1,6 @@
 """A whole farm on this machine: private Valkey, tracker, API, worker and device agent, as children of one supervisor.
 
-The same code as a distributed farm runs, over the same protocols; only who starts it differs.
+It runs the same code as a distributed farm, over the same protocols; only the start differs.
 `EmbeddedFarm` is the handle, ``python -m tunefarm.embedded`` the supervisor's process.
 """
 

@@ -1,4 +1,4 @@
-"""The supervisor's process: ``python -m tunefarm.embedded --home DIR``. Writes a JSON line for whatever happens."""
+"""The supervisor's process: ``python -m tunefarm.embedded --home DIR``. Writes a JSON line per event."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--with-stdin", action="store_true", help="end when standard input ends")
     arguments = parser.parse_args(argv)
     emit = _events()
-    os.umask(0o077)  # whatever the farm writes is its owner's
+    os.umask(0o077)  # only the owner may read the farm's files
     try:
         home = FarmHome(arguments.home)
         home.prepare()
@@ -58,7 +58,7 @@ def _fail(emit: Callable[[FarmEvent], None], error: TunefarmError) -> None:
 
 
 def _events() -> Callable[[FarmEvent], None]:
-    """Keep standard output for events; a reader that sleeps loses them and holds up nobody."""
+    """Reserve standard output for events. A reader that does not read loses events but blocks nothing."""
     descriptor = os.dup(1)
     os.dup2(2, 1)
     os.set_blocking(descriptor, False)
@@ -71,7 +71,7 @@ def _events() -> Callable[[FarmEvent], None]:
 
 
 def _log_errors(home: FarmHome) -> None:
-    """Write what goes wrong here into a log too: nobody may be looking at the owner's terminal."""
+    """Write errors into a log, too: nobody may be looking at the owner's terminal."""
     log = home.open_log("farm")
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
@@ -79,7 +79,7 @@ def _log_errors(home: FarmHome) -> None:
 
 
 def _wait_for_end(*, with_stdin: bool) -> Callable[[float], bool]:
-    """Return a function that sleeps, and says whether the farm is to end."""
+    """Return a function that sleeps, and returns whether the farm must end."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 

@@ -1,4 +1,4 @@
-"""One run of a part's process, tied to the supervisor's process."""
+"""A process of a part, which ends with the supervisor's process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tunefarm_tuning.core.untrusted_text import clean
 _OUTPUT_BYTES = 1 << 20
 _TRACKER_SEC = 2.0
 _TRACKERS = ("semaphore_tracker", "resource_tracker")
-"""Of billiard and multiprocessing: killed together with their users, they leave files in /dev/shm."""
+"""Helpers of billiard and multiprocessing: if they are killed together with their users, files stay in /dev/shm."""
 
 
 class TetheredChild:
-    """A process in a session of its own; what it writes goes to a log.
+    """A process in its own session; its output goes to a log.
 
     Ownership: when the supervisor is gone the kernel kills the child's process group (`tether`).
     """
@@ -58,7 +58,7 @@ class TetheredChild:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """Return the exit code (minus the signal's number), None while it runs. It is not reaped before `bury`."""
+        """Return the exit code (or minus the signal's number); None while it runs. It is not reaped before `bury`."""
         if self._process.returncode is None:
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
@@ -67,7 +67,7 @@ class TetheredChild:
         return self._process.returncode
 
     def output(self) -> str:
-        """Return what it wrote in this life; of a long text the last part."""
+        """Return its output, of a long output the last part."""
         with contextlib.suppress(OSError), self._log_path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, end - _OUTPUT_BYTES))
@@ -75,17 +75,17 @@ class TetheredChild:
         return ""
 
     def last_lines(self, count: int = 5) -> str:
-        """Return the end of what it wrote, fit for a message."""
+        """Return the end of its output, cleaned for a message."""
         lines = [line for line in self.output().splitlines() if line.strip()]
         return "\n".join(clean(line, 300) for line in lines[-count:])
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM to the process itself; its own children are its own to end."""
+        """Send SIGTERM to the process, which must end its own children."""
         if self.exit_code() is None:
             os.kill(self.pid, signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it ended within that time."""
+        """Wait for its end; return whether it ended in time."""
         until = time.monotonic() + seconds
         while self.exit_code() is None:
             if time.monotonic() > until:
@@ -94,8 +94,8 @@ class TetheredChild:
         return True
 
     def bury(self) -> None:
-        """Kill what is left of its process group, and reap it."""
-        # All before the leader is reaped: until then nobody else can get the group's number.
+        """Kill the rest of its process group, and reap the process."""
+        # Before the leader is reaped: until then no other group can get the number.
         if self._process.returncode is None:
             trackers = self._kill_group_but_trackers()
             until = time.monotonic() + _TRACKER_SEC
@@ -111,7 +111,7 @@ class TetheredChild:
             self._lifeline = -1
 
     def _kill_group_but_trackers(self) -> list[psutil.Process]:
-        """Kill the group, but not yet those who remove named semaphores when all their users are gone."""
+        """Kill the group, except helpers that remove named semaphores after all their users have ended."""
         trackers = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):

@@ -70,7 +70,7 @@ class EmbeddedFarm:
 
     @property
     def api_key(self) -> str:
-        """A key with all rights."""
+        """An API key with all rights."""
         return self.home.read_api_key()
 
     @property
@@ -89,7 +89,7 @@ class EmbeddedFarm:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C is its owner's to understand
+            start_new_session=True,  # only the owner handles Ctrl-C
         )
         self._reader = threading.Thread(target=self._read_events, name="farm-events", daemon=True)
         self._reader.start()
@@ -127,11 +127,11 @@ class EmbeddedFarm:
         """
         with self._changed:
             while not self._ended:
-                self._changed.wait(1.0)  # a bounded wait lets Ctrl-C through
+                self._changed.wait(1.0)  # a wait with a time limit can be interrupted by Ctrl-C
         self._raise_error()
 
     def stop(self) -> None:
-        """End the farm and all its processes. Returns when they have ended. Safe to call twice."""
+        """End the farm and all its processes, and wait for their end. Safe to call twice."""
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return
@@ -144,7 +144,7 @@ class EmbeddedFarm:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # Also when an impatient Ctrl-C ended the wait: the parts do not outlive the supervisor.
+            # Also after a second Ctrl-C ended the wait: the parts end with the supervisor.
             process.kill()
             process.wait()
         reader.join()

@@ -18,7 +18,7 @@ _LOGS_KEPT = 3
 
 
 class FarmHome:
-    """The folder. Nothing in it is made before `prepare`."""
+    """A farm's folder. `prepare` creates its contents."""
 
     def __init__(self, path: Path | str | None = None) -> None:
         self.path = Path(path or default_home()).expanduser().absolute()
@@ -42,13 +42,13 @@ class FarmHome:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def lock(self) -> int:
-        """Take the folder for one farm; return the descriptor that holds it until it is closed.
+        """Lock the folder for one farm; return the descriptor that holds the lock until it is closed.
 
         Raises:
             ConflictError: ``farm-running`` if a farm has it.
         """
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        until = time.monotonic() + _LOCK_PATIENCE_SEC  # `running` holds it for a moment
+        until = time.monotonic() + _LOCK_PATIENCE_SEC  # `running` holds the lock for a moment
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,17 +60,17 @@ class FarmHome:
                 time.sleep(0.05)
 
     def running(self) -> Endpoint | None:
-        """Return where the farm of this folder is reached; None where none runs, or it is not up yet."""
+        """Return the address of the folder's farm; None if none runs or it is not up yet."""
         return running_endpoint(self.path)
 
     def announce(self, url: str) -> None:
-        """Write down where the farm is reached."""
+        """Store the farm's address."""
         part = self._endpoint_file.with_suffix(".part")
         part.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
         part.replace(self._endpoint_file)
 
     def withdraw(self) -> None:
-        """The farm is no longer reached."""
+        """Delete the farm's address."""
         self._endpoint_file.unlink(missing_ok=True)
 
     def read_api_key(self) -> str:

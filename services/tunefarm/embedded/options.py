@@ -34,7 +34,7 @@ class FarmOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """Return what `from_text` reads (a command-line argument)."""
+        """Return the options as text for `from_text` (a command-line argument)."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -45,7 +45,7 @@ class FarmOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarmEvent:
-    """Something that happened to the farm.
+    """An event of the farm.
 
     Attributes:
         kind: ``starting``, ``up``, ``died``, ``ready`` (every part is up), ``failed`` (the farm gives up), ``stopping``

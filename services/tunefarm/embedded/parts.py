@@ -1,4 +1,4 @@
-"""The farm's parts: how each is started, and when it is ready."""
+"""The farm's parts: their command lines, and the signs that they are ready."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CREDENTIALS = ("TUNEFARM_URL", "TUNEFARM_API_KEY", "TUNEFARM_API_KEY_FILE")
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """What is known of the running farm; parts fill it in as they come up.
+    """Facts about the running farm; parts add theirs when they come up.
 
-    Ports that were free at the first start stay the farm's own over restarts: whoever knows them goes on.
+    Ports stay the same over restarts of parts, so that clients continue.
     """
 
     home: FarmHome
@@ -38,7 +38,7 @@ class Facts:
     def farm_environment(self) -> dict[str, str]:
         """Return the settings of API and worker."""
         return {
-            # One machine, one clock: a worker that was killed is missed sooner than across a network.
+            # One machine with one clock: a killed worker is noticed sooner than across a network.
             "TUNEFARM_LEASE_SEC": "20",
             **{f"TUNEFARM_{name}": value for name, value in self.options.settings.items()},
             "TUNEFARM_DATABASE_URL": self.home.database_url,
@@ -49,7 +49,7 @@ class Facts:
 
 
 class Part(ABC):
-    """One child of the supervisor.
+    """A part of the farm: a child of the supervisor.
 
     Attributes:
         name: Also its log's.
@@ -66,12 +66,12 @@ class Part(ABC):
         """Return its command line."""
 
     def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        """Return its whole environment; `base` is the supervisor's. Settings of tunefarm are none of its business."""
+        """Return its whole environment; `base` is the supervisor's. It gets no settings of tunefarm."""
         return {name: value for name, value in base.items() if not name.startswith("TUNEFARM_")}
 
     @abstractmethod
     def is_up(self, facts: Facts, output: str) -> bool:
-        """Judge by what it wrote so far in this life; note in `facts` what others must know."""
+        """Return whether the part is ready, judged by its output; add to `facts` what other parts need."""
 
 
 class FarmProcess(Part):
@@ -93,7 +93,9 @@ class Valkey(Part):
 
     def command(self, facts: Facts) -> list[str]:
         if not self._was_up or facts.valkey_port is None:
-            facts.valkey_port = free_port()  # taken by another meanwhile? Then the next start takes the next.
+            facts.valkey_port = (
+                free_port()
+            )  # if another process took the port meanwhile, the next start chooses another one
         path = valkey.write_configuration(
             facts.home.valkey_dir, port=facts.valkey_port, password=facts.valkey_password
         )
@@ -149,8 +151,8 @@ class Worker(FarmProcess):
     """A worker."""
 
     name = "worker"
-    needs = ("api",)  # which brings the database's schema up to date
-    grace_sec = 8.0  # a step in hand is not worth more: it starts again when its lease has run out
+    needs = ("api",)  # the API upgrades the database's schema
+    grace_sec = 8.0  # no longer: a running step is repeated when its lease has expired
 
     def command(self, facts: Facts) -> list[str]:
         command = [sys.executable, "-m", "tunefarm_workers.worker"]

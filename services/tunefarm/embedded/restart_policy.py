@@ -6,7 +6,7 @@ QUICK_DEATH_SEC = 30.0
 MAX_QUICK_DEATHS = 5
 MAX_DEATHS_BEFORE_UP = 3
 EXIT_REFUSED = 2
-"""Exit code of our programs for "I cannot run as I was told to" (a port that is taken, a setting that makes no sense)."""
+"""Exit code of our programs for settings with which they cannot run (a used port, an invalid value)."""
 _FIRST_WAIT_SEC = 0.5
 _MOST_WAIT_SEC = 10.0
 
@@ -19,11 +19,11 @@ class RestartPolicy:
         self.ever_up = False
 
     def was_up(self) -> None:
-        """The part did its work at least once."""
+        """Note that the part was ready at least once."""
         self.ever_up = True
 
     def died(self, lived_sec: float, *, code: int | None = None) -> float | None:
-        """Return how long to wait before the next start; None to give up.
+        """Return the seconds to wait before the next start; None to give up.
 
         A part that lived for a while is started again as often as it takes. One that never came up is given up
         sooner, and at once when it says itself that it was told something wrong: waiting will not put that right.

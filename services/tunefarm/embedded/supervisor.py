@@ -1,6 +1,6 @@
 """The supervisor: starts the farm's parts in order, restarts those that die, and stops each when no other part needs it.
 
-One thread in one process; `run` is its whole life. It adopts what its children leave behind, so that nothing of the farm is
+One thread in one process: `run`. It adopts orphans of its children, so that nothing of the farm is
 ever out of its reach.
 """
 
@@ -22,7 +22,7 @@ from tunefarm_tuning.process.lifeline import adopt_orphans, end_orphans, own_chi
 
 START_PATIENCE_SEC = 180.0
 ORPHAN_GRACE_SEC = 5.0
-"""What lost its parent gets this long to end by itself (Python's resource tracker tidies up after a killed pool)."""
+"""Orphans get this long to end by themselves (Python's resource tracker cleans up after a killed pool)."""
 
 _TICK_SEC = 0.2
 _STARTING_TICK_SEC = 0.05
@@ -30,7 +30,7 @@ _ORPHANS_EVERY_SEC = 1.0
 
 
 class _State(Enum):
-    WAITING = auto()  # for what it needs, or for its next start
+    WAITING = auto()  # for the parts that it needs, or for its next start
     STARTING = auto()
     UP = auto()
 
@@ -69,11 +69,11 @@ class Supervisor:
         self._emit = emit
         self._wait = wait
         self._ready_sent = False
-        self._orphans: dict[int, float] = {}  # when each was first seen
+        self._orphans: dict[int, float] = {}  # when each orphan was first seen
         self._orphans_at = 0.0
 
     def run(self) -> None:
-        """Run the farm until `wait` says so.
+        """Run the farm until `wait` returns True.
 
         Raises:
             TransientError: ``farm-failed`` if a part cannot be kept up.
@@ -180,7 +180,7 @@ class Supervisor:
 
     @staticmethod
     def _end(parts: Iterable[_Watched]) -> None:
-        """End parts at once, each in its own time."""
+        """End parts in parallel, each within its own time limit."""
         ending = [(watched, watched.child) for watched in parts if watched.child is not None]
         for _, child in ending:
             child.ask_to_end()
@@ -192,7 +192,7 @@ class Supervisor:
 
     @staticmethod
     def _reap_for(seconds: float) -> None:
-        """Give orphans that are about to end the time for it. Only when no child is known any more."""
+        """Wait for orphans that are about to end. Call it only when no child is left."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             try:

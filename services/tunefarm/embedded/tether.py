@@ -15,7 +15,7 @@ import sys
 
 
 def main(argv: list[str]) -> None:
-    """Never returns."""
+    """Start the command and wait; never returns."""
     fd, command = int(argv[0]), argv[1:]
     try:
         fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())

@@ -47,18 +47,18 @@ def write_configuration(folder: Path, *, port: int, password: str) -> Path:
             f"requirepass {password}\n"
             "daemonize no\n"
             f'dir "{folder}"\n'
-            # Without an append-only file a killed server forgets what is queued.
+            # Without an append-only file a killed server loses the queues.
             "appendonly yes\n"
             "appendfsync everysec\n"
             'save ""\n'
-            # A queue must say that it is full, not drop what it holds.
+            # A full queue must refuse messages, not drop older ones.
             "maxmemory-policy noeviction\n"
         )
     return path
 
 
 def answers(port: int, password: str) -> bool:
-    """Whether the server is up and ours: it takes the password."""
+    """Return whether the server is up and ours: it accepts the password."""
     try:
         with socket.create_connection(("127.0.0.1", port), _TIMEOUT_SEC) as connection:
             connection.sendall(f"AUTH {password}\r\nPING\r\n".encode())

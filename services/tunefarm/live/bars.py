@@ -65,7 +65,7 @@ class Bars:
             if phase not in self._started:
                 self._started.add(phase)
                 self.progress.start_task(bar)
-            # A bar without a total pulses.
+            # rich draws a bar without a total as a pulse
             total = 1.0 if state.fraction is not None or state.status is not Status.RUNNING else None
             if self.progress.tasks[bar].total != total:
                 self.progress.update(bar, total=total)
@@ -76,5 +76,5 @@ class Bars:
 
 
 def _plain(text: str) -> str:
-    """Return a server's text without anything that a terminal would obey."""
+    """Return a server's text without control sequences of terminals."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:_MOST_TEXT])

@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
 
 class Status(StrEnum):
-    """How far a phase is."""
+    """State of a phase."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -53,7 +53,7 @@ _BY_JOB_STATE: Mapping[str, Phase] = {
 
 @dataclass(slots=True)
 class PhaseState:
-    """One phase. `fraction` is None where nobody knows how far it is."""
+    """A phase. `fraction` is the share that is done; None if unknown."""
 
     status: Status = Status.WAITING
     fraction: float | None = None
@@ -62,27 +62,27 @@ class PhaseState:
 
 @dataclass(slots=True)
 class Board:
-    """All phases. The `on_*` methods take in what the client reports."""
+    """All phases. The `on_*` methods process the client's reports."""
 
     phases: dict[Phase, PhaseState] = field(default_factory=lambda: {phase: PhaseState() for phase in PHASES})
     away: bool = False
-    """The server did not answer when it was last asked."""
+    """Whether the last request had no answer."""
 
     def on_upload(self, sent: int, total: int) -> None:
-        """Take in bytes sent and bytes in all."""
+        """Process the upload's progress: bytes sent, and the total."""
         self._enter(Phase.UPLOAD, sent / total if total else None, quantities.size(total))
 
     def on_away(self) -> None:
-        """Take in that the server did not answer."""
+        """Note that the server did not answer."""
         self.away = True
 
     def text(self, phase: Phase) -> str:
-        """Return what there is to say of a phase."""
+        """Return the text of a phase."""
         state = self.phases[phase]
         return AWAY if self.away and state.status is Status.RUNNING else state.text
 
     def on_model(self, model: Model) -> None:
-        """Take in how the model's import is."""
+        """Process the state of the model."""
         self.away = False
         if model.state == "importing":
             self._enter(Phase.IMPORT, None, "")
@@ -95,7 +95,7 @@ class Board:
             self.stop()
 
     def on_job(self, job: Job) -> None:
-        """Take in how the job is."""
+        """Process the state of the job."""
         self.away = False
         phase = _phase(job)
         if phase is None:
@@ -124,7 +124,7 @@ class Board:
             self._enter(phase, _step_fraction(phase, step, done), job.waiting or text)
 
     def stop(self) -> None:
-        """The run ended early: what was running stays as it was."""
+        """Note that the run ended early; the running phase counts as stopped."""
         for state in self.phases.values():
             if state.status is Status.RUNNING:
                 state.status = Status.STOPPED
@@ -158,7 +158,7 @@ class Board:
 
 
 def budget_used(job: Job) -> float | None:
-    """Return the share of the budget that is spent: of the limit that is nearest; None without a limit on time or trials."""
+    """Return the spent share of the budget, by the nearest limit; None without a limit of time or trials."""
     shares = []
     if limit := job.budget.get("trials"):
         shares.append(job.trials / limit)
@@ -175,7 +175,7 @@ def _phase(job: Job) -> Phase | None:
 
 
 def _step_fraction(phase: Phase, step: object, done: object) -> float | None:
-    """Return how far a phase is when its step `step` is `done`; None for a step that is not known here."""
+    """Return the share of a phase that is done when its step `step` has progress `done`; None for an unknown step."""
     steps = _STEPS.get(phase, ())
     if step not in steps or not isinstance(done, int | float):
         return None

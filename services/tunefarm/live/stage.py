@@ -1,4 +1,4 @@
-"""The lines of a terminal where bars are drawn, shared by all that wait at the same time."""
+"""Show the bars of all concurrent waits in one part of the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Set:
 
 
 class Stage:
-    """Shows sets of bars, one below the other; each has its title as soon as there is another.
+    """Shows sets of bars, one below the other; two or more sets have titles.
 
     Concurrency: any thread.
 
@@ -38,7 +38,7 @@ class Stage:
 
     @contextmanager
     def showing(self, title: str, progress: Progress) -> Iterator[None]:
-        """Show bars until the block ends; they stay on the screen as they were at last."""
+        """Show bars until the block ends; their last state stays on the screen."""
         mine = _Set(title, progress)
         self._add(mine)
         try:
@@ -61,10 +61,10 @@ class Stage:
             assert self._live is not None
             if len(self._sets) > 1:
                 self._sets.remove(bar_set)
-                self._console.print(self._drawn(bar_set))  # above those that go on
+                self._console.print(self._drawn(bar_set))  # above the bars that continue
                 return
             live, self._live = self._live, None
-            live.stop()  # which draws it a last time
+            live.stop()  # this draws them a last time
             self._sets.clear()
             self._several = False
 

@@ -26,23 +26,23 @@ OF_A_JOB = tuple(phase for phase in PHASES if phase not in OF_A_MODEL)
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """Takes in what the client reports, and draws it."""
+    """Draws the client's reports."""
 
     board: Board
     draw: Callable[[], None]
 
     def on_upload(self, sent: int, total: int) -> None:
-        """Show bytes sent and bytes in all."""
+        """Show the upload's progress: bytes sent, and the total."""
         self.board.on_upload(sent, total)
         self.draw()
 
     def on_model(self, model: Model) -> None:
-        """Show how the model's import is."""
+        """Show the state of the model."""
         self.board.on_model(model)
         self.draw()
 
     def on_job(self, job: Job) -> None:
-        """Show how the job is."""
+        """Show the state of the job."""
         self.board.on_job(job)
         self.draw()
 
@@ -53,7 +53,7 @@ class LiveView:
 
 
 def somebody_watches() -> bool:
-    """Return whether bars would be seen: standard error is a terminal that can draw them, or this is a notebook."""
+    """Return whether bars can be shown: standard error is a suitable terminal, or this is a notebook."""
     return (sys.stderr.isatty() and os.environ.get("TERM") != "dumb") or _in_notebook()
 
 
@@ -83,7 +83,7 @@ def live_view(wanted: bool, phases: Sequence[Phase], title: str) -> Iterator[Liv
 
 
 def notebook_view(phases: Sequence[Phase], console: Console, display: Callable[..., Any]) -> LiveView:
-    """Return what draws bars in the output of a notebook's cell, where the same place can be written again.
+    """Return a view that draws bars in the output of a notebook's cell, by replacing the output.
 
     Rich would do so by widgets, which are seldom installed, and need a notebook that allows them.
 

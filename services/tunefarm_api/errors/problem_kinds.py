@@ -14,7 +14,7 @@ URN = "urn:tunefarm:problem:"
 
 @dataclass(frozen=True, slots=True)
 class ProblemKind:
-    """What a code stands for.
+    """The meaning of a code.
 
     Attributes:
         status: The HTTP status that it comes with.
@@ -163,4 +163,4 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = MappingProxyType(
         )
     )
 )
-"""By code. A code that was given out once is never given another meaning."""
+"""Kinds by code. A released code never gets another meaning."""

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): the one shape of every error, and the one table from errors to statuses."""
+"""Problem documents (RFC 9457): the form of every error, and the table from errors to statuses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _CODE_BY_STATUS = {
     413: "too-large",
     415: "unsupported-media-type",
 }
-# What these messages say is for the log: it may name hosts and paths.
+# These messages are only logged: they may name hosts and paths.
 _PUBLIC_DETAILS = {
     "internal": "the server has a bug: report it with the request_id, its log has the details",
     "database-unavailable": "the database does not answer now; try again later",
@@ -76,7 +76,7 @@ class ProblemResponse(JSONResponse):
 
 
 def status_of(error: TunefarmError) -> int:
-    """Return the HTTP status for an error: by its code, else by its kind; 500 for what is our fault."""
+    """Return the HTTP status for an error: by its code, else by its class; 500 if the fault is ours."""
     if error.code in _STATUS_BY_CODE:
         return _STATUS_BY_CODE[error.code]
     return next((status for kind, status in _STATUS_BY_KIND if isinstance(error, kind)), 500)
@@ -111,7 +111,7 @@ def problem_response(
 
 
 def response_to_error(request_path: str, request_id: str, error: TunefarmError) -> ProblemResponse:
-    """Return the answer to an error of ours."""
+    """Return the answer for a `TunefarmError`."""
     status = status_of(error)
     headers: dict[str, str] = {}
     if status == 401:
@@ -134,21 +134,21 @@ def response_to_error(request_path: str, request_id: str, error: TunefarmError) 
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Let every error that a route or the framework raises end as a problem document."""
+    """Turn every error that a route or the framework raises into a problem document."""
     app.add_exception_handler(TunefarmError, _on_tunefarm_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return what a route declares in OpenAPI for these statuses, and for those that every route can answer with."""
+    """Return a route's OpenAPI responses for these statuses, and for those of every route."""
     return {
         status: {**problem_of(status), "model": Problem} for status in sorted({*statuses, 401, 403, 422, 503})
     }
 
 
 def problem_of(status: int) -> dict[str, Any]:
-    """Return how OpenAPI describes an answer that is a problem."""
+    """Return the OpenAPI description of a problem document."""
     return {
         "description": HTTPStatus(status).phrase,
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -187,7 +187,7 @@ async def _on_http_exception(request: Request, error: Exception) -> ProblemRespo
 
 async def _on_validation_error(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)
-    # What was sent is not echoed: a body can hold anything.
+    # The client's input is not echoed: a body can contain anything.
     errors = [
         {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
         for item in error.errors()[:20]
@@ -208,5 +208,5 @@ def _invalid_request(request: Request, errors: list[dict[str, str]]) -> ProblemR
 
 
 def request_id_of(request: Request) -> str:
-    """Return the id of the request, which the log has too."""
+    """Return the id of the request, which is also in the log."""
     return str(request.scope.get("tunefarm.request_id", ""))

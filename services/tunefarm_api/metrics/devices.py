@@ -15,7 +15,7 @@ _LABELS = ("device", "device_key")
 
 
 def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str, float]) -> Iterator[Metric]:
-    """Yield the metrics of all devices. `measured_sec`: the seconds that each, by its id, ever spent measuring."""
+    """Yield the metrics of all devices. `measured_sec`: total seconds of measuring, by device id."""
     state = GaugeMetricFamily(
         "tunefarm_device_state", "1 for the device's current state.", labels=(*_LABELS, "state")
     )
@@ -44,7 +44,7 @@ def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str,
 
 
 def _vitals(devices: list[DeviceHealth]) -> Iterator[Metric]:
-    """Yield how the devices are; of those that are away, nobody knows."""
+    """Yield the vitals of the devices, except offline ones."""
     texts = {
         "temperature_celsius": "Temperature of the GPU, else of the hottest sensor.",
         "clock_hertz": "Current clock.",

@@ -25,10 +25,10 @@ from tunefarm_tuning.core.outcome import Outcome
 
 
 def render_metrics(services: Services, accept: str) -> tuple[bytes, str]:
-    """Return the metrics and their media type: OpenMetrics where `accept` asks for it, else Prometheus's text.
+    """Return the metrics and their media type: OpenMetrics if `accept` asks for it, else Prometheus's text.
 
     Raises:
-        TransientError: If the database is away; the scrape fails then, and says so by itself.
+        TransientError: If the database is away; then the scrape fails.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Farm(services))
@@ -41,7 +41,7 @@ class _Farm(Collector):
         self._services = services
 
     def describe(self) -> list[Metric]:
-        return []  # else registering it would read the database once more
+        return []  # else registering would read the database once more
 
     def collect(self) -> Iterator[Metric]:
         with self._services.uow.read() as repos:
@@ -150,7 +150,7 @@ def _store(services: Services) -> Iterator[Metric]:
 
 
 def webhook_metrics(webhooks: Sequence[WebhookHealth], counted: Mapping[str, float]) -> Iterator[Metric]:
-    """Yield sums over all webhooks: nothing in a URL or an id may be shown. `counted`: attempts, by how they ended."""
+    """Yield sums over all webhooks, because URLs and ids must not be shown. `counted`: attempts, by result."""
     count = GaugeMetricFamily("tunefarm_webhooks", "Webhooks by state.", labels=("state",))
     for state in WEBHOOK_STATES:
         count.add_metric((state,), sum(webhook.state == state for webhook in webhooks))

@@ -1,6 +1,6 @@
 """``/v1/webhooks``: create, list, test and delete webhooks.
 
-All of it needs the scope ``write``, to look as well: a URL can be as good as a password to what it leads to.
+All routes need the scope ``write``, even to read: a webhook's URL can be a secret.
 """
 
 from __future__ import annotations

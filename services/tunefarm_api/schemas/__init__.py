@@ -1,1 +1,1 @@
-"""Schemas: what goes over the wire, and how it is described in OpenAPI. Output schemas have no defaults."""
+"""Schemas of requests and responses, and their OpenAPI descriptions. Output schemas have no defaults."""

@@ -20,7 +20,7 @@ class Output(BaseModel):
 
 
 class Input(BaseModel):
-    """Sent by a client; an unknown member is an error, since it is most often a misspelt one."""
+    """Base of request bodies. An unknown member is an error, since it is usually misspelt."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -12,7 +12,7 @@ _CODES = {400: "bad-range", 416: "range-not-satisfiable"}
 
 
 class Download(FileResponse):
-    """A file, or the parts of it that `Range` asks for. The base class refuses a bad range in plain text, this one as a problem."""
+    """A file, or the parts that `Range` asks for. A bad range is refused with a problem document, not with plain text."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = False

@@ -45,7 +45,7 @@ def record_lines(services: Services, read: ReadPart) -> Iterator[str]:
 
 
 def job_records(services: Services, job_id: str) -> StreamingResponse:
-    """Return all that a job added to the farm's history, newest first.
+    """Return all records that a job added to the farm's history, newest first.
 
     Raises:
         NotFoundError: If there is no such job.

@@ -35,7 +35,7 @@ EXTENSIONS = "creation,expiration,termination"
 MEDIA_TYPE = "application/offset+octet-stream"
 
 STALLED_SEC = 20.0
-"""A request that sends nothing for so long is ended, and another one may write."""
+"""A request that sends nothing for this time is ended, so that another one may write."""
 
 _MAX_METADATA_BYTES = 8192
 _MAX_DIGITS = 18
@@ -73,7 +73,7 @@ async def begin(request: Request, services: Services) -> Upload:
 
     Raises:
         ConflictError: ``tus-version``.
-        InvalidInputError: ``bad-length``, ``bad-metadata``; what `begin_upload` and `parse_shapes` raise.
+        InvalidInputError: ``bad-length``, ``bad-metadata``; errors of `begin_upload` and `parse_shapes`.
     """
     check_version(request)
     header = request.headers.get("upload-metadata", "")
@@ -94,7 +94,7 @@ async def begin(request: Request, services: Services) -> Upload:
 
 
 async def write_part(request: Request, services: Services, upload_id: str) -> Upload:
-    """Write a PATCH's bytes to its upload, and return the upload after that. What came is kept however this ends.
+    """Write a PATCH's bytes to its upload, and return the upload. Received bytes are kept even if this fails.
 
     Raises:
         ConflictError: ``tus-version``.

@@ -22,13 +22,13 @@ _PIECE_SEC = 1.0
 
 
 class StalledError(TunefarmError):
-    """The client sends nothing any more."""
+    """The client stopped sending."""
 
     default_code = "upload-stalled"
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Read ``name=1,3,224,224`` texts. A name may hold anything, ``=`` and ``:`` too.
+    """Read ``name=1,3,224,224`` texts. A name may contain any characters, also ``=`` and ``:``.
 
     Raises:
         InvalidInputError: ``bad-shape``.
@@ -75,7 +75,7 @@ async def receive_blob(request: Request, services: Services) -> StoredBlob:
 
 @contextmanager
 def closing_unless_read(request: Request) -> Iterator[None]:
-    """Close the connection after the answer if the block raises: it leaves a part of the body unread."""
+    """Close the connection after the answer if the block raises, because part of the body is unread."""
     request.scope["tunefarm.close"] = True
     yield
     request.scope["tunefarm.close"] = False
@@ -87,7 +87,7 @@ def media_type(request: Request) -> str:
 
 
 def announced_bytes(request: Request, services: Services) -> int | None:
-    """Return the length that the client announces for the body; None where it announces none.
+    """Return the length that the client announces for the body; None if it announces none.
 
     Raises:
         InvalidInputError: ``too-large``.
@@ -101,7 +101,7 @@ def announced_bytes(request: Request, services: Services) -> int | None:
 
 
 async def body_pieces(request: Request, *, stalled_sec: float | None = None) -> AsyncIterator[bytes]:
-    """Yield the body in pieces of about a mebibyte, or of a second.
+    """Yield the body in pieces of about a mebibyte, or of what arrives in a second.
 
     Hashing and writing a piece takes a thread, so that other requests go on meanwhile; a smaller piece is not worth one.
     What came before an error is yielded first.

@@ -24,7 +24,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 log = structlog.stdlib.get_logger(__name__)
 
 SCOPES = ("read", "write", "device", "admin")
-"""What a key may do: read; upload, tune and cancel; register devices; all of these and manage keys."""
+"""Scopes of a key: read; upload, tune and cancel; register devices; all of these and manage keys."""
 
 _TOKEN = re.compile(r"tfk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _TOUCH_AFTER_SEC = 60.0
@@ -65,7 +65,7 @@ def create_api_key(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyText:
-    """A new key: the text to show, and the parts to store."""
+    """A new key: the text to show and the parts to store."""
 
     key_id: str
     text: str = field(repr=False)
@@ -94,7 +94,7 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
     if key.expires_at is not None and key.expires_at <= now:
         return None
     if key.last_used_at is None or now - key.last_used_at > _TOUCH_AFTER_SEC:
-        # Storing the time of use must not fail the request: one that only reads works also on a read-only database.
+        # Storing the time of use must not fail the request: a request that reads also works on a read-only database.
         with suppress(TransientError), services.uow.write() as repos:
             repos.api_keys.touch(key_id)
     return key

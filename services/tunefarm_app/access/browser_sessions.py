@@ -1,4 +1,4 @@
-"""Signing in with a browser: a session stands in for an API key for some hours; a link starts one session.
+"""Signing in with a browser: a session acts for an API key for some hours; a link starts one session.
 
 Sessions and links are API keys that can do nothing else: stored as a hash, with an expiry, listed and revoked like other
 keys. Each names the key that it stands in for, and ends with it.
@@ -52,7 +52,7 @@ def make_link(services: Services, key: ApiKey) -> str:
 
 
 def session_key(services: Services, text: str) -> ApiKey | None:
-    """Return the API key that a session stands in for; None if the session or that key is no longer valid."""
+    """Return the API key that a session acts for; None if the session or the key is no longer valid."""
     session = verify_api_key(services, text)
     way = None if session is None else _way(session)
     if way is None or way[0] != _SESSION:

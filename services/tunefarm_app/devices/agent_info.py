@@ -1,4 +1,4 @@
-"""Read what a device's agent reported of its machine: an agent may report anything."""
+"""Read an agent's report about its machine, with checks: an agent may report anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def mapping(value: object) -> Info:
 
 
 def number(value: object, most: float = sys.float_info.max) -> float | None:
-    """Return the value if it is a number of at most that magnitude."""
+    """Return the value if it is a number of at most this magnitude."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if abs(value) <= most else None  # refuses nan, and integers of any size
@@ -39,7 +39,7 @@ def gpus_of(report: Info) -> list[Info]:
 
 
 def first_gpu(report: Info) -> Info:
-    """Return the first GPU; an empty object where there is none."""
+    """Return the first GPU; an empty object if there is none."""
     return next(iter(gpus_of(report)), _NOTHING)
 
 

@@ -35,7 +35,7 @@ from tunefarm_tuning.measure.gpu.state import BUSY
 log = structlog.stdlib.get_logger(__name__)
 
 _ASK_AGAIN_SEC = 20.0
-"""A request that no worker has taken by then is sent again."""
+"""A request that no worker takes within this time is sent again."""
 
 _TRIES = 3
 _PAUSE_SEC = 0.5
@@ -56,7 +56,7 @@ def ask_for_calibrations(services: Services) -> None:
 
 
 def calibrate_device(device_id: str, fence: int, services: Services) -> Device | None:
-    """Calibrate the device, and let it in or keep it out. `fence`: of its newest lease when this was requested.
+    """Calibrate the device, and set it online or quarantine it. `fence`: its newest lease at the time of the request.
 
     Returns:
         The device afterwards; None if the request was void, or the lease was lost.
@@ -96,7 +96,7 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
 
 
 def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
-    """Return what a calibration that failed to finish means for the device, and why."""
+    """Return the event and the reason for a calibration that did not finish."""
     if isinstance(error, DeviceLostError) and error.code == BUSY:
         # Its agent will report this too. Until the GPU is free, nothing is known about the device.
         log.warning("device busy", device_id=lease.device.id, error=error.message)

@@ -20,7 +20,7 @@ _WORDS = {
 
 
 def command_device(services: Services, device_id: str, event: DeviceEvent, reason: str = "") -> Device:
-    """Drain, quarantine or release the device, as `event` says; `reason` is for people.
+    """Apply a person's command: drain, quarantine or release the device. `reason` is shown to people.
 
     Raises:
         NotFoundError: ``device-not-found``.

@@ -54,7 +54,7 @@ def reference_of(run: CalibrationRun, own: Json | None, mates: Sequence[Json]) -
 
 
 def excess(run: CalibrationRun, reference: Reference, settings: Settings) -> float:
-    """Return the drift of the run as a share of the tolerated drift; over 1 is too much."""
+    """Return the drift of the run relative to the tolerated drift; over 1 is too much."""
     limit = settings.calibration_all_cores_drift
     shown = _drift(run.time_sec, reference.time_sec) / settings.calibration_drift
     if limit is None or run.all_cores_sec is None or reference.all_cores_sec is None:
@@ -109,5 +109,5 @@ def calibration_result(
 
 
 def _drift(time_sec: float, reference_sec: float) -> float:
-    """Return the factor between the time and its reference, in whichever direction."""
+    """Return the factor between a time and its reference, at least 1."""
     return max(time_sec / reference_sec, reference_sec / time_sec)

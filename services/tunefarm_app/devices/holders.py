@@ -10,7 +10,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device
 
 _STEP = "step:"
-"""The owner of a step's lease begins with this (`StepLease.take_device`)."""
+"""Prefix of the owner of a step's lease (`StepLease.take_device`)."""
 
 CALIBRATE = "calibrate"
 """The work of a holder that calibrates the device."""
@@ -35,7 +35,7 @@ NOBODY = Holder()
 
 
 def holders_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Holder]:
-    """Return the holders of the leased devices, by device; takes at most one query."""
+    """Return the holders of the leased devices, by device, with at most one query."""
     now = repos.now()
     held = {
         device.id: device.lease_owner

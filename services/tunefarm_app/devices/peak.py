@@ -25,11 +25,11 @@ from tunefarm_tuning.target.target import Target
 log = structlog.stdlib.get_logger(__name__)
 
 _FIRST_RUNS = 3
-"""The peak is measured at this many calibrations in a row: a machine that has just joined is often busy."""
+"""The peak is measured at this many calibrations in a row, because a machine that has just joined is often busy."""
 
 
 def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Cancellation) -> None:
-    """Measure and store the peak of a device that ran the calibration kernel clean, if it is due.
+    """Measure and store the peak of a device after a clean calibration, if it is due.
 
     A failure does not count against the device: it is stored as the reason for the missing peak.
 
@@ -60,7 +60,7 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
         missing = clean(str(error), 300)
         if before is None:
             best = Peak(key=key, threads=1, measured_at=now, missing=missing, runs=_FIRST_RUNS)
-        else:  # no further try at the next calibrations: a device that is lost each time would never get work
+        else:  # do not try again at the next calibration: a device that is lost each time would never get work
             best = replace(before, runs=max(before.runs, _FIRST_RUNS))
     else:
         best = measured if before is None else before.merged(measured)

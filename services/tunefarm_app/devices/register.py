@@ -136,7 +136,7 @@ def heartbeat(
 def _refuse_other_life(device: Device, *, silent_sec: float, services: Services) -> None:
     """Refuse the heartbeat of an agent with another key than the stored one: workers would not find it."""
     if silent_sec < services.settings.device_stale_sec:
-        # Two agents of one name that both register again would take the device from each other for ever.
+        # Two agents with one name that both register again would take the device from each other for ever.
         raise ConflictError(
             f"another live agent has registered as {device.name}: give one of them another name",
             code="device-taken",
@@ -149,7 +149,7 @@ def _refuse_other_life(device: Device, *, silent_sec: float, services: Services)
 
 
 def _let_in(services: Services, repos: Repositories, device: Device) -> tuple[Device, Step | None]:
-    """Let a ready device in without calibration if the farm does not calibrate; return it and the step to wake."""
+    """Set a ready device online if the farm does not calibrate; return the device and the step to wake."""
     if device.state is not DeviceState.CHECKING or services.settings.calibrate_every_sec > 0:
         return device, None
     device = repos.devices.apply(device.id, DeviceEvent.CLEAN)

@@ -1,1 +1,1 @@
-"""The door to the engine, and who stands behind it: TVM, or the replay engine."""
+"""The interface to the engine, and its implementations: TVM and replay."""

@@ -1,4 +1,4 @@
-"""Child process: importing and extracting, so that closing one process ends all of it.
+"""Child process for importing and extracting: closing it ends all the work.
 
 The engine runs each stage of an import in a child of its own, under limits; this process only waits for them. Should it
 be killed, they die with it.

@@ -1,4 +1,4 @@
-"""The interface between the use cases and the engine: what a step can ask of it."""
+"""The interface between the use cases and the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TuningTask
 
 OnProgress = Callable[[str, float], None]
-"""Called with a phase of the compiler and how much of it is done (0.0 to 1.0)."""
+"""Called with a phase of the compiler and its progress (0.0 to 1.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +39,14 @@ class Engine(Protocol):
 
     Concurrency: one step at a time; a `Cancellation` may be cancelled from another thread, and the call at hand
         then ends within seconds, by whatever exception.
-    Failure: what is wrong with a model, target or config is an `InvalidInputError` with its own code; a device that
+    Failure: a wrong model, target or config is an `InvalidInputError` with a code of its own; a device that
         went away is a `DeviceLostError`; what may go well next time is a `TransientError`.
     Ownership: compilers and measuring processes are kept between steps; `close` ends them.
     """
 
     @property
     def toolchain(self) -> str:
-        """The versions that make workloads and kernels; records hold for one toolchain alone."""
+        """The versions that make workloads and kernels; records are valid for one toolchain only."""
         ...
 
     def import_model(
@@ -73,7 +73,7 @@ class Engine(Protocol):
         ...
 
     def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:
-        """Measure what a device that nobody else uses can do at its best."""
+        """Measure the peak of a device that nobody else uses."""
         ...
 
     def compile(
@@ -93,7 +93,7 @@ class Engine(Protocol):
     def kernel_source(
         self, task: TuningTask, record: TuningRecord, *, cancellation: Cancellation
     ) -> KernelSource:
-        """Return what a record's config makes of a task, as text."""
+        """Return the source of a task under a record's config, as text."""
         ...
 
     def close(self) -> None: ...

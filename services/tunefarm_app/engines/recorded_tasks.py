@@ -18,7 +18,7 @@ from tunefarm_tuning.workload.task import TuningTask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTask:
-    """A task and what was measured of it; JSON all through, since a workload's text carries it.
+    """A task and its measurements, all as JSON, because the text of a workload holds them.
 
     Attributes:
         space: `ConfigSpace.to_json`.
@@ -33,7 +33,7 @@ class RecordedTask:
 
     @classmethod
     def of(cls, task: TuningTask, space: ConfigSpace, records: Iterable[TuningRecord]) -> RecordedTask:
-        """Return the task with its trials: the records that are of its space; confirming ones had no build of their own."""
+        """Return the task with its trials: the records of its space. Confirming records had no build of their own."""
         return cls(
             name=task.workload.name,
             weight=task.weight,
@@ -63,7 +63,7 @@ class RecordedTask:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A recorded workload as an engine works with it."""
+    """A recorded workload in the form that the engine uses."""
 
     space: ConfigSpace
     recording: Recording
@@ -71,7 +71,7 @@ class Replayed:
 
 @lru_cache(maxsize=64)
 def replayed(workload_key: str, ir: str) -> Replayed | None:
-    """Return what the text of a workload holds; None where the scenario makes its measurements up."""
+    """Return the recorded task in a workload's text; None if the scenario simulates its measurements."""
     facts = json.loads(ir)
     if "recorded" not in facts:
         return None

@@ -56,7 +56,7 @@ TOOLCHAIN = "replay-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The tasks of a simulated model, and how measuring them goes.
+    """The tasks of a simulated model, and the behaviour of their measurements.
 
     Attributes:
         tasks: Kernels of the model.
@@ -117,7 +117,7 @@ class ReplayEngine:
     Args:
         answer: Returns a measurement's result, in place of the scenario's landscape.
         calibrate: Returns a calibration's result; a millisecond where it is None.
-        peak: Returns what a device can do at its best; unknown where it is None.
+        peak: Returns a device's peak; None if the peak is unknown.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class ReplayEngine:
         return KernelSource(toolchain=TOOLCHAIN, texts=tuple(texts))
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: a replay engine has no processes."""
 
 
 def _no_peak(device: Device) -> Peak:
@@ -247,7 +247,7 @@ def _no_peak(device: Device) -> Peak:
 
 
 class _Ended:
-    """Waits, until the step is cancelled at the latest."""
+    """Waits, but not beyond the step's cancellation."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

@@ -72,7 +72,7 @@ class TvmEngine:
         precision: Precision = Precision.AS_MODEL,
         cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]:
-        check_can_build(target)  # a job's first step: nothing else of it is queued yet
+        check_can_build(target)  # a job's first step: no other step of it is queued yet
         params = {
             "path": str(model.path),
             "model": model.to_json(),
@@ -96,7 +96,7 @@ class TvmEngine:
                 yield MeasureOption(builder=builder, runner=runner)
         finally:
             if cancellation.cancelled:
-                self._end_children()  # closed under the work: fresh ones next time
+                self._end_children()  # the children were closed during the work: start new ones next time
             else:
                 self._rest()
 
@@ -125,7 +125,7 @@ class TvmEngine:
         cancellation: Cancellation,
         on_progress: OnProgress,
     ) -> CompiledFile:
-        self._end_children()  # their memory is better used by the compiler
+        self._end_children()  # the compiler needs their memory
         artifact = compile_model(
             model,
             target,
@@ -165,7 +165,7 @@ class TvmEngine:
             return self._builder, self._runners[key]
 
     def _rest(self) -> None:
-        """End the children later, unless there is work before."""
+        """End the children later, unless there is work by then."""
         with self._lock:
             if self._idle is not None:
                 self._idle.cancel()
@@ -191,7 +191,7 @@ class TvmEngine:
 
 
 def remote_device(device: Device) -> RemoteDevice:
-    """Return how to reach a registered device; its kernels run on as many threads as its target has cores."""
+    """Return the address of a registered device; its kernels run on as many threads as its target has cores."""
     cores = device.target.get("num-cores") or device.info.get("cores")
     return RemoteDevice(
         tracker_host=device.tracker_host,

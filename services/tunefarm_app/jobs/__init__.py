@@ -1,1 +1,1 @@
-"""What people ask of jobs: submit, change, pause, retry, cancel."""
+"""People's commands for jobs: submit, change, pause, retry, cancel."""

@@ -23,12 +23,12 @@ _LIMITS = frozenset(limit.name for limit in fields(Budget))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """What to change; None leaves it as it is.
+    """Changes of a job; None changes nothing.
 
     Attributes:
-        priority: A number or a name; it counts from the next round on, of this job and of others.
-        budget: Limits by their names in `Budget`; None removes one, what is not named stays. It counts from the end of
-            the present round on.
+        priority: A number or a name; it takes effect with the next round of this job and of others.
+        budget: Limits by their names in `Budget`; None removes a limit, others stay. Patience counts from the end of
+            the present round.
     """
 
     priority: int | str | None = None
@@ -36,7 +36,7 @@ class JobChange:
 
 
 def change_job(services: Services, job_id: str, change: JobChange) -> Job:
-    """Change what is named of a job that has not ended; the rest stays.
+    """Change priority or budget of a job that has not ended.
 
     A job whose new budget is spent ends its search at the end of its round. One whose search a limit has ended goes
     back to it if that limit is raised, as long as it is not compiled: what it confirms or compiles then is dropped.
@@ -84,20 +84,20 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
 
 
 def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: Budget) -> Step | None:
-    """Let a search go on that a limit has ended, if that limit does not hold any more.
+    """Continue a search that a limit has ended, if the new budget allows it.
 
     Returns:
         The step to be sent; None if the search stays ended, or the job is paused.
     """
     reason = str(job.stop_reason)
-    (step,) = steps  # a job whose search has ended has one open step at any time
+    (step,) = steps  # a job whose search has ended has exactly one open step
     before = Budget.from_json(job.budget)
     spent = budget.exhausted_by(
         trials=job.trials, wall_sec=job.tuned_sec, trials_since_improvement=job.trials_since_improvement
     )
     if reason not in _LIMITS or spent is not None or getattr(budget, reason) == getattr(before, reason):
         if step.kind is StepKind.CONFIRM:
-            return None  # the time that is left counts for that, too
+            return None  # the remaining time limits that, too
         raise ConflictError(
             f"the search has ended ({reason}), and this budget would not continue it",
             code="search-ended",

@@ -20,11 +20,11 @@ _STATE_OF_STEP: dict[StepKind, JobState] = {
     StepKind.CONFIRM: JobState.TUNING,
     StepKind.COMPILE: JobState.COMPILING,
 }
-"""The state in which a job goes on with a step of this kind."""
+"""The state of a job whose open step has this kind."""
 
 
 def cancel_job(services: Services, job_id: str) -> Job:
-    """Stop the job; what it has measured so far stays. Cancelling a finished job changes nothing.
+    """Cancel the job; its measurements stay. Cancelling a finished job changes nothing.
 
     Raises:
         NotFoundError: ``job-not-found``.
@@ -34,16 +34,16 @@ def cancel_job(services: Services, job_id: str) -> Job:
         job = cancel(repos, job_id)
     if job.state is JobState.CANCELLED:
         with services.uow.write() as repos:
-            # Steps that a worker planned meanwhile. Its transaction has ended, or sees the job cancelled.
+            # Steps that a worker planned meanwhile: its transaction has ended, or it sees that the job is cancelled.
             repos.steps.cancel_open(job_id=job_id)
     log.info("job cancelled", job_id=job.id, state=job.state.value)
     return job
 
 
 def pause_job(services: Services, job_id: str) -> Job:
-    """Stop the job until it is resumed; the step at hand ends within a second or two, and is done again then.
+    """Pause the job until it is resumed. Its running step ends within two seconds and is repeated after the pause.
 
-    What has been measured stays; nothing of the step at hand is kept, nor counted against the budget. Pausing a
+    Committed measurements stay; the running step's are dropped and not counted against the budget. Pausing a
     paused job changes nothing.
 
     Raises:
@@ -52,7 +52,7 @@ def pause_job(services: Services, job_id: str) -> Job:
     """
     with services.uow.write() as repos:
         repos.jobs.get(job_id)
-        repos.steps.pause(job_id)  # before the job's row: workers lock in this order too
+        repos.steps.pause(job_id)  # before the job's row: workers lock in this order, too
         job = repos.jobs.get(job_id, lock=True)
         if job.state is JobState.PAUSED:
             return job
@@ -60,7 +60,7 @@ def pause_job(services: Services, job_id: str) -> Job:
         job = repos.jobs.move(job_id, JobState.PAUSED, progress=progress)
         repos.events.add(job_id, "paused", {"state": progress["paused_in"]})
     with locked_job(services, job_id, with_steps=_is_paused) as held:
-        # Steps that a worker planned between the first two statements, unless the job was resumed since.
+        # Steps that a worker planned between the first two statements, unless the job was resumed meanwhile.
         if _is_paused(held.job):
             held.repos.steps.pause(job_id)
     log.info("job paused", job_id=job_id, state=progress["paused_in"])
@@ -68,7 +68,7 @@ def pause_job(services: Services, job_id: str) -> Job:
 
 
 def resume_job(services: Services, job_id: str) -> Job:
-    """Let a paused job go on with the step that it was stopped in; one that goes on anyway stays as it is.
+    """Resume a paused job with the step in which it was paused; other unfinished jobs stay as they are.
 
     Raises:
         NotFoundError: ``job-not-found``.
@@ -95,9 +95,9 @@ def resume_job(services: Services, job_id: str) -> Job:
 
 
 def retry_job(services: Services, job_id: str) -> Job:
-    """Let a failed job go on with the step that failed. What was done is kept, and not done again.
+    """Retry a failed job from the step that failed. Completed work is kept.
 
-    A job that goes on anyway stays as it is.
+    An unfinished job stays as it is.
 
     Raises:
         NotFoundError: ``job-not-found``, ``model-deleted``.
@@ -106,11 +106,11 @@ def retry_job(services: Services, job_id: str) -> Job:
     with services.uow.write() as repos:
         job = repos.jobs.get(job_id)
         failed = repos.steps.newest_failed(job_id)
-        # Before the job's row: workers lock in this order too.
+        # Before the job's row: workers lock in this order, too.
         step = repos.steps.reopen(failed.id) if failed and job.state is JobState.FAILED else None
         job = repos.jobs.get(job_id, lock=True)
         if not job.state.is_finished:
-            if step is not None:  # somebody else was faster; nothing of this is kept
+            if step is not None:  # another request was faster; roll back
                 raise ConflictError(
                     "the job is being retried already", code="job-state", state=job.state.value
                 )
@@ -138,7 +138,7 @@ def _is_paused(job: Job) -> bool:
 
 
 def _state_of(steps: tuple[Step, ...]) -> JobState:
-    return _STATE_OF_STEP[steps[0].kind]  # those of a job are of one kind at any time
+    return _STATE_OF_STEP[steps[0].kind]  # the open steps of a job all have one kind
 
 
 def _progress(job: Job, steps: tuple[Step, ...]) -> Json:

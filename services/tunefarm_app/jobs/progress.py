@@ -9,13 +9,13 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 
 _UNKNOWN_PACE = (0.7, 1.5)
-"""How far the coming pace may lie from the mean pace, as long as too few rates were measured to tell."""
+"""Assumed deviation of the future pace from the mean pace, while too few rates were measured."""
 _FEW_RATES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLeft:
-    """How many seconds of searching are left.
+    """An estimate of the remaining seconds of the search.
 
     Attributes:
         expected_sec: At the mean pace so far.
@@ -34,7 +34,7 @@ class TimeLeft:
 
 
 def share_done(job: Job) -> float | None:
-    """Return how much of the search is done, by the limit that is nearest; None without a limit of time or trials."""
+    """Return the share of the search that is done, by the nearest limit; None without a limit of time or trials."""
     if job.state in (JobState.SUCCEEDED, JobState.COMPILING) or job.stop_reason is not None:
         return 1.0
     shares = []
@@ -46,7 +46,7 @@ def share_done(job: Job) -> float | None:
 
 
 def time_left(job: Job, rates: Sequence[float] | None = None) -> TimeLeft | None:
-    """Return how long the search goes on; None if the job does not search, or no limit of time or trials says so.
+    """Return the remaining time of the search; None if the job does not search or has no limit of time or trials.
 
     Args:
         job: The job.
@@ -82,6 +82,6 @@ def time_left(job: Job, rates: Sequence[float] | None = None) -> TimeLeft | None
 
 
 def eta_sec(job: Job) -> float | None:
-    """Return for how many more seconds the job is expected to search, at its mean pace; None as in `time_left`."""
+    """Return the remaining seconds of the search at its mean pace; None as in `time_left`."""
     estimate = time_left(job)
     return None if estimate is None else estimate.expected_sec

@@ -21,17 +21,17 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(JobTerms):
-    """What a user asks for, with the model."""
+    """A user's request for a job: the model and the terms."""
 
     model_id: str
 
     @property
     def digest(self) -> str:
-        """Hash of the request as it was asked, before defaults were filled in."""
+        """Hash of the request as it was received, before defaults were filled in."""
         target = dict(self.target) if isinstance(self.target, Mapping) else self.target
         terms: list[Any] = [self.model_id, self.budget.to_json(), target, self.device_key]
         terms += [self.tuner, self.seed, self.round_size]
-        if priority := parse_priority(self.priority):  # digests of older releases know of none
+        if priority := parse_priority(self.priority):  # digests of older releases have no precision
             terms.append(priority)
         if (precision := parse_precision(self.precision)) is not Precision.AS_MODEL:
             terms.append(precision.value)
@@ -41,7 +41,7 @@ class JobRequest(JobTerms):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedJob:
-    """The job, and whether this submission made it (or a former one with the same idempotency key)."""
+    """The job, and whether this submission created it; otherwise one with the same idempotency key did."""
 
     job: Job
     created: bool
@@ -66,7 +66,7 @@ def submit_job(
     except ConflictError as error:
         if idempotency_key is None or error.code != "conflict":
             raise
-        # The same key came in twice at once: now there is the other's job to be found.
+        # Two requests with the same key came at once: the other one has created the job.
         submitted, step_id = _add(services, request, idempotency_key)
     if step_id is not None:
         log.info("job submitted", job_id=submitted.job.id, model_id=request.model_id)

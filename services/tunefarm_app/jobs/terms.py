@@ -1,4 +1,4 @@
-"""The terms of a job: what can be asked for, and the checks of it."""
+"""The terms of a job, and their checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LARGEST: dict[str, float] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTerms:
-    """What a user asks for, whatever the model.
+    """The terms of a job, without the model.
 
     Attributes:
         target: A target's name, JSON or dict; None or ``"host"`` is what the pool's devices report about themselves.
@@ -56,14 +56,14 @@ class JobTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledTerms:
-    """What terms come to: the pool that measures, and the target."""
+    """Checked terms: the pool that measures, and the target."""
 
     device_key: str
     target: Target
 
 
 def check_terms(services: Services, terms: JobTerms) -> SettledTerms:
-    """Check all of a request but the model, which may be large and not here yet. Nothing is written.
+    """Check a request without its model, which may be large and not uploaded yet. Writes nothing.
 
     Raises:
         ConflictError, InvalidInputError: As `submit_job`.
@@ -73,7 +73,7 @@ def check_terms(services: Services, terms: JobTerms) -> SettledTerms:
 
 
 def settle_terms(repos: Repositories, terms: JobTerms) -> SettledTerms:
-    """Check terms against the devices on record, and fill in the pool and the target.
+    """Check terms against the registered devices, and fill in the pool and the target.
 
     Raises:
         ConflictError, InvalidInputError: As `submit_job`.
@@ -86,7 +86,7 @@ def settle_terms(repos: Repositories, terms: JobTerms) -> SettledTerms:
 
 
 def check_budget(budget: Budget) -> None:
-    """Refuse limits that are not finite, or too large to be meant.
+    """Refuse limits that are infinite or absurdly large.
 
     Raises:
         InvalidInputError: ``invalid-budget``.
@@ -122,7 +122,7 @@ def _check_options(request: JobTerms) -> None:
 
 
 def _device_of(repos: Repositories, device_key: str | None) -> Device:
-    """Return a device that stands for its pool: one that is online, if any is."""
+    """Return a device that represents its pool, an online one if possible."""
     known = repos.devices.keys()
     if not known:
         raise ConflictError(
@@ -157,7 +157,7 @@ def _target_of(requested: str | Mapping[str, Any] | None, device: Device) -> Tar
             own,
         )
     if target.kind == "cuda" and _arch(target) != _arch(own):
-        # Libraries hold machine code, and nothing that a driver could translate.
+        # Libraries hold machine code only, which no driver can translate.
         raise _incompatible(
             f"the target is for GPUs of {clean(_arch(target), 20)}, but those of {device.device_key} are "
             f"{clean(_arch(own), 20)}: omit the target, or use cuda/{clean(_arch(own), 20)}",
@@ -188,7 +188,7 @@ def _some(names: tuple[str, ...], limit: int = 10) -> str:
 
 
 def parse_priority(requested: int | str) -> int:
-    """Return the number of a priority, which may be given by its name.
+    """Return the number of a priority that is given as a name or a number.
 
     Raises:
         InvalidInputError: ``invalid-priority``.

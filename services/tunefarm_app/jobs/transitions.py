@@ -12,17 +12,17 @@ from tunefarm_tuning.workload import revisions
 def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -> Step:
     """Move the job on to the compiler. Return the compile step, which the caller, or else the reconciler, sends."""
     repos.jobs.move(job.id, JobState.COMPILING, stop_reason=stop_reason, progress={"phase": "compiling"})
-    if job.state is not JobState.TUNING:  # it has had no turns yet
+    if job.state is not JobState.TUNING:  # it has not taken turns yet
         repos.jobs.catch_up(job.id)
     repos.events.add(job.id, "phase", {"phase": "compiling", "stop_reason": stop_reason})
     return repos.steps.add_next(StepKind.COMPILE, job)
 
 
 def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = False) -> None:
-    """Fail the step's subject (its model, its kernel source or its job) with `error`; one that has ended stays as it is.
+    """Fail the step's model, kernel source or job with `error`, unless it has ended.
 
-    A job whose winners cannot be confirmed does not fail: it is compiled with the records that it has. A job that runs
-    other rounds goes on with them, unless the error is `final`.
+    A job whose winners cannot be re-measured does not fail: it is compiled with the records that it has. A job that runs
+    other rounds continues with them, unless the error is `final`.
 
     Args:
         repos: Of a write transaction.
@@ -40,7 +40,7 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:
-        # The records must not be lost because checking them failed.
+        # The records must not be lost because their re-measurement failed.
         repos.events.add(job.id, "unconfirmed", {"error": error})
         begin_compiling(repos, job, stop_reason=job.stop_reason)
     elif step.kind is StepKind.TUNE and not final and repos.steps.open_ids(job.id):
@@ -49,7 +49,7 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})
         repos.steps.cancel_open(
             job_id=job.id, skip_locked=True
-        )  # a worker that runs one sees that the job has failed
+        )  # a worker that runs such a step sees that the job has failed
         repos.events.add(job.id, "finished", {"state": job.state.value, "error": error})
 
 

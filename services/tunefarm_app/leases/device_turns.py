@@ -14,9 +14,9 @@ FOR_A_WORKER = "waiting for a worker"
 
 
 def wake_next(repos: Repositories, device_key: str) -> Step | None:
-    """Make the step due whose turn it is on a free device of this pool, and return it for sending.
+    """Find the step that is next on a free device of this pool, make it due, and return it for sending.
 
-    None where there is none, or all such steps are due and sent already.
+    None if there is none, or all such steps are due and sent already.
     """
     free = repos.devices.counts(device_key).free
     steps = repos.turns.next_of(device_key, free) if free else ()
@@ -26,13 +26,13 @@ def wake_next(repos: Repositories, device_key: str) -> Step | None:
 
 
 def may_take(repos: Repositories, job_id: str, device_key: str) -> bool:
-    """Return whether there are more free devices in the pool than jobs that wait and come before this one."""
+    """Return whether the pool has more free devices than waiting jobs that come before this one."""
     ahead = repos.turns.ahead_of(job_id, device_key).total
     return ahead == 0 or repos.devices.counts(device_key).free > ahead
 
 
 def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
-    """Return why the job waits with its open step; None where it is at work, is paused or has ended."""
+    """Return why the job's open step waits; None if the job is running, paused or ended."""
     if step is None or step.state is not StepState.READY or job.state.is_finished:
         return None
     if step.not_before > now and step.error is not None:

@@ -1,4 +1,4 @@
-"""Waiting for a device: a step that gets none is tried again, and people are told what it waits for."""
+"""Waiting for a device: a step that gets none is tried again, and the job's progress says what it waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOKS_BEFORE_TELLING = 3
 
 
 def wait_for_device(context: StepContext, job: Job) -> None:
-    """Hand the step back until it may have a device, and note in the job's progress why it waits.
+    """Release the step until it may get a device, and note in the job's progress why it waits.
 
     Waiting is no failed attempt, and takes no time of the budget. The pauses grow, because whoever frees a device wakes
     the next step (`wake_next`): the step looks again only in case that was missed.

@@ -16,7 +16,7 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedJob:
-    """A job, its open steps if they were asked for, and the transaction in which they are locked."""
+    """A locked job, its locked open steps (if requested), and the transaction that holds the locks."""
 
     repos: Repositories
     job: Job

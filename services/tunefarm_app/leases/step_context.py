@@ -21,11 +21,11 @@ class Prefetched(Protocol):
     """Work that a step begins in the background for the next step of its job."""
 
     def settle(self) -> None:
-        """Wait until it acts in the name of the present step no more."""
+        """Wait until the work no longer uses the present step's claims."""
         ...
 
     def discard(self) -> None:
-        """End the work under way, and delete its results. It does nothing once they were used."""
+        """End the running work and delete its results. Does nothing once the results were used."""
         ...
 
 
@@ -41,7 +41,7 @@ class PrefetchSlot:
         self._held: Prefetched | None = None
 
     def begin(self, start: Callable[[], Prefetched]) -> None:
-        """Start work, if the next step is likely to be ours."""
+        """Start the work if this process will probably run the next step."""
         self.close()
         if self._lasts():
             self._held = start()
@@ -95,7 +95,7 @@ class StepContext:
 
     @contextmanager
     def note(self) -> Iterator[Repositories]:
-        """Open a transaction in the middle of the step; nothing of it is kept if the step is not ours."""
+        """Open a transaction in the middle of the step; it is rolled back if the step is no longer ours."""
         self.lease.check()
         with self.services.uow.write() as repos:
             repos.steps.hold(self.step.id, self.step.fence)
@@ -103,9 +103,9 @@ class StepContext:
 
     @contextmanager
     def commit(self, device: DeviceLease | None = None) -> Iterator[Repositories]:
-        """Open the transaction that ends the step and gives `device` back: all of it is kept, or nothing.
+        """Open the transaction that ends the step and releases `device`; it is rolled back if the step is no longer ours.
 
-        It wakes the step whose turn it is on such a device.
+        It wakes the step that is next on such a device.
 
         Raises:
             LeaseLostError: If the step is no longer ours.
@@ -118,7 +118,7 @@ class StepContext:
             yield repos
             if device is not None:
                 if not repos.devices.release_lease(device.device.id, device.fence):
-                    # Another step may have measured beside us.
+                    # Another step of the job may have measured at the same time.
                     raise TransientError(
                         f"the lease of device {device.device.name} was lost", code="device-lease-lost"
                     )
@@ -129,7 +129,7 @@ class StepContext:
             self.following.insert(0, woken)
 
     def follow_with(self, repos: Repositories, step: Step) -> None:
-        """Start or send `step`, which the transaction at hand added, once that is committed."""
+        """Start or send `step`, which the present transaction added, after the commit."""
         repos.steps.mark_sent([step.id])
         self.following.append(step)
 

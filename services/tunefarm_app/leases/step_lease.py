@@ -30,11 +30,11 @@ log = structlog.stdlib.get_logger(__name__)
 _LOOK_SEC = 1.0
 
 TOO_LONG = "step-timeout"
-"""Code of the error of a step that was not done within its deadline."""
+"""Error code of a step that exceeded its deadline."""
 
 
 class WorkerStoppingError(TransientError):
-    """The worker was told to stop: another one shall run the step."""
+    """The worker was told to stop: another worker must run the step."""
 
     default_code = "worker-stopping"
 
@@ -98,7 +98,7 @@ class StepLease:
         return lease
 
     def recalibrate_device(self, why: str) -> None:
-        """Have the device, which itself went wrong, calibrated before the next step gets it.
+        """Have a faulty device calibrated before the next step gets it.
 
         Args:
             why: The device's failure.
@@ -116,17 +116,17 @@ class StepLease:
             self._log.warning("device not sent to calibration", error=error.message)
 
     def pass_on(self, repos: Repositories, device: DeviceLease) -> Step | None:
-        """Note, in the transaction that released the device, how long the job had it; wake who is next.
+        """In the transaction that released the device, add its time to the job, and wake the next step.
 
         Returns:
-            The step whose turn it is now, to be sent; None where none waits, or it is due already.
+            The next step, to be sent; None if none waits or it is due already.
         """
         if self._step.job_id is not None:
             repos.jobs.charge(self._step.job_id, time.monotonic() - self._device_since)
         return wake_next(repos, device.device.device_key)
 
     def forget_device(self) -> None:
-        """Stop renewing the device's lease: it was given back, in the transaction that ended the step."""
+        """Stop renewing the device's lease, because the transaction that ended the step released it."""
         with self._lock:
             self._device = None
 
@@ -176,7 +176,7 @@ class StepLease:
                 if time.monotonic() - self._renewed > self._lease_sec:
                     self._stop(LeaseLostError("the database was unavailable for longer than the lease"))
             except Exception:  # noqa: BLE001
-                # Whatever went wrong: a worker that cannot look after its lease must not go on.
+                # A worker that cannot renew its lease must stop, whatever the reason.
                 self._log.exception("lease thread failed")
                 self._stop(LeaseLostError("the lease could not be renewed"))
 
@@ -224,5 +224,5 @@ class StepLease:
     def _stop(self, reason: TunefarmError) -> None:
         if self._reason is None and not self._ended.is_set():
             self._reason = reason
-            self.cancellation.cancel()  # first: a log that cannot be written must not keep the work going
+            self.cancellation.cancel()  # first: the work must stop even if the log cannot be written
             self._log.info("step is to stop", reason=reason.code)

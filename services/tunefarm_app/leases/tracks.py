@@ -25,7 +25,7 @@ from tunefarm_tuning.search.scheduler import TaskState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """A round under way.
+    """A round that is being prepared or measured.
 
     Attributes:
         position: Position of its task in the job.
@@ -68,13 +68,13 @@ class Claims:
         self.present = present
 
     def claim(self, keys: Sequence[str]) -> Collection[str]:
-        """Add configs to the present round, without those that another track has or had; return all of the round's."""
+        """Claim configs for the present round, except those that another track has or had; return all claimed configs."""
         with self._noting() as repos:
             self.present = self._with(repos, self.present, keys)
         return self.present.asked
 
     def claim_ahead(self, keys: Sequence[str]) -> Collection[str]:
-        """Add configs to the round that is prepared, likewise."""
+        """Claim configs for the round that is being prepared, in the same way."""
         with self._noting() as repos:
             if self.present.ahead is None:
                 return ()
@@ -83,7 +83,7 @@ class Claims:
         return ahead.asked
 
     def prepare(self, repos: Repositories, ahead: InFlight) -> None:
-        """Note the round that is prepared, in a transaction with the job's row locked."""
+        """Store the round that is being prepared, in a transaction with the job's row locked."""
         with self._lock:
             self.present = replace(self.present, ahead=ahead)
             self._note(repos)
@@ -122,7 +122,7 @@ def others_in_flight(repos: Repositories, step: Step) -> tuple[InFlight, ...]:
 
 
 def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> list[TaskState]:
-    """Return the tasks as if the rounds under way were over, had taken the usual time and found nothing."""
+    """Return the tasks as if the running rounds had ended after the usual time without a gain."""
     trials: dict[int, list[int]] = defaultdict(list)
     for in_flight in rounds:
         trials[in_flight.position].append(in_flight.trials)
@@ -135,7 +135,7 @@ def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> l
 def open_track(repos: Repositories, job: Job) -> Step | None:
     """Plan another track, if there is a device for it. The caller's track has its own already.
 
-    No track is opened while a step of the job is in trouble: a job whose rounds all fail has to come to an end.
+    No track is opened while a step of the job is being retried, so that a job whose rounds all fail ends.
 
     Returns:
         The track's first step, to be sent once it is committed; None where the job has enough.
@@ -154,9 +154,9 @@ def open_track(repos: Repositories, job: Job) -> Step | None:
 
 
 def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:
-    """End the track of a step that got no device, if the job has tracks enough; return whether it was ended.
+    """End the track of a step that got no device, if the job has enough other tracks; return whether it was ended.
 
-    A job with fewer devices than its share goes on waiting with it.
+    A job with fewer devices than its share keeps the track and waits.
     """
     if step.kind is not StepKind.TUNE:
         return False
@@ -170,7 +170,7 @@ def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:
 def share_of_devices(repos: Repositories, job: Job, pool: PoolCounts) -> int:
     """Return how many devices of its pool the job may wait for: at least one.
 
-    Jobs of equal priority share the pool equally. Where a job of higher priority is at work, the others take what it
+    Jobs of equal priority share the pool equally. While a job of higher priority runs, the others take the devices that it
     leaves.
     """
     rivals = repos.turns.rivals(job)

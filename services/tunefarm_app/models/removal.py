@@ -58,7 +58,7 @@ def sweep_blobs(
 
 
 def sweep_uploads(services: Services, temporary_age_sec: float = TEMPORARY_AGE_SEC) -> int:
-    """Delete expired uploads, and staged bytes that belong to no upload; return how many files that removed."""
+    """Delete expired uploads, and staged files of no upload; return the number of removed files."""
     gone: list[str] = []
     while True:
         with services.uow.write() as repos:
@@ -86,7 +86,7 @@ def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float
     A blob younger than `least_age_sec` is kept. None is for a model that failed: another try comes with its bytes.
     """
     with services.uow.write() as repos:
-        # Under the write lock: whoever registers the blob meanwhile checks for the file afterwards.
+        # Under the write lock: a process that registers the blob meanwhile checks for the file afterwards.
         if repos.blobs.is_referenced(sha256):
             return False
         if least_age_sec is not None and not services.blobs.is_older(sha256, least_age_sec):

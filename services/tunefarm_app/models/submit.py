@@ -24,7 +24,7 @@ MAX_DIMENSION = 1 << 31
 _RETRIED_CODES = frozenset(
     {"import-timeout", "import-memory", "import-crashed", "step-abandoned", "internal"}
 )
-"""Failures that may have been the machine's and not the model's: uploading it again tries again."""
+"""Failures that the machine may have caused: a new upload of the model is imported again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def submit_model(
     try:
         check_head(blob.head)
     except InvalidModelError:
-        services.blobs.delete(blob.sha256)  # nobody else can be using it: these bytes are always refused
+        services.blobs.delete(blob.sha256)  # nobody else can use it: these bytes are always refused
         raise
     check_shapes(shapes)
     try:
@@ -89,7 +89,7 @@ def submit_model(
 
 
 def _may_succeed_now(model: Model) -> bool:
-    """Return whether a failed import may succeed now: its failure was the machine's, or the importer is another."""
+    """Return whether a failed import may succeed now: the machine may have caused it, or the importer has changed."""
     return (model.error or {}).get("code") in _RETRIED_CODES or model.revision != revisions.IMPORTER
 
 

@@ -31,7 +31,7 @@ COMMIT_EVERY_SEC = 2.0
 
 
 class UploadPart(Closing):
-    """One request's bytes for an upload: `write` them in order, then `end`; use it in a ``with``.
+    """Writes one request's bytes to an upload: `write` in order, then `end`; use it in a ``with``.
 
     Leaving without `end` keeps the written bytes, as far as disk and database take them.
 
@@ -39,7 +39,7 @@ class UploadPart(Closing):
         services: The process's services.
         upload_id: The upload.
         api_key_id: Whose it has to be.
-        offset_bytes: The offset that the client goes on from.
+        offset_bytes: The offset at which the client continues.
         more_bytes: How many bytes the client announced, if it did.
 
     Raises:
@@ -88,7 +88,7 @@ class UploadPart(Closing):
         if self._upload.state is UploadState.OPEN:
             if self._stored_blob() is None:
                 return
-            # Its process was killed while it became a model: the store has all bytes, so those sent again are skipped.
+            # A process was killed while it made the model: the store has all bytes; repeated ones are skipped.
             path.unlink(missing_ok=True)
         self._staged = None
         staged.close()
@@ -180,7 +180,7 @@ class UploadPart(Closing):
         return staged.commit()
 
     def _stored_blob(self) -> StoredBlob | None:
-        """Return the blob that a process stored before it was killed; None where there is none."""
+        """Return the blob that a process stored before it was killed; None if there is none."""
         digest = self._upload.digest
         if digest is None or staged_bytes(self._services.blobs.staged_path(self._upload.id)):
             return None

@@ -1,4 +1,4 @@
-"""Uploads in parts: how one begins, is found and ends. `upload_part` writes to them.
+"""Uploads in parts: begin, read and delete them. `upload_part` writes to them.
 
 The database knows how many bytes are safely on the disk, and the staging folder holds at least those. A part's bytes are
 flushed before their count is committed, so that no offset is ever taken back, whatever is killed when. The last bytes are
@@ -26,7 +26,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 log = structlog.stdlib.get_logger(__name__)
 
 MAX_OPEN = 100
-"""Unfinished uploads that one key may have."""
+"""Maximum number of unfinished uploads per key."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HOUR_SEC = 3600.0
@@ -42,7 +42,7 @@ def begin_upload(
     sha256: str | None = None,
     metadata: str = "",
 ) -> Upload:
-    """Begin an upload, of which no byte is there yet.
+    """Begin an empty upload.
 
     Args:
         services: The process's services.
@@ -86,7 +86,7 @@ def begin_upload(
 
 
 def find_upload(services: Services, upload_id: str, *, api_key_id: str) -> Upload:
-    """Return the upload as it is now.
+    """Return the upload's present state.
 
     Raises:
         NotFoundError: ``upload-not-found``, for somebody else's as well.

@@ -1,1 +1,1 @@
-"""Keeping a farm well: checks, reconciler, retention, backup and restore."""
+"""Operating a farm: checks, reconciler, retention, backup and restore."""

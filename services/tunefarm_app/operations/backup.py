@@ -45,7 +45,7 @@ _USELESS = (ModelState.FAILED.value, ModelState.DELETED.value)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a backup holds.
+    """The contents of a backup.
 
     Attributes:
         rows: Of the database.
@@ -65,7 +65,7 @@ class Backup:
 
 
 def back_up(database_url: str, store: BlobStore, path: Path) -> Backup:
-    """Write a backup to `path`, which must not exist: whole, or not at all. Readable for its owner alone.
+    """Write a backup to `path`, which must not exist. An incomplete file is removed. Only its owner can read it.
 
     Raises:
         FileExistsError: If the file exists.
@@ -152,7 +152,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
 
 
 def read_manifest(data: bytes) -> Backup:
-    """Return what a backup says it holds.
+    """Return the contents that a backup's manifest lists.
 
     Raises:
         InvalidInputError: ``bad-backup``.
@@ -171,7 +171,7 @@ def read_manifest(data: bytes) -> Backup:
 
 
 def check_backup(path: Path) -> Backup:
-    """Read the whole file, and make sure that everything is in it and undamaged; changes nothing.
+    """Read the whole file, and check that it is complete and undamaged; changes nothing.
 
     Raises:
         InvalidInputError: ``bad-backup``.
@@ -189,7 +189,7 @@ def check_backup(path: Path) -> Backup:
 
 
 def restore(path: Path, *, database_url: str, store: BlobStore, replace: bool = False) -> Backup:
-    """Bring database and store back to what they were; checks the whole file before it changes anything.
+    """Restore database and store from a backup; checks the whole file before it changes anything.
 
     Args:
         path: The backup.
@@ -204,7 +204,7 @@ def restore(path: Path, *, database_url: str, store: BlobStore, replace: bool = 
     """
     backup = check_backup(path)
     with _opened(path) as archive:
-        # The store first: what is there too early is swept, what is there too late would be missed.
+        # The store first: a blob without a row is swept later, a row without its blob would be an error.
         for sha256 in backup.blobs:
             store.put(_chunks(_member(archive, STORE + sha256)))
         with gzip.open(_member(archive, DATABASE), "rt", encoding="utf-8") as lines:
@@ -246,6 +246,6 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _lines_counted(file: IO[bytes]) -> int:
-    """Unpack all of it: gzip's checksum stands at the end."""
+    """Unpack the file to its end, where gzip's checksum is."""
     with gzip.open(file) as packed:
         return sum(chunk.count(b"\n") for chunk in _chunks(io.BufferedReader(packed)))

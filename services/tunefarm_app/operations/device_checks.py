@@ -12,13 +12,13 @@ from tunefarm_db.values import UP_STATES, Device, DeviceState
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.target.toolchain import versions
 
-_MAGIC = struct.pack("<i", 0x2F271)  # what a TVM tracker is greeted with, and answers
+_MAGIC = struct.pack("<i", 0x2F271)  # both sides of a tracker's connection begin with it
 _TIMEOUT_SEC = 3.0
 _MOST_TRACKERS = 5
 _MOST_NAMED = 5
 SLOW = 1.25
 SLOW_ON_ALL_CORES = 2.0
-"""A device slower than its reference by these factors is worth a warning. All cores at once are disturbed more easily."""
+"""A device slower than its reference by these factors gets a warning. Runs on all cores are disturbed more easily."""
 
 
 _ADVICE = {
@@ -32,14 +32,14 @@ _ADVICE = {
 
 
 def check_tracker(services: Services) -> CheckResult:
-    """Whether the trackers answer. A device that waits at a tracker proves one that only devices can reach."""
+    """Whether the trackers answer. A ready device proves a tracker that only devices can reach."""
     devices = _devices_if_known(services)
     host, _, port = services.settings.tracker.rpartition(":")
     trackers = {(device.tracker_host, device.tracker_port) for device in devices} or {(host, int(port))}
     answers, silent = [], []
     for tracker in sorted(trackers)[:_MOST_TRACKERS]:
         name = f"{tracker[0]}:{tracker[1]}"
-        # An agent says that it is ready only while the tracker lists its server.
+        # An agent is ready only while the tracker lists its server.
         proved = [
             device
             for device in devices
@@ -64,7 +64,7 @@ def check_tracker(services: Services) -> CheckResult:
 
 
 def check_devices(services: Services) -> CheckResult:
-    """Whether there is a device to measure on, and what keeps the others."""
+    """Whether a device can measure, and why the others cannot."""
     devices = _devices(services)
     if not devices:
         return failed(
@@ -102,7 +102,7 @@ def _devices(services: Services) -> list[Device]:
 
 
 def _devices_if_known(services: Services) -> list[Device]:
-    """Return the devices; none where the database is away, which another check says."""
+    """Return the devices; none if the database is away, which another check reports."""
     try:
         return _devices(services)
     except TransientError:
@@ -118,7 +118,7 @@ def _why(device: Device) -> str:
 
 
 def _slow(device: Device) -> str:
-    """Return by how much the device has become slower, if it is too much; else an empty text."""
+    """Return a text that says how much slower the device has become; empty if that is tolerable."""
     calibration = device.calibration or {}
     for took, held_against, limit, where in (
         ("time_sec", "reference_sec", SLOW, ""),

@@ -26,11 +26,11 @@ from tunefarm_tuning.core.untrusted_text import clean
 
 FREE_LITTLE_BYTES = 5 << 30
 FREE_LITTLE_SHARE = 0.1
-"""Of a small disk, less is little: a tenth."""
+"""On a small disk the limit is lower: a tenth of the disk."""
 FREE_NOTHING_BYTES = 256 << 20
 OVERDUE_SEC = 60.0
 FAILING_SEC = 600.0
-"""A webhook that fails for longer is worth a warning."""
+"""A webhook that fails for longer gets a warning."""
 _MAKE_ROOM = (
     "Free space: delete unneeded models (`tunefarm models delete`), set TUNEFARM_KEEP_MODELS_DAYS, "
     "TUNEFARM_KEEP_ARTIFACTS_DAYS and TUNEFARM_KEEP_FAILURES_DAYS, or use a larger disk. If the disk is "
@@ -73,7 +73,7 @@ def check_database(services: Services) -> CheckResult:
 
 
 def check_clock(services: Services) -> CheckResult:
-    """This machine's clock against the database's, by which all leases go."""
+    """This machine's clock against the database's, which decides about all leases."""
     before = time.time()
     with services.uow.read() as repos:
         theirs = repos.now()
@@ -93,7 +93,7 @@ def check_broker(services: Services) -> CheckResult:
 
 
 def check_steps(services: Services) -> CheckResult:
-    """Whether workers take due steps, and the reconciler takes back those of dead workers."""
+    """Whether workers take due steps, and the reconciler takes back the steps of dead workers."""
     with services.uow.read() as repos:
         steps = repos.statistics.open_steps()
     abandoned = [summary for summary in steps if (summary.lease_left_sec or 0.0) < -OVERDUE_SEC]
@@ -130,7 +130,7 @@ def _overdue(late: OpenSteps, steps: tuple[OpenSteps, ...]) -> CheckResult:
 
 
 def check_store(services: Services) -> CheckResult:
-    """Whether models and artifacts can be written, and for how long."""
+    """Whether the store can be written, and how much space is left."""
     folder = services.settings.store_dir
     try:
         services.blobs.check()
@@ -170,7 +170,7 @@ def _judge_space(check: str, folder: Path) -> CheckResult:
 
 
 def check_webhooks(services: Services) -> CheckResult:
-    """Whether deliveries that are due are sent, and accepted. The result names webhooks without their URLs."""
+    """Whether due deliveries are sent and accepted. The result names webhooks without their URLs."""
     with services.uow.read() as repos:
         webhooks = repos.deliveries.health()
     overdue = max(webhooks, key=lambda webhook: webhook.overdue_sec, default=None)

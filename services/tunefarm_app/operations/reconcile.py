@@ -1,4 +1,4 @@
-"""The reconciler: restarts from the database whatever stopped, was lost or was forgotten.
+"""The reconciler: restarts lost work from the database.
 
 Any number of copies may run at once, in any process: everything it does is a compare-and-set, or harmless twice.
 """
@@ -31,7 +31,7 @@ _BATCH = 500
 class Reconciler:
     """Ticks every `every_sec` in a thread of its own, between `start` and `stop`.
 
-    Failure: a tick that fails is logged, and the next one comes; it never ends by itself.
+    Failure: a tick that fails is logged, and the next one follows; the thread never ends by itself.
     """
 
     def __init__(self, services: Services, *, every_sec: float = 1.0) -> None:
@@ -44,13 +44,13 @@ class Reconciler:
         """Monotonic time of the last tick that went well, for health checks."""
 
     def start(self) -> None:
-        """Begin ticking."""
+        """Start the thread."""
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, after the tick at hand."""
+        """Stop after the present tick."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -67,7 +67,7 @@ class Reconciler:
             self._stopping.wait(self._every_sec)
 
     def tick(self) -> None:
-        """Do all there is to do once.
+        """Run every repair once.
 
         Raises:
             TransientError: If the database is away.
@@ -86,10 +86,10 @@ class Reconciler:
 
 
 def reap(services: Services) -> tuple[Step, ...]:
-    """Take back steps whose workers are gone; a step that was tried too often fails, and its job with it."""
+    """Take back steps whose workers are gone; a step that was tried too often fails together with its job."""
     with services.uow.write() as repos:
         reaped = repos.steps.reap_expired(services.settings.max_losses)
-        # In one order of jobs: two reconcilers that lock the same ones must not wait for each other.
+        # Always in the same order of jobs: two reconcilers that lock the same jobs must not deadlock.
         for step in sorted(reaped, key=lambda step: step.subject_id):
             if step.state is StepState.FAILED:
                 fail_subject(repos, step, step.error or {})
@@ -120,7 +120,7 @@ def cancel_requested(services: Services) -> int:
 
 
 def mark_stale_devices(services: Services) -> None:
-    """Set devices offline that have not been heard of."""
+    """Set devices offline that sent no heartbeat for too long."""
     with services.uow.write() as repos:
         stale = repos.devices.mark_stale(services.settings.device_stale_sec)
     for device in stale:
@@ -168,7 +168,7 @@ def send_due(services: Services, *, resend_after_sec: float = RESEND_AFTER_SEC) 
 
 
 def _tell_of_waiting(services: Services, step: Step) -> None:
-    """Say once that no worker took the step, if none did; the reconciler sent it seconds ago."""
+    """Note once in the job that no worker took the step, if none did after it was sent again."""
     with services.uow.write() as repos:
         job = repos.jobs.get(str(step.job_id), lock=True)
         if repos.steps.get(step.id).state is not StepState.READY or job.state.is_finished:

@@ -1,6 +1,6 @@
 """Retention: deletes old models, artifacts, messages of failures and kernel sources, each only if a setting says so.
 
-Records, trials, reports and jobs stay: they are small, and what the farm has learned. Deliveries to webhooks are deleted
+Records, trials, reports and jobs stay: they are small, and they are the farm's knowledge. Deliveries to webhooks are deleted
 after some days by default.
 """
 
@@ -23,7 +23,7 @@ YOUNG_SEC = DAY_SEC
 _BATCH = 100
 _ROWS_AT_ONCE = 500
 _ROWS_MOST = 100_000
-"""More rows than that wait for the next time."""
+"""The maximum of rows per call; others wait for the next call."""
 
 
 def apply_retention(services: Services) -> int:
@@ -45,7 +45,7 @@ def _models(services: Services, age_sec: float) -> int:
     deleted = 0
     for model in _unused_models(services, age_sec):
         if deleted == _BATCH:
-            break  # the others wait for the next time
+            break  # the others wait for the next call
         # Uploading a model again renews its file: it is about to be used.
         if (
             not services.blobs.is_older(model.sha256, age_sec)
@@ -80,7 +80,7 @@ def _artifacts(services: Services, age_sec: float) -> int:
         if not services.blobs.is_older(sha256, YOUNG_SEC):  # or its file is gone already
             continue
         with services.uow.write() as repos:
-            # Under the write lock, as for any other blob: whoever registers it meanwhile looks for the file afterwards.
+            # Under the write lock, as for any blob: a process that registers it meanwhile checks for the file later.
             if repos.retention.is_needed(sha256, age_sec) or not services.blobs.is_older(sha256, YOUNG_SEC):
                 continue
             services.blobs.delete(sha256)
@@ -131,7 +131,7 @@ def _deliveries(services: Services, age_sec: float) -> int:
 
 
 def _in_batches(delete_batch: Callable[[], int], event: str) -> int:
-    """Delete batches in a transaction each, until one is empty or `_ROWS_MOST` are gone; log and return how many."""
+    """Delete batches, each in a transaction, until one is empty or `_ROWS_MOST` rows are deleted; return the number."""
     deleted = 0
     while deleted < _ROWS_MOST and (count := delete_batch()):
         deleted += count

@@ -1,4 +1,4 @@
-"""Facts that the farm adds to a compiler's report: the device, and where the records came from."""
+"""Facts that the farm adds to a compiler's report: the device, and the origin of the records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEAK = "peak"
 def farm_facts(
     device: Device, records: Mapping[str, Record], pool: Iterable[Device], peak: Peak | None = None
 ) -> dict[str, Any]:
-    """Return the facts as JSON. Without addresses and machine ids: reports are passed on.
+    """Return the facts as JSON, without addresses and machine ids, because people pass reports on.
 
     Args:
         device: The device of the compile step; it may be gone when the report is read.

@@ -33,7 +33,7 @@ from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 MEDIA_TYPE = "application/vnd.tunefarm.kernel-source+gzip"
 TRY_AGAIN_SEC = 600.0
-"""A failed source is tried again on a request this much later: another worker may have joined."""
+"""A request this long after a failure generates the source again: another worker may have joined."""
 
 _NOT_TAKEN_SEC = 5.0
 
@@ -200,7 +200,7 @@ def _begin(services: Services, job: Job, record: Record) -> None:
     try:
         with services.uow.write() as repos:
             repos.sources.begin(key, record_id=record.id, target=job.target)
-            # It belongs to no job: it goes on when the job is paused or ends.
+            # The step belongs to no job: it continues when the job is paused or ends.
             step = repos.steps.add(
                 StepKind.SOURCE,
                 subject_id=key,

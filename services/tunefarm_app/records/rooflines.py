@@ -1,4 +1,4 @@
-"""Rooflines: how near a job's kernels are to the peak of its devices."""
+"""Rooflines: how close a job's kernels are to the peak of its devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def job_peak(repos: Repositories, job: Job) -> Peak | None:
 
 
 def device_model_peak(repos: Repositories, device: Device) -> Peak | None:
-    """Return the best peak of a device and of those of its pool with the same model."""
+    """Return the best peak among a device and the devices of the same model in its pool."""
     return _best_of(repos.peaks.of_pool(device.device_key), device.device_model)
 
 

@@ -1,1 +1,1 @@
-"""The report of a finished job: one document (`document`), put together of what is on record (`assemble`), and its page (`page`)."""
+"""The report of a finished job: its schema (`document`), its contents from the database (`assemble`), its page (`page`)."""

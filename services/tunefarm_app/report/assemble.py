@@ -31,7 +31,7 @@ Outcomes = Mapping[int, Mapping[str, int]]
 
 
 def job_report(services: Services, job_id: str) -> JobReport:
-    """Return the report of a job that has ended, however it ended.
+    """Return the report of a job that succeeded, failed or was cancelled.
 
     Raises:
         NotFoundError: If there is no such job.
@@ -181,7 +181,7 @@ def _kernels(
             confirmations=task.confirmations,
             best_cost_sec=task.best_cost_sec,
             spent_sec=task.spent_sec,
-            # An algorithm with fewer operations can be faster than the peak allows for the kernel that it stands for.
+            # An algorithm with fewer operations than the original kernel can seem to exceed the device's peak.
             roofline=ReportRoofline.model_validate(stands.to_json()) if stands and chosen is None else None,
         )
 

@@ -67,7 +67,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A bar of the whole of an inference."""
+    """A stacked bar of a whole inference."""
 
     label: str
     total: str
@@ -114,7 +114,7 @@ def latency_strip(latency: ReportLatency) -> Strip:
 
 
 class _Axis:
-    """From seconds to x positions: linear from zero, or logarithmic if the timings differ widely."""
+    """Maps seconds to x positions: linear from zero, or logarithmic if the timings differ widely."""
 
     def __init__(self, low: float, high: float) -> None:
         self.logarithmic = low > 0 and high / low > _LOG_FROM
@@ -202,5 +202,5 @@ def _times(kernels: Sequence[ReportKernel], which: int) -> list[float]:
 
 
 def rest_is_negative(parts: ReportBreakdown) -> bool:
-    """Return whether kernels by themselves took longer than the network they are in."""
+    """Return whether the kernels, timed alone, took longer than the network."""
     return parts.rest_before_sec < 0 or parts.rest_after_sec < 0

@@ -1,4 +1,4 @@
-"""The schema of a job's report, which the API publishes and the page is drawn from.
+"""The schema of a job's report. The API publishes it, and the page shows it.
 
 Whatever could not be known is null or empty, never made up; `ReportCoverage.misses` and `JobReport.not_measured` say why.
 """
@@ -49,7 +49,7 @@ class ReportedJob(Part):
 
 
 class ReportedModel(Part):
-    """The network that went in."""
+    """The model that was tuned."""
 
     id: str = Field(description="Identifier.")
     name: str = Field(description="Name given at the upload.")
@@ -64,7 +64,7 @@ class ReportedModel(Part):
 
 
 class ReportedTarget(Part):
-    """What was compiled for."""
+    """The target of the compiler."""
 
     key: str = Field(description="Target as text, as the command and the engine read it.")
     attributes: dict[str, Any] = Field(description="Target as TVM's target JSON.")
@@ -87,7 +87,7 @@ class ReportedDevice(Part):
 
 
 class ReportedArtifact(Part):
-    """What came out."""
+    """The artifact."""
 
     name: str = Field(description="The file's name.")
     sha256: str = Field(description="SHA-256 of the file.")
@@ -98,7 +98,7 @@ class ReportedArtifact(Part):
 
 
 class ReportKernel(Part):
-    """One kernel of the network that can be tuned: a tuning task."""
+    """A tuning task: a kernel of the network that can be tuned."""
 
     position: int = Field(description="Index of the task in the job.")
     name: str = Field(description="Name in the graph.")
@@ -141,7 +141,7 @@ class ReportKernel(Part):
 
 
 class ReportBreakdown(Part):
-    """Where the time of an inference goes. The rest is the latency less the kernels that were timed by themselves."""
+    """The parts of an inference's time. The rest is the latency minus the kernels that were timed alone."""
 
     kernels_before_sec: float = Field(description="Sum of the untuned kernels over an inference.")
     kernels_after_sec: float = Field(description="Sum of the artifact's kernels over an inference.")
@@ -172,7 +172,7 @@ class ReportCoverage(Part):
 
 
 class ReportStep(Part):
-    """One way to do a part of it again."""
+    """A command or snippet that repeats a part of the job."""
 
     what: str = Field(description="Purpose of the step.")
     language: Literal["sh", "python", "text"] = Field(description="Language of `code`.")
@@ -187,7 +187,7 @@ class ReportReproduce(Part):
 
 
 class JobReport(Part):
-    """Everything that is known about a finished job, with what was not measured."""
+    """The report of a finished job, including a list of what was not measured."""
 
     model_config = ConfigDict(title="JobReport")
 

@@ -24,7 +24,7 @@ from tunefarm_tuning.measure.peak import Peak
 T = TypeVar("T")
 Data = Mapping[str, Any]
 Timings = tuple[ReportTiming | None, ReportTiming | None]
-"""Of a kernel: untuned, tuned."""
+"""Seconds of a kernel: untuned, tuned."""
 
 _NONSENSE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
 
@@ -42,7 +42,7 @@ class Evidence:
     unreadable: list[str] = field(default_factory=list)
 
     def read(self, name: str, make: Callable[[Any], T], otherwise: T) -> T:
-        """Return ``make(part)``; `otherwise` where the part is missing or malformed."""
+        """Return ``make(part)``; `otherwise` if the part is missing or malformed."""
         value = self.report.get(name)
         if value is None:
             return otherwise
@@ -73,7 +73,7 @@ class Evidence:
         return self.read("coverage", _coverage, None)
 
     def hits(self) -> dict[str, Data] | None:
-        """Return the tasks that run a tuned kernel, by workload; None where the compiler does not list them."""
+        """Return the tasks that run a tuned kernel, by workload; None if the compiler did not list them."""
         return self.read(
             "coverage",
             lambda data: {str(hit["workload_key"]): hit for hit in data["hits"]} if "hits" in data else None,
@@ -81,7 +81,7 @@ class Evidence:
         )
 
     def kernels(self) -> dict[str, Timings]:
-        """Return how long kernels took, untuned and tuned, by workload."""
+        """Return the kernels' times, untuned and tuned, by workload."""
         return self.read(
             "kernels",
             lambda data: {
@@ -93,7 +93,7 @@ class Evidence:
         )
 
     def chosen(self) -> dict[str, ReportAlternative]:
-        """Return the algorithms that took the place of kernels, by the kernels' workload."""
+        """Return the alternative algorithms in the artifact, by the workload of the kernel that they replace."""
         return {
             alternative.workload_key: alternative for alternative in self.alternatives() if alternative.chosen
         }
@@ -106,7 +106,7 @@ class Evidence:
         )
 
     def networks_sec(self) -> dict[str, float]:
-        """Return the network's seconds without alternatives and with those chosen; empty where none was."""
+        """Return the network's seconds without alternatives and with the chosen ones; empty if none was chosen."""
         return self.read(
             "alternatives",
             lambda data: {str(name): float(sec) for name, sec in data.get("networks_sec", {}).items()},
@@ -127,7 +127,7 @@ class Evidence:
         return self.read(FARM, dict, {})
 
     def device(self) -> ReportedDevice | None:
-        """Return the device as the farm noted it when it compiled, else as the manifest has it."""
+        """Return the device as the farm stored it at the compile, else as the manifest describes it."""
         noted = self.read(
             FARM,
             lambda data: ReportedDevice.model_validate(data["device"]) if "device" in data else None,
@@ -140,7 +140,7 @@ class Evidence:
         return ReportedDevice.model_validate({**unknown, "device_model": model, "gpus": [], "versions": {}})
 
     def peak(self) -> Peak | None:
-        """Return what the device can do at its best, as the farm knew it when it compiled."""
+        """Return the device's peak that the farm knew at the compile."""
         return self.read(FARM, lambda data: Peak.from_json(data[PEAK]) if data.get(PEAK) else None, None)
 
     def texts(self, name: str) -> dict[str, str]:
@@ -154,7 +154,7 @@ class Evidence:
 
 
 def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> ReportTiming | None:
-    """Return samples as a timing; None where there are none."""
+    """Return samples as a timing; None if there are none."""
     if not samples_sec:
         return None
     samples = [float(sample) for sample in samples_sec]
@@ -171,7 +171,7 @@ def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> Repor
 
 
 def breakdown(latency: ReportLatency | None, kernels: Sequence[ReportKernel]) -> ReportBreakdown | None:
-    """Return where the time of an inference goes; None where too little was timed to say."""
+    """Return the parts of an inference's time; None if too little was timed."""
     pairs = [
         (kernel.before_sec, kernel.after_sec)
         for kernel in kernels

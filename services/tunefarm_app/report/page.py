@@ -44,13 +44,13 @@ def report_page(report: JobReport) -> str:
 
 
 def page_name(report: JobReport) -> str:
-    """Return what to call the file."""
+    """Return the file's name."""
     return f"{file_stem(report.model.name)}.report.html"
 
 
 @cache
 def content_security_policy() -> str:
-    """Return the policy that the page carries: its own style sheet, and nothing else."""
+    """Return the page's Content-Security-Policy: its own style sheet, and nothing else."""
     digest = base64.b64encode(hashlib.sha256(_css().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -78,7 +78,7 @@ def _template() -> Template:
 
 
 def _visible(value: object) -> object:
-    """Spell out what cannot be seen in a text; markup is the template's own."""
+    """Return a text with its invisible characters spelled out. The template adds the markup."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return "\n".join(clean(line, _LONGEST_LINE) for line in value.split("\n"))
     return value

@@ -14,7 +14,7 @@ class Part(BaseModel):
 
 
 class ReportTiming(Part):
-    """Samples of one thing that was timed."""
+    """A timing: samples and their statistics."""
 
     median_sec: float = Field(description="Median of the samples, seconds.")
     min_sec: float = Field(description="Shortest sample.")
@@ -57,7 +57,7 @@ class ReportLatency(Part):
 
 
 class ReportedRecord(Part):
-    """A measurement that a tuned kernel in the artifact goes back to."""
+    """The record that a tuned kernel in the artifact comes from."""
 
     workload_key: str = Field(description="The kernel's computation.")
     name: str = Field(description="The kernel's name in the graph.")
@@ -96,7 +96,7 @@ class ReportComparison(Part):
 
 
 class ReportInputSet(Part):
-    """One set of random inputs, and what came of it."""
+    """A set of random inputs, and the comparison of the outputs."""
 
     kind: str = Field(description="Distribution of the inputs: `normal`, or only `positive` numbers.")
     seed: int = Field(description="Seed of the inputs.")
@@ -104,7 +104,7 @@ class ReportInputSet(Part):
 
 
 class ReportChecks(Part):
-    """The outputs of what is in the artifact, against a reference."""
+    """Comparison of the artifact's outputs with a reference."""
 
     reference: str = Field(description="Reference of the comparison.")
     rule: str = Field(description="The tolerance.")
@@ -125,7 +125,7 @@ class ReportErrors(Part):
 
 
 class ReportAccuracy(Part):
-    """What storing weights in fewer bytes does to the outputs."""
+    """The effect of storing weights in fewer bytes on the outputs."""
 
     stored: ReportErrors = Field(description="Error of the artifact against ONNX Runtime.")
     as_model: ReportErrors | None = Field(
@@ -188,14 +188,14 @@ class ReportUntunable(Part):
 
 
 class ReportRate(Part):
-    """Something per second."""
+    """A rate per second."""
 
     one_core: float = Field(description="Rate on one core, with the others idle.")
     all_cores: float = Field(description="Rate on all cores together.")
 
 
 class ReportPeak(Part):
-    """What the device can do at its best, by the farm's own measurement: of each figure, the best until then."""
+    """The device's peak, measured by the farm: the best value of each figure up to the compile."""
 
     threads: int = Field(description="Number of all cores.")
     measured_at: float = Field(description="Time of the last measurement, Unix seconds.")
@@ -231,7 +231,7 @@ class ReportRoofline(Part):
 
 
 class ReportPlace(Part):
-    """Where the compiler checked and timed everything."""
+    """The machine on which the compiler checked and timed."""
 
     device_model: str = Field(description="Device model.")
     this_machine: bool = Field(description="Whether the device is the machine that compiled.")

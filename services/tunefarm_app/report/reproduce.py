@@ -1,4 +1,4 @@
-"""How to repeat a job: commands, seeds, versions, and what will differ."""
+"""Steps to repeat a job: commands, seeds, versions, and expected differences."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
     ]
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
         caveats.append("A limit in seconds ends after more trials on a faster machine.")
-    # Not the precision: the command names it, or without one means what the model has.
+    # The precision is left out: the command names it, and without it keeps the model's precision.
     if others := sorted((name, value) for name, value in job.options.items() if name != "precision"):
         options = ", ".join(f"{name} = {value}" for name, value in others)
         caveats.append(f"The command uses the server's defaults; this job had {clean(options, 300)}.")

@@ -1,4 +1,4 @@
-"""The sentences of a report: the result, and what was not measured."""
+"""The sentences of a report: the result, its caveats, and what was not measured."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tunefarm_db.states.job import JobState
 from tunefarm_text.quantities import error, plural, ratio, seconds, signed_percent, size
 
 _ROUGH = 0.5
-"""The spread from which on a latency is called rough."""
+"""A latency with at least this spread is called rough."""
 
 
 def summary(report: JobReport) -> list[str]:
-    """Return the outcome, the good and the bad of it."""
+    """Return the sentences that summarise the job's result."""
     sentences = [_end(report)]
     if report.simulated:
         sentences.append("This farm runs in simulation: all measurements below are synthetic.")
@@ -119,7 +119,7 @@ def caveats(latency: ReportLatency | None) -> list[str]:
 
 
 def not_measured(report: JobReport) -> list[str]:
-    """Return what the report cannot say anything about."""
+    """Return the parts of the report that have no figures, and why."""
     sentences = []
     if report.artifact is None:
         sentences.append("Latency, outputs and single kernels: there is no artifact.")

@@ -1,4 +1,4 @@
-"""Explain stable names (outcomes, stop reasons, ...) in a sentence each."""
+"""Sentences that explain stable names: outcomes, stop reasons and others."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every process of the farm runs on: composition, dispatch, logs."""
+"""The base of every process of the farm: composition, dispatch, logs."""

@@ -30,7 +30,7 @@ def _process_name() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What use cases work with.
+    """The parts that use cases need.
 
     Attributes:
         engine: Only workers have one.
@@ -71,7 +71,7 @@ def compose(settings: Settings) -> Services:
 
 
 def for_requests(services: Services) -> Services:
-    """Return the same services for answering requests; the caller closes their dispatcher as well.
+    """Return the same services with a dispatcher for requests, which the caller closes as well.
 
     A broker that does not answer is given up soon, so that no request waits for it. The reconciler, which has more
     patience, sends what was not sent.

@@ -30,7 +30,7 @@ CALIBRATE = "tunefarm.calibrate"
 
 QUEUES = ("import", "tune", "compile")
 KEY_PREFIX = "tunefarm:"
-"""Before every key in the broker, so that a shared Redis stays tidy."""
+"""Prefix of every key in the broker, for a Redis that is shared with others."""
 
 _QUEUE_OF: dict[StepKind, str] = {
     StepKind.IMPORT: "import",
@@ -56,7 +56,7 @@ class Dispatcher(Protocol):
         ...
 
     def queue_length(self, kind: StepKind) -> int | None:
-        """Return how many messages wait for a worker, None where the broker does not say."""
+        """Return how many messages wait for a worker; None if the broker does not answer."""
         ...
 
     def ping(self) -> bool:
@@ -72,7 +72,7 @@ def queue_of(kind: StepKind) -> str:
 
 
 def make_celery(settings: Settings, *, socket_timeout_sec: float) -> Celery:
-    """Return the Celery application with what senders and workers must agree on. Connects to nothing."""
+    """Return the Celery application with the settings that senders and workers share. Connects to nothing."""
     app = Celery("tunefarm", set_as_current=False)
     visibility_timeout = visibility_timeout_sec(settings)
     app.conf.update(
@@ -116,7 +116,7 @@ class CeleryDispatcher:
         self._app.conf.broker_transport_options = {
             **self._app.conf.broker_transport_options,
             "retry_on_timeout": False,
-            # kombu tries for as long as it takes otherwise
+            # otherwise kombu retries without end
             "max_retries": 0,
             "interval_start": 0,
             "connect_retries_timeout": socket_timeout_sec,

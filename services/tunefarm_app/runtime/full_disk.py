@@ -1,4 +1,4 @@
-"""Recognise a full disk, which is no fault of a step or a candidate and ends when somebody makes room."""
+"""Recognise a full disk. No step or candidate is at fault, and it ends when somebody makes room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FULL_DISK_CODES = frozenset({"disk-full", "store-full", "database-full"})
 
 
 def as_full_disk(error: Exception) -> TransientError | None:
-    """Return our error for a disk of this machine that is full; None where it is something else."""
+    """Return our error if a disk of this machine is full; None for any other error."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TransientError("a disk of the worker is full", code="disk-full")
     return None

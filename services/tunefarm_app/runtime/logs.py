@@ -11,7 +11,7 @@ import sys
 import structlog
 
 OF_A_STEP = ("device_id", "device", "task", "workload_key")
-"""What a step's lines tell as soon as it is known, beside the ids that it begins with."""
+"""Fields that a step's log lines get as soon as they are known, beside the ids."""
 
 
 def configure_logging(level: str, *, role: str) -> None:
@@ -41,7 +41,7 @@ def configure_logging(level: str, *, role: str) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                # Not `dict_tracebacks`: it writes every frame's local variables, API keys and URLs among them.
+                # Not `dict_tracebacks`: it would write every frame's local variables, which include API keys and URLs.
                 structlog.processors.ExceptionRenderer(
                     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
                 ),

@@ -1,1 +1,1 @@
-"""Running a step, and the steps that do not tune."""
+"""Running steps; the steps that import, extract, compile and generate sources."""

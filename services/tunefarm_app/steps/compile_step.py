@@ -1,4 +1,4 @@
-"""The compile step: the job's model is compiled with the best records, checked, and stored as an artifact."""
+"""The compile step: compiles the job's model with the best records, checks the result, and stores the artifact."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_compile(context: StepContext) -> None:
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
     history = History(engine_record(record) for record in [*best.values(), *others])
     began = time.monotonic()
-    with closing(ScratchDir()) as scratch:  # the next one removes what a killed worker left
+    with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker
         compiled = context.engine.compile(
             engine_model(context.services.blobs, row),
             Target.from_json(job.target),
@@ -71,7 +71,7 @@ def run_compile(context: StepContext) -> None:
 def _history(
     context: StepContext, job: Job, device: DeviceLease, workload_keys: Sequence[str]
 ) -> tuple[dict[str, Record], list[Record]]:
-    """Return the best records by workload, and some that do not hold here of workloads without one: the report says why."""
+    """Return the best records by workload. Workloads without one get records that are invalid here: the report says why."""
     with context.services.uow.read() as repos:
         best = repos.records.best(
             workload_keys,
@@ -112,7 +112,7 @@ def _commit(
 
 
 def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> None:
-    """Note with each task the time of its untuned kernel, which the compiler compared with the tuned one."""
+    """Store each task's time of its untuned kernel, as the compiler measured it."""
     untuned_sec = {
         hit["workload_key"]: hit["untuned_sec"] for hit in report.get("coverage", {}).get("hits", ())
     }
@@ -122,7 +122,7 @@ def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> N
 
 
 class _ProgressNotes:
-    """Writes the compiler's progress into the job's row, about once a second, for people to see."""
+    """Writes the compiler's progress into the job's row, about once a second."""
 
     def __init__(self, context: StepContext, job: Job) -> None:
         self._context = context

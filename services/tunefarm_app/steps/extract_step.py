@@ -1,4 +1,4 @@
-"""The extract step: a job gets its tuning tasks."""
+"""The extract step: extracts a job's tuning tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def run_extract(context: StepContext) -> None:
-    """Extract the kernels to tune, unless they are on record, and plan the job's first round.
+    """Extract the kernels to tune, unless they are stored, and plan the job's first round.
 
     Raises:
         InvalidModelError: If the model does not compile for the target; the job fails with it.

@@ -14,7 +14,7 @@ the device or another service was away            retry loss    again after a pa
 a bug of ours, or any other error                 retry fault   again after a pause, `max_attempts` times in all
 ================================================  ============  ====================================================
 
-A job whose winners cannot be re-measured does not fail: it is compiled without that (see `fail_subject`).
+A job whose winners cannot be re-measured does not fail: it is compiled without it (see `fail_subject`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tunefarm_tuning.measure.gpu.state import BUSY
 
 
 class Action(Enum):
-    """What happens to a step; see the module's table."""
+    """An action for a failed step; see the module's table."""
 
     CANCEL = auto()
     PAUSE = auto()
@@ -73,5 +73,5 @@ _POLICY = (
 
 
 def action_for(error: TunefarmError) -> Action:
-    """Return what happens to a step that ended with an error. An error of another kind is an `InvariantError` first."""
+    """Return the action for a step that ended with an error. Wrap errors of other kinds in `InvariantError` first."""
     return next(rule.action for rule in _POLICY if rule.holds_for(error))

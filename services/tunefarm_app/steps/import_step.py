@@ -1,4 +1,4 @@
-"""The import step: a model is parsed, and its tasks for CPUs are extracted."""
+"""The import step: parses a model and extracts its tasks for CPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunefarm_tuning.target.target import Target
 log = structlog.stdlib.get_logger(__name__)
 
 _ANY_CPU = Target(kind="llvm")
-"""Workloads are the same for all CPUs: this target stands for them."""
+"""Workloads are the same for all CPUs: this target represents them."""
 
 
 def run_import(context: StepContext) -> None:

@@ -52,11 +52,11 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
 _WAIT_SEC = 10.0
 _LOST = (LeaseLostError, TransientError)
-"""The step is another's, or the database is away: then the lease runs out, and the step is taken back."""
+"""Another worker has the step, or the database is away: then the lease expires, and the step is taken back."""
 
 
 def run_steps(step_id: str, services: Services) -> None:
-    """Run the step, and the job's next rounds while the turn lasts; send the other steps that follow.
+    """Run the step, then the job's next rounds while its turn lasts; send the other steps that follow.
 
     Going on in the same process saves a trip through the broker per round, and this process's compilers are warm.
     The next round is sent, and not begun here, when another job waits for the device, or the turn is over.
@@ -81,7 +81,7 @@ def run_steps(step_id: str, services: Services) -> None:
 
 
 def _goes_on_measuring(step: Step) -> bool:
-    """Return whether a tuning step planned this one: then this worker serves its queue."""
+    """Return whether a tuning step planned this step: then this worker serves its queue."""
     return step.kind is StepKind.CONFIRM or (step.kind is StepKind.TUNE and step.round > 0)
 
 
@@ -107,9 +107,9 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
         )
         job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
         if step is not None and job is not None:
-            # The step may have been planned at the moment when the job was cancelled, or paused.
+            # The step may have been planned at the moment when the job was cancelled or paused.
             if job.state is JobState.PAUSED:
-                job = repos.jobs.get(job.id, lock=True)  # it may be being resumed
+                job = repos.jobs.get(job.id, lock=True)  # the job may be resumed at this moment
             if job.state.is_finished:
                 repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
                 step = None
@@ -139,15 +139,15 @@ def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[
         except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
             if isinstance(error, DeviceLostError) and lease.reason is None:
                 lease.recalibrate_device(error.message)
-            # Children that were closed under the work fail in many ways; the wish to stop says more.
+            # Children that are closed during the work fail in many ways; the reason to stop says more.
             _settle(services, step, lease.reason or error)
     return []
 
 
 def _settle(services: Services, step: Step, error: Exception) -> None:
-    """End, release or fail a step that went wrong, as `failure_policy` says."""
+    """Release or fail a step after an error, as `failure_policy` decides."""
     known = error if isinstance(error, TunefarmError) else as_full_disk(error)
-    # The stack stays in the log: users see no lines of ours.
+    # The stack is only logged: users do not see our code.
     shown = known or InvariantError(
         f"the {step.kind} step broke: {type(error).__name__}: {clean(str(error), 200)}"
     )
@@ -197,7 +197,7 @@ def _was_last_try(services: Services, step: Step, action: Action) -> bool:
 
 
 def _release(repos: Repositories, step: Step, error: TunefarmError, action: Action) -> None:
-    """Let the step be tried again after a pause, and tell its job; a wait that goes on is told once."""
+    """Release the step for another try after a pause, and add an event to the job; a continued wait adds one event only."""
     waits = action is Action.WAIT
     backoff_sec = _BACKOFF_SEC[min(step.attempts, len(_BACKOFF_SEC)) - 1]
     repos.steps.release(
@@ -224,7 +224,7 @@ def _note_late_write(services: Services, step: Step, lost: TunefarmError) -> Non
 
 
 def _hand_back(services: Services, step: Step) -> None:
-    """Let another worker have the step at once. A worker that was told to stop is no failed attempt."""
+    """Release the step for another worker at once. A worker that was told to stop does not count as a failed attempt."""
     with suppress(*_LOST):
         with services.uow.write() as repos:
             repos.steps.release(step.id, step.fence)
@@ -232,7 +232,7 @@ def _hand_back(services: Services, step: Step) -> None:
 
 
 def _pause_quietly(services: Services, step: Step) -> None:
-    """Let the step of a paused job wait, if it is still open; the job may have been resumed meanwhile."""
+    """Pause the step of a paused job, if it is still open; the job may have been resumed meanwhile."""
     with suppress(*_LOST), services.uow.write() as repos:
         repos.steps.hold(step.id, step.fence)
         if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:

@@ -1,4 +1,4 @@
-"""The source step: a kernel's scheduled TensorIR and generated code are stored as a blob."""
+"""The source step: stores a kernel's scheduled TensorIR and generated code as a blob."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def run_source(context: StepContext) -> None:
-    """Make the source that a user asked for. It takes a compiler, but no device.
+    """Generate the source that a user requested. It needs a compiler but no device.
 
     Raises:
         InvalidInputError: ``other-toolchain`` if the record is of another compiler than this worker's; or if the config

@@ -1,1 +1,1 @@
-"""The content-addressed store, and values between the database's form and the engine's."""
+"""The content-addressed store, and conversions between the database's values and the engine's."""

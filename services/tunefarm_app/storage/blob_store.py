@@ -24,12 +24,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 _STAGED = ".upload"
 HEAD_BYTES = 128
-"""First bytes of a blob that are kept, to tell its file format."""
+"""First bytes of a blob that are kept to recognise its file format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBlob:
-    """A blob that is safely on the disk.
+    """A blob that is flushed to the disk.
 
     Attributes:
         head: Its first bytes, at most `HEAD_BYTES`.
@@ -144,7 +144,7 @@ class BlobStore:
                 yield path.name.removesuffix(_STAGED)
 
     def take(self, file: Path, sha256: str) -> bool:
-        """Rename a temporary file to be the blob that it holds; return whether the store did not have that blob.
+        """Rename a temporary file to its blob's name; return whether the blob is new.
 
         Raises:
             TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses.
@@ -153,7 +153,7 @@ class BlobStore:
         with disk_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             created = not path.exists()
-            # Equal bytes are written over: that also renews the time by which unreferenced blobs are swept.
+            # An existing blob is overwritten: that renews the time by which unreferenced blobs are swept.
             file.replace(path)
             _fsync_folder(path.parent)
         return created
@@ -165,7 +165,7 @@ class BlobStore:
 
 
 class BlobWriter(Closing):
-    """Writes one blob; leaving the ``with`` without `commit` removes every trace of it."""
+    """Writes one blob; leaving the ``with`` without `commit` removes it."""
 
     def __init__(self, store: BlobStore, limit_bytes: int | None) -> None:
         self._store = store
@@ -204,7 +204,7 @@ class BlobWriter(Closing):
             os.fsync(self._file.fileno())
 
     def commit(self) -> StoredBlob:
-        """Flush to the disk and give the blob its name.
+        """Flush the bytes to the disk and give the blob its name.
 
         Raises:
             TransientError: As `write`.
@@ -250,7 +250,7 @@ def _modified_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
-        return float("inf")  # gone meanwhile: not ours to judge
+        return float("inf")  # it was removed meanwhile
 
 
 def _size_bytes(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Models, tasks and records between the engine's form and the database's, and the file names of models."""
+"""Convert models, tasks and records between the engine's form and the database's; make file names of models."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ GPU = "gpu"
 
 
 def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> str:
-    """Return the graph pipeline that prepares a model for the target, with the precision of weights if that is chosen.
+    """Return the name of the graph pipeline for the target and the precision of weights.
 
-    A CPU with an int8 dot product has kernels of its own, whose lanes are those of its instruction.
+    CPUs with an int8 dot product have their own kernels, laid out for the lanes of the instruction.
     """
     lanes = dot_product_lanes(target)
     pipeline = GPU if target.kind == "cuda" else f"{CPU} dot{lanes}" if lanes else CPU
@@ -48,7 +48,7 @@ def precision_of(job: Job) -> Precision:
 def store_tasks(
     repos: Repositories, model_id: str, pipeline: str, toolchain: str, tasks: Sequence[TuningTask]
 ) -> None:
-    """Store a model's tasks in place of its earlier ones."""
+    """Store a model's tasks; earlier ones are replaced."""
     repos.workloads.add_many(
         [
             WorkloadValue(
@@ -75,7 +75,7 @@ def store_tasks(
 
 
 def engine_model(blobs: BlobStore, row: ModelValue) -> Model:
-    """Return the imported model as the engine takes it."""
+    """Return the imported model in the engine's form."""
     return Model(
         path=blobs.path(row.sha256),
         sha256=row.sha256,
@@ -106,8 +106,8 @@ def engine_task(row: WorkloadValue, target: Target, weight: int) -> TuningTask:
 def record_rows(
     outcomes: Sequence[TrialOutcome], task: TuningTask, job: Job, device: Device, *, toolchain: str
 ) -> list[NewRecord]:
-    """Return the outcomes that a job measured on a device, as records to be stored: `TrialOutcome.to_record`, as rows."""
-    # The device's time for the calibration kernel, which never changes: tells records of a throttled device apart.
+    """Return a job's outcomes on a device as rows of records, with the fields of `TrialOutcome.to_record`."""
+    # The device's time for the calibration kernel identifies records of a throttled device.
     calibration = device.calibration or {}
     names = {"calibration_sec": "time_sec", "calibration_all_cores_sec": "all_cores_sec"}
     calibrated = {name: calibration[key] for name, key in names.items() if calibration.get(key) is not None}
@@ -149,10 +149,10 @@ def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:
 
 
 def engine_space(row: Space | None) -> ConfigSpace | None:
-    """Return a stored space, to learn from its measurements; None if it is missing or cannot be read."""
+    """Return a stored space, for learning from its records; None if it is missing or cannot be read."""
     if row is None or row.family is None:
         return None
-    from tunefarm_tuning.space.config_space import ConfigSpace  # brings NumPy: only a worker has use for it
+    from tunefarm_tuning.space.config_space import ConfigSpace  # imports NumPy, which only a worker needs
 
     try:
         return ConfigSpace.from_json(row.space)
@@ -161,7 +161,7 @@ def engine_space(row: Space | None) -> ConfigSpace | None:
 
 
 def current_space(row: Space | None) -> ConfigSpace | None:
-    """Return a stored space to tune in; None if it has to be made anew, as after a change of the spaces' revision."""
+    """Return a stored space to tune in; None if it must be made again, as after a change of the revision of spaces."""
     return engine_space(row) if row is not None and row.revision == revisions.SPACES else None
 
 
@@ -200,7 +200,7 @@ class CostedTask(Protocol):
 
 
 def grouped(task: CostedTask, best_sec: float | None) -> GroupedTask:
-    """Return a task as the engine groups it with its alternatives, at a cost."""
+    """Return a task with its cost, in the form in which the engine groups alternatives."""
     alternative = task.alternative
     return GroupedTask(
         workload_key=task.workload_key,
@@ -211,7 +211,7 @@ def grouped(task: CostedTask, best_sec: float | None) -> GroupedTask:
 
 
 def best_latency_sec(tasks: Sequence[CostedTask]) -> float | None:
-    """Return the sum of calls x best cost over a model's kernels, by the cheapest alternatives; None unless each has one."""
+    """Return the sum of calls x best cost over a model's kernels, by the cheapest alternatives; None if one has no cost."""
     return latency_sec([grouped(task, task.best_cost_sec) for task in tasks])
 
 

@@ -21,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class StagedBlob(Closing):
-    """One such file, with its lock held; use it in a ``with``.
+    """The file of such a blob, locked; use it in a ``with``.
 
     Args:
         store: The store that the file becomes a blob of.
@@ -62,7 +62,7 @@ class StagedBlob(Closing):
             )
 
     def write(self, chunk: bytes) -> None:
-        """Append `chunk`; `size_bytes` says how much of it was taken if the disk refuses."""
+        """Append `chunk`. If the disk refuses, `size_bytes` says how much was written."""
         remaining = memoryview(chunk)
         while remaining:
             with disk_errors():
@@ -82,7 +82,7 @@ class StagedBlob(Closing):
         return os.pread(self._file, min(HEAD_BYTES, self.size_bytes), 0)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the file, which is read again unless all of it was written through this object."""
+        """Return the SHA-256 of the file. The file is read again unless this object wrote all of it."""
         if self._hash is None:
             self._hash = hashlib.sha256()
             position = 0
@@ -132,7 +132,7 @@ def _is_same(path: Path, file: int) -> bool:
 
 
 def staged_bytes(path: Path) -> int:
-    """Return the size of a staged file; 0 where there is none."""
+    """Return the size of a staged file; 0 if there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -43,7 +43,7 @@ def commit_round(context: StepContext, device: DeviceLease, choice: Choice, meas
         tasks = _as_of_now(choice.tasks, repos.jobs.tasks(job.id))
         keys = [outcome.config.key for outcome in measured.outcomes]
         committed = repos.trials.known(job.id, measured.position, keys)
-        # Two tracks may come to one config from different ones: as applied it counts, and the first to commit it keeps it.
+        # Different asked configs of two tracks may become one applied config: the first commit keeps its trial.
         outcomes = [outcome for outcome in measured.outcomes if outcome.config.key not in committed]
         record_ids = _add_records(repos, context, job, device, measured, outcomes)
         trial_ids = repos.trials.add_many(
@@ -66,7 +66,7 @@ def commit_round(context: StepContext, device: DeviceLease, choice: Choice, meas
 
 
 def _as_of_now(tasks: Sequence[PlannedTask], rows: Sequence[JobTask]) -> list[PlannedTask]:
-    """Return tasks with their rows as they are now: other rounds of the job may have ended since they were planned."""
+    """Return tasks with their present rows: other rounds of the job may have ended since the plan."""
     return [
         replace(
             task,
@@ -126,7 +126,7 @@ def _new_trials(
 def _after_round(
     task: PlannedTask, measured: MeasuredRound, outcomes: Sequence[TrialOutcome]
 ) -> tuple[JobTaskChanges, bool]:
-    """Return the task's new columns, and whether the round found a better kernel than was known."""
+    """Return the task's new columns, and whether the round found a better kernel."""
     trials = _trials(outcomes)
     costs = [outcome.cost_sec for outcome in trials if outcome.cost_sec is not None]
     improved = bool(costs) and (task.best_cost_sec is None or min(costs) < task.best_cost_sec)
@@ -217,7 +217,7 @@ def _plan_next(
     exhausted: bool = False,
     crowded: bool = False,
 ) -> None:
-    """Plan another round; or, if the job's budget, as it is now, is spent, what follows the search.
+    """Plan another round, or the step after the search if the job's present budget is spent.
 
     While other tracks are at work, a track that has nothing to do just ends: the last one plans what follows. So does
     one whose task is `crowded`: the others try all that is left of it. `exhausted`: no task has anything left to try.
@@ -241,7 +241,7 @@ def _log(
     trial_ids: Sequence[str], outcomes: Sequence[TrialOutcome], job: Job, row: JobTask, spent_sec: float
 ) -> None:
     for trial_id, outcome in zip(trial_ids, outcomes, strict=True):
-        # A candidate's failure is a result like others; a failure of the infrastructure is for the farm's operator.
+        # A candidate's failure is a result; a failure of the infrastructure concerns the farm's operator.
         log.log(
             logging.DEBUG if outcome.is_trial else logging.WARNING,
             "trial done",

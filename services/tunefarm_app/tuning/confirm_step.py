@@ -1,4 +1,4 @@
-"""The confirm step: the few best kernels of one task are re-measured, side by side, before its winner is named."""
+"""The confirm step: re-measures the few best kernels of a task in turn before the task's winner is named."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Measured:
 
 
 def run_confirm(context: StepContext) -> None:
-    """Re-measure the best of the task that matters most among those that are due, record it, and plan what follows.
+    """Re-measure the best kernels of the most important due task, record the result, and plan the next step.
 
     Re-measurements are no trials: no budget by trials is spent on them, and no search is judged by them.
 
@@ -63,7 +63,7 @@ def run_confirm(context: StepContext) -> None:
     with context.services.uow.read() as repos:
         due = due_re_measurements(context, repos, job, rows, device)
     chosen = first_that_fits(due, job)
-    if chosen is None:  # another job did it, or another kind of device was free
+    if chosen is None:  # another job has done it, or a device of another model was free
         with context.commit(device) as repos:
             re_measure_or_compile(context, repos, context.job(repos), (), stop_reason=_stop_reason(job))
         return
@@ -90,7 +90,7 @@ def _measure(
         raise
     except Exception as error:
         context.lease.check()
-        # The search's results must not be lost to a check of them.
+        # The search's results must not be lost because their re-measurement failed.
         expected = isinstance(error, TunefarmError)
         failed = reason_of(error)
         log.warning("best not confirmed", position=row.position, error=failed, exc_info=not expected)

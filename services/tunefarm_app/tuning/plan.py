@@ -1,4 +1,4 @@
-"""Plan: which of the job's tasks gets the next round, with how many trials, or that the search is over."""
+"""Plan: choose the task and the number of trials of the job's next round, or end the search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tunefarm_tuning.target.target import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTask:
-    """A job's task, with what planning reads of it from other tables.
+    """A job's task with the values from other tables that planning needs.
 
     Attributes:
         flops: Of one call.
@@ -69,7 +69,7 @@ class Choice:
         tasks: All of the job's tasks, by position.
         re_measuring_sec: How long re-measuring the winners is expected to take.
         gain_per_min: As of `TaskScheduler.gain_per_min`.
-        round: The round to measure. None if there is none: the budget is spent, once the other tracks are done.
+        round: The round to measure; None if the budget is spent as soon as the other tracks are done.
         exhausted: There is no round because no task has anything left to try.
         prefetched: The round is the one that this process has prefetched.
     """
@@ -142,7 +142,7 @@ def choose_round(
 
 
 def choose_next_round(context: StepContext, device: DeviceLease, claims: Claims) -> PlannedTask | None:
-    """Choose the track's next round as if the present one were over without a gain, and tell the other tracks.
+    """Choose the track's next round as if the present one had ended without a gain, and tell the other tracks.
 
     The next round is never of the present round's task: it would have to know that one's results.
 
@@ -188,7 +188,7 @@ def had_trials(row: JobTask) -> bool:
 def why_spent(
     budget: Budget, job: Job, gain_per_min: float | None = None, *, trials: int | None = None
 ) -> str | None:
-    """Return which limit of the search is reached, None where none is; `trials` is as of the job by default."""
+    """Return the limit of the search that is reached, or None; `trials` defaults to the job's."""
     return budget.exhausted_by(
         trials=job.trials if trials is None else trials,
         wall_sec=job.tuned_sec,
@@ -239,7 +239,7 @@ def _planned_tasks(
 
 
 def _re_measuring_sec(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> float:
-    """Return how long re-measuring the winners is expected to take; 0 where time is not limited."""
+    """Return the expected seconds of re-measuring the winners; 0 if time is not limited."""
     if Budget.from_json(job.budget).wall_sec is None:
         return 0.0
     with context.services.uow.read() as repos:

@@ -2,7 +2,7 @@
 
 A prefetched round is only in memory. The present step tells the other tracks of it (`InFlight.ahead`), so that none
 tries its configs or spends its budget. The next step takes it, if this process runs that step. Otherwise it is discarded,
-and whoever runs the step begins anew: nothing depends on it.
+and the process that runs the step begins again: nothing depends on it.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ class PrefetchedRound:
 
     @property
     def round(self) -> TaskRound | None:
-        """The round, once it is settled; None where there is none to be measured."""
+        """The round, once it is settled; None if there is nothing to measure."""
         return self._round if self._round is not None and self._round.lost is None else None
 
     @property
     def in_flight(self) -> InFlight | None:
-        """The round as the other tracks were told of it."""
+        """The round as the other tracks know it."""
         return self._claims.present.ahead if self.round is not None else None
 
     def settle(self) -> None:
-        """Wait until it claims nothing any more: it does so in the name of the present step."""
+        """Wait until it makes no more claims, because it makes them for the present step."""
         self._thread.join()
         while self._round is not None and not self._round.wait_settled(_LOOK_SEC):
             if self._context.lease.reason is not None:
                 return
 
     def discard(self) -> None:
-        """End the work under way, and delete the kernels. It does nothing once the round was measured."""
+        """End the running work and delete the kernels. Does nothing once the round was measured."""
         self._stopped.set()
         self._thread.join()
         if self._round is not None:
@@ -100,7 +100,7 @@ class PrefetchedRound:
 
 
 def take_prefetched(context: StepContext) -> PrefetchedRound | None:
-    """Return the round that the step before prefetched in this process, if any; the caller measures or discards it."""
+    """Return the round that the previous step prefetched in this process, if any; the caller measures or discards it."""
     prefetched = None if context.prefetch is None else context.prefetch.take()
     assert prefetched is None or isinstance(prefetched, PrefetchedRound)
     return prefetched

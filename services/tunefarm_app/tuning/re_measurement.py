@@ -1,4 +1,4 @@
-"""Re-measurement: which tasks' winners are measured again when a job's search ends, and what follows the search."""
+"""Re-measurement: choose the tasks whose winners are measured again, and plan the step after the search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefarm_tuning.search.re_measurement import MAX_RE_MEASUREMENTS, configs_t
 from tunefarm_tuning.space.config import Config
 
 _RECORDS_PER_TASK = 16
-"""Fastest records looked at: of the few best configs, some of which several jobs may have measured."""
+"""Number of fastest records that are read; several may be of one config, measured by several jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ReMeasurement:
 def due_re_measurements(
     context: StepContext, repos: Repositories, job: Job, rows: Sequence[JobTask], device: DeviceLease
 ) -> list[ReMeasurement]:
-    """Return the job's tasks whose winner is not clear, those that matter most to the model first.
+    """Return the job's tasks whose winner is not clear, the most important for the model first.
 
     Left out are tasks that had no round (another job saw to their winners), that were re-measured often enough, or that
     another compiler made.
@@ -77,7 +77,7 @@ def due_re_measurements(
 
 
 def first_that_fits(due: Sequence[ReMeasurement], job: Job) -> ReMeasurement | None:
-    """Return the first re-measurement that the time budget has room for; None where there is none."""
+    """Return the first re-measurement that fits the time budget; None if none does."""
     wall_sec = Budget.from_json(job.budget).wall_sec
     for re_measurement in due:
         if wall_sec is None or job.tuned_sec + re_measurement.expected_sec <= wall_sec:
@@ -88,7 +88,7 @@ def first_that_fits(due: Sequence[ReMeasurement], job: Job) -> ReMeasurement | N
 def re_measure_or_compile(
     context: StepContext, repos: Repositories, job: Job, due: Sequence[ReMeasurement], *, stop_reason: str
 ) -> None:
-    """Plan what follows the search: a confirm step if a re-measurement is due and fits the budget, else the compiler."""
+    """Plan the step after the search: a confirm step if a re-measurement is due and fits the budget, else the compile."""
     if first_that_fits(due, job) is None:
         enter_compiling(context, repos, job, stop_reason=stop_reason)
         return

@@ -23,7 +23,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, result_of_record, task_seed
 
 MAX_RECORDS = 8192
-"""Records that a process keeps: some 20 MB."""
+"""Maximum number of records in a process's memory: some 20 MB."""
 
 MAX_SPACES = 128
 
@@ -31,11 +31,11 @@ _LOSSES_BEFORE_SETTING_ASIDE = 3
 
 
 class RebuiltTuner:
-    """A task's tuner. Its trials and records are read at once, its config space and its histories when it is opened.
+    """A task's tuner. Trials and records are read at creation, the config space and histories when it is opened.
 
     Attributes:
         task: The task.
-        stored_space: Its config space on record; None where there is none, or it is of an older release.
+        stored_space: Its stored config space; None if there is none or an older release stored it.
         space: Its config space; None until the tuner was opened.
     """
 
@@ -64,7 +64,7 @@ class RebuiltTuner:
         self._tuner: Tuner | None = None
 
     def open(self, builder: Builder) -> Tuner:
-        """Return the tuner, told everything that is on record.
+        """Return the tuner after telling it all stored trials and records.
 
         Raises:
             InvalidInputError: If the workload cannot be scheduled.
@@ -86,7 +86,7 @@ class RebuiltTuner:
             self._tuner.close()
 
     def _transfer_histories(self, space: ConfigSpace) -> tuple[TaskHistory, ...]:
-        """Return records of the same workload elsewhere, and of similar workloads here, whatever job measured them."""
+        """Return records of all jobs: of the same workload on other platforms, and of similar workloads on this one."""
         with self._services.uow.read() as repos:
             outlines = repos.transfer.outlines(
                 self._row.workload_key,
@@ -105,7 +105,7 @@ class RebuiltTuner:
 
 
 class RecordCache:
-    """Records and spaces that a process read lately: rounds of a job learn from the same ones again and again.
+    """A cache of records and spaces: a job's rounds learn from the same ones again and again.
 
     The least recently used make room. A cached record is never out of date: records do not change. Ids are random
     enough to be of one farm only. One thread at a time.
@@ -118,7 +118,7 @@ class RecordCache:
         self._spaces: OrderedDict[tuple[str, str, str, str], ConfigSpace] = OrderedDict()
 
     def records(self, repos: Repositories, record_ids: Sequence[str]) -> tuple[TuningRecord, ...]:
-        """Return records in the order of their ids; those that are gone are left out."""
+        """Return records in the order of their ids; deleted ones are left out."""
         missing = [record_id for record_id in record_ids if record_id not in self._records]
         for record_id, row in repos.records.by_ids(missing).items():
             self._records[record_id] = engine_record(row)
@@ -133,7 +133,7 @@ class RecordCache:
         return tuple(records)
 
     def space(self, repos: Repositories, outline: Outline) -> ConfigSpace | None:
-        """Return the space of an outline's records; None where it is of another release, or was replaced just now."""
+        """Return the space of an outline's records; None if another release stored it or it was just replaced."""
         key = (outline.workload_key, outline.target_key, outline.toolchain, outline.space_key)
         space = self._spaces.get(key)
         if space is None:
@@ -164,9 +164,9 @@ def _result_of(trial: Tried) -> TrialResult:
 
 
 def _lost_too_often(trials: Sequence[Tried]) -> list[Config]:
-    """Return the configs that were being measured each time when a device was lost.
+    """Return the configs whose measurements lost a device too often.
 
-    That is not their fault on record, but to try them for ever would cost every round of the job. Configs that merely
+    They have no failure on record, but trying them without end would spoil every round of the job. Configs that merely
     waited when the device was lost have no time of measuring, and are tried again.
     """
     lost = [
@@ -182,6 +182,6 @@ def _lost_too_often(trials: Sequence[Tried]) -> list[Config]:
     return [_config(key) for key in sorted(keys)]
 
 
-@lru_cache(maxsize=8192)  # of a few tasks: their trials are told again before every round
+@lru_cache(maxsize=8192)  # enough for a few tasks, whose trials are told again before every round
 def _config(key: str) -> Config:
     return Config.from_json(json.loads(key))

@@ -36,7 +36,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 _LOST_STEPS_BEFORE_QUARANTINE = 2
 _LOSSES_IN_A_ROW = 9
-"""Three candidates that each took a device down three times, and nothing measured in between: it is the device."""
+"""A device is blamed after three candidates that each took it down three times without a measurement in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class MeasuredRound:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the task has nothing left to try."""
+        """Whether the task has no untried configs left."""
         return self.failed is not None or not (self.outcomes or self.crowded)
 
 
@@ -76,7 +76,7 @@ def measure_round(
     *,
     began: float,
 ) -> MeasuredRound:
-    """Measure the chosen round on the device; meanwhile, begin to prefetch the track's next one.
+    """Measure the chosen round on the device; meanwhile start to prefetch the track's next round.
 
     Args:
         context: The step.
@@ -126,7 +126,7 @@ def measure_round(
         context.lease.check()
         if (full := as_full_disk(error)) is not None:
             raise full from error
-        # One task that cannot be scheduled, or breaks a tuner, must not cost the others their search.
+        # A task that cannot be scheduled, or breaks its tuner, must not end the search of the others.
         expected = isinstance(error, TunefarmError)
         failed = reason_of(error)
         log.warning("task cannot be tuned", position=task.position, error=failed, exc_info=not expected)
@@ -157,7 +157,7 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
         DeviceLostError: If there was something to measure, none of it was, and no candidate was being measured;
             ``device-busy`` if somebody else computes on the device.
     """
-    # A refused candidate never came to the device, whatever its message is.
+    # A refused candidate never reached the device, whatever its message says.
     lost = [outcome for outcome in outcomes if outcome.outcome is Outcome.INFRASTRUCTURE_ERROR]
     if any(outcome.message == FULL_DISK for outcome in lost):
         raise TransientError(FULL_DISK, code="disk-full")

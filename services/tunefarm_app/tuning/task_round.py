@@ -1,4 +1,4 @@
-"""A round of one task of a job: its tuner is rebuilt and asked, its configs are claimed and built, then measured."""
+"""A round of one task: rebuild and ask the tuner, claim and build its configs, measure them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tunefarm_tuning.workload.task import TuningTask
 
 
 class TaskRound:
-    """A round on its way from the database to a device: prepared, then measured or discarded, once.
+    """A round of one task. It is prepared once, then measured or discarded once.
 
     `device` is one of those on which it may be measured; `claim` claims configs for it (see `Claims`).
 
@@ -46,7 +46,7 @@ class TaskRound:
 
     @property
     def task(self) -> TuningTask:
-        """The task as the engine takes it."""
+        """The task in the engine's form."""
         return self._tuner.task
 
     @property
@@ -56,7 +56,7 @@ class TaskRound:
 
     @property
     def new_space(self) -> ConfigSpace | None:
-        """The config space if it has to be stored: there is none on record, or one of an older release."""
+        """The config space if it must be stored, because there is none or an older release stored it."""
         return self._tuner.space if self._tuner.stored_space is None else None
 
     @property
@@ -65,7 +65,7 @@ class TaskRound:
         return self._prepared is not None and self._prepared.passed_over
 
     def prepare(self, option: MeasureOption, n: int) -> None:
-        """Begin to ask for `n` configs and to build them: at once where the device is another machine."""
+        """Start asking for `n` configs and building them; at once if the device is another machine."""
         self._builder = option.builder
         self._prepared = prepare_round(
             lambda: self._open_tuner(option.builder),
@@ -79,22 +79,22 @@ class TaskRound:
     def measure(
         self, context: StepContext, option: MeasureOption, *, best_sec: float | None, at_most: int
     ) -> Sequence[TrialOutcome]:
-        """Measure it in a step: the one that prepared it, or the next."""
+        """Measure it in the step that prepared it, or in the next."""
         assert self._prepared is not None
         self._context = context
         return self._prepared.measure(best_sec, at_most=at_most, runner=option.runner)
 
     def fits(self, device: DeviceLease, option: MeasureOption) -> bool:
-        """Return whether it can be measured there: its tuner knows such devices, and its kernels are at hand."""
+        """Return whether the device can measure it: the tuner is for such devices, and the kernels are on this machine."""
         same_model = device.device.device_model == self._device.device.device_model
         return same_model and self._builder is option.builder and not option.runner.shares_host
 
     def wait_settled(self, timeout_sec: float) -> bool:
-        """Wait until its tuner is not asked any more; return whether that is so before the time is over."""
+        """Wait until its tuner is no longer asked; return False after the time-out."""
         return self._prepared is None or self._prepared.wait_settled(timeout_sec)
 
     def discard(self) -> None:
-        """End the work under way, and delete the kernels. It does nothing once the round was measured."""
+        """End the running work and delete the kernels. Does nothing once the round was measured."""
         self.close()
         if self._prepared is not None:
             self._prepared.discard()

@@ -15,7 +15,7 @@ from tunefarm_tuning.core.errors import ConflictError
 
 
 def run_tune(context: StepContext) -> None:
-    """Measure one round, record it, and plan what follows: another round, re-measurement, or the compiler.
+    """Measure one round, record it, and plan the next step: another round, a re-measurement, or the compile.
 
     Raises:
         DeviceLostError: If nothing could be measured, and no candidate was being measured; the step is tried again,

@@ -1,1 +1,1 @@
-"""Webhooks: registered, signed, sent."""
+"""Webhooks: registration, signatures, sending."""

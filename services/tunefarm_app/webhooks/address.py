@@ -33,17 +33,17 @@ _METADATA = frozenset(
             "fd20:ce::254",  # Google
             "100.100.100.200",  # Alibaba
             "192.0.0.192",  # Oracle
-            "168.63.129.16",  # Azure: a public address, yet only its own machines reach it
+            "168.63.129.16",  # Azure: a public address that only its own machines reach
         ),
     )
 )
 _CARRIERS = tuple(
     map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 )
-"""Of their addresses the last 32 bits are an IPv4 address: compatible, mapped, translated, and what NAT64 uses."""
+"""Networks whose addresses end with an IPv4 address in 32 bits: compatible, mapped, translated, NAT64."""
 _ISATAP = 0x5EFE
 _NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
-"""Ranges that some versions of Python take for public."""
+"""Private ranges that some versions of Python treat as public."""
 _OTHER_SERVICES_BELOW = 1024
 _WEB_PORTS = frozenset({80, 443})
 
@@ -107,7 +107,7 @@ def system_resolver(host: str, port: int) -> tuple[str, ...]:
 def checked_addresses(
     receiver: Receiver, *, allow_private: bool, resolve: Resolver = system_resolver
 ) -> tuple[str, ...]:
-    """Resolve the host once; return its addresses, all of which are allowed: private ones with `allow_private` alone.
+    """Resolve the host once; return its addresses if all are allowed. Private ones need `allow_private`.
 
     Raises:
         InvalidInputError: ``webhook-address`` if there is no address, one of them is not allowed, or the port belongs

@@ -34,10 +34,10 @@ KINDS = (
     "finished",
     *(state.value for state in JobState if state.is_finished),
 )
-"""What a webhook can subscribe to: kinds of events, and final states of jobs."""
+"""The subscriptions of a webhook: kinds of events, and final states of jobs."""
 
 MAX_WEBHOOKS = 100
-"""Each event is matched against all of them."""
+"""Maximum number of webhooks: each event is matched against all of them."""
 
 
 def create_webhook(
@@ -48,13 +48,13 @@ def create_webhook(
     job_id: str | None = None,
     by_key_id: str | None = None,
 ) -> Webhook:
-    """Register a webhook. Its secret is shown once, in the answer.
+    """Register a webhook. Its secret is shown only in the answer.
 
     Args:
         services: The process's services.
         url: Where events are sent.
         kinds: Events to send, out of `KINDS`; empty for all.
-        job_id: The one job whose events are sent; None for all jobs.
+        job_id: The job whose events are sent; None for all jobs.
         by_key_id: Whose request this is, for the log.
 
     Raises:
@@ -79,13 +79,13 @@ def create_webhook(
         webhook = repos.webhooks.add(
             url=url, kinds=[kind for kind in KINDS if kind in kinds], job_id=job_id, secret=new_secret()
         )
-    # Not the URL: for some receivers it is the password.
+    # The URL is left out: for some receivers it is the password.
     log.info("webhook created", webhook_id=webhook.id, host=receiver.host, by_key_id=by_key_id)
     return webhook
 
 
 def try_webhook(services: Services, webhook_id: str) -> Delivery:
-    """Send the webhook a test event; return its delivery, which is sent in a moment.
+    """Queue a test event for the webhook; return its delivery, which is sent within moments.
 
     Raises:
         NotFoundError: ``webhook-not-found``.
@@ -98,7 +98,7 @@ def try_webhook(services: Services, webhook_id: str) -> Delivery:
 
 
 def enable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None = None) -> Webhook:
-    """Enable a disabled webhook: it is sent events again from now on.
+    """Enable a disabled webhook: it gets events from now on.
 
     Raises:
         NotFoundError: ``webhook-not-found``.
@@ -110,7 +110,7 @@ def enable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None
 
 
 def disable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None = None) -> Webhook:
-    """Disable a webhook, and give up its waiting deliveries; a disabled one stays as it is.
+    """Disable a webhook and drop its waiting deliveries; a disabled one stays as it is.
 
     Raises:
         NotFoundError: ``webhook-not-found``.

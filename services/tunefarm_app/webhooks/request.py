@@ -29,7 +29,7 @@ TIMEOUT_SEC = 10.0
 _SECRET_PREFIX = "whsec_"  # noqa: S105  (the specification's, no secret)
 _SECRET_BYTES = 32
 _READ_BYTES = 4096
-"""At most this much of an answer is read, and thrown away."""
+"""At most this much of an answer is read. It is thrown away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class _Connection(HTTPConnection):
         self._addresses = addresses
         self._deadline = deadline
         if receiver.tls:
-            self.default_port = 443  # leaves the port out of the header Host
+            self.default_port = 443  # otherwise the header Host would have the port
 
     def left_sec(self) -> float:
         remaining_sec = self._deadline - time.monotonic()
@@ -149,7 +149,7 @@ class _Connection(HTTPConnection):
                 failed = error
         else:
             raise failed
-        self.sock = sock  # closed with the connection, should the handshake fail
+        self.sock = sock  # the connection closes it if the handshake fails
         sock.settimeout(self.left_sec())
         if self._receiver.tls:
             context = ssl.create_default_context()
@@ -171,12 +171,12 @@ def _post(
         connection.request("POST", receiver.path, body=body, headers=headers)
         answer = connection.getresponse()
         status = answer.status
-        if hung_up.is_set():  # the library accepts a header that breaks off
+        if hung_up.is_set():  # the library accepts an incomplete header
             raise TimeoutError
         try:
             answer.read(_READ_BYTES)
         except (OSError, HTTPException):
-            pass  # the status is known, and that counts
+            pass  # the status is known; the body does not matter
         return status
     finally:
         if watch is not None:
@@ -187,7 +187,7 @@ def _post(
 def _hang_up(sock: socket.socket, hung_up: threading.Event) -> None:
     hung_up.set()
     try:
-        # Below TLS: the blocked thread is using that layer.
+        # Below TLS: the blocked thread is using the TLS layer.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:
         pass  # it is closed already

@@ -32,7 +32,7 @@ _STOP_SEC = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When a delivery is sent again, and for how long.
+    """The schedule of further attempts, and their end.
 
     Attributes:
         first_sec: Wait after the first failed attempt; it doubles with each one, up to `most_sec`.
@@ -48,12 +48,12 @@ class Patience:
     disable_after_sec: float = 86_400.0
 
     def wait_sec(self, attempts: int) -> float:
-        """Return how long to wait after so many attempts, randomized by half so that not all come at once."""
+        """Return the wait after so many attempts, randomized by half so that deliveries do not come all at once."""
         wait = min(self.most_sec, self.first_sec * 2.0 ** min(attempts - 1, 30))
         return wait * random.uniform(0.5, 1.5)  # noqa: S311  (no secret)
 
     def is_over(self, webhook: Webhook, now: float) -> bool:
-        """Return whether a webhook has failed for too long."""
+        """Return whether a webhook has failed for too long and must be disabled."""
         since = now if webhook.failing_since is None else webhook.failing_since
         return webhook.failures >= self.disable_after and now - since >= self.disable_after_sec
 
@@ -65,7 +65,7 @@ class _Flight:
 
 
 class WebhookSender:
-    """Looks every `every_sec` for deliveries that are due, and sends them in parallel.
+    """Looks every `every_sec` for due deliveries, and sends them in parallel.
 
     Failure: errors are logged and tried again; the sender never ends by itself.
 
@@ -104,7 +104,7 @@ class WebhookSender:
         self._lock = threading.Lock()
         self._flights: dict[int, _Flight] = {}  # requests under way, by number
         self._numbers = itertools.count()
-        self._slow: set[str] = set()  # webhooks that were slow the last time
+        self._slow: set[str] = set()  # webhooks that were slow at their last delivery
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._closed = threading.Event()
@@ -116,7 +116,7 @@ class WebhookSender:
         self._thread.start()
 
     def stop(self) -> None:
-        """End. Running requests get some seconds; those without an answer by then are sent again by another sender."""
+        """Stop. Running requests get some seconds; another sender repeats those without an answer by then."""
         self._stopping.set()
         self._wake.set()
         if self._thread is None:
@@ -145,7 +145,7 @@ class WebhookSender:
             return len(self._flights)
 
     def begin_due(self) -> int:
-        """Begin to send due deliveries, one per webhook and as many as the limits allow; return how many were begun.
+        """Start sending due deliveries, one per webhook and as many as the limits allow; return the number.
 
         Raises:
             TransientError: If the database is away.
@@ -176,7 +176,7 @@ class WebhookSender:
         sending = threading.Thread(target=self._deliver, args=[number, claimed], name="webhook", daemon=True)
         try:
             sending.start()
-        except RuntimeError:  # no thread can be had; the lease runs out
+        except RuntimeError:  # no thread can be started; the lease expires
             with self._lock:
                 del self._flights[number]
             raise
@@ -193,7 +193,7 @@ class WebhookSender:
                 resolve=self._resolve,
             )
             if self._closed.is_set():
-                return  # the database is closed; the lease runs out
+                return  # the database is closed; the lease expires
             with self._services.uow.write() as repos:
                 disabled = settle(repos, claimed, attempt, self._patience)
             if attempt.error:
@@ -223,7 +223,7 @@ def settle(repos: Repositories, claimed: ClaimedDelivery, attempt: Attempt, pati
         LeaseLostError: If another sender has claimed the delivery since; then nothing may be written.
     """
     delivery, now = claimed.delivery, repos.now()
-    # The webhook's row first: deliveries of one webhook that end at once must not wait for each other.
+    # The webhook's row first: two deliveries of one webhook that end at once must not deadlock.
     if not attempt.error:
         repos.webhooks.succeeded(delivery.webhook_id)
         webhook, state, wait_sec = None, DeliveryState.DELIVERED, 0.0

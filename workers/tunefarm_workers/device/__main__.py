@@ -64,7 +64,7 @@ def _lend(device: LentDevice, fields: dict[str, str], wait: Callable[[float], bo
 
 def _emit(event: dict[str, Any], fields: dict[str, str]) -> None:
     fields["device_id"] = event["device_id"]
-    with contextlib.suppress(OSError):  # nobody has to listen
+    with contextlib.suppress(OSError):  # nobody needs to listen
         print(json.dumps(event), flush=True)
 
 

@@ -60,7 +60,7 @@ class Agent:
         self._gpu = gpu
         self._emit = emit
         self._server_module = server_module
-        # A new key in every life: a tracker's entry of an earlier life cannot be taken for this one.
+        # A new key in every life of the agent, so that a tracker's entry of an earlier life is never used.
         self._rpc_key = f"dev-{secrets.token_hex(8)}"
         self._api = ApiClient(settings.url, api_key)
         self._registration = Registration(
@@ -83,7 +83,7 @@ class Agent:
             InvalidInputError: If the API will never accept this device.
         """
         adopt_orphans()
-        (self._settings.work_dir / STATE_FILE).unlink(missing_ok=True)  # of a life that was killed
+        (self._settings.work_dir / STATE_FILE).unlink(missing_ok=True)  # left by an agent that was killed
         try:
             while True:
                 self._registration.tick(self._status())
@@ -97,7 +97,7 @@ class Agent:
             self._close()
 
     def _follow_grant(self) -> None:
-        """Start a server at the tracker that the farm named; another tracker needs another server."""
+        """Start a server that registers at the farm's tracker; for another tracker, start another server."""
         grant = self._registration.grant
         if grant is None or grant.tracker == self._tracker:
             return
@@ -151,7 +151,7 @@ class Agent:
         }
         reason = "the RPC server is starting" if keeper is None else keeper.reason
         if self._gpu_watch is not None:
-            # Of two reasons, this is the one that a person can do something about.
+            # If there are two reasons, report the one that a person can repair.
             reason = self._gpu_watch.reason(math.inf if keeper is None else keeper.unused_sec()) or reason
         return {
             "ready": self._state is ServerState.SERVING and not reason,
@@ -191,7 +191,7 @@ class Agent:
 
 
 def lock_folder(folder: Path) -> int:
-    """Take the agent's folder for this process alone; return the descriptor that holds it.
+    """Lock the agent's folder for this process; return the descriptor that holds the lock.
 
     Raises:
         BlockingIOError: If another agent has it.

@@ -30,7 +30,7 @@ _NOT_NOW = {408, 425, 429}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the farm answered: who the device is, and at which tracker it is to wait."""
+    """The farm's answer: the device's id, and the tracker at which it must wait."""
 
     device_id: str
     tracker: Address
@@ -56,7 +56,7 @@ class ApiClient:
             raise InvalidInputError(f"the farm's URL is invalid: {error}", code="no-url") from error
 
     def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
-        """Register the device; `device` is the request's body but for the tracker."""
+        """Register the device; `device` is the request's body without the tracker."""
         body = dict(device)
         if tracker is not None:
             body["tracker_host"], body["tracker_port"] = tracker

@@ -25,7 +25,7 @@ from tunefarm_workers.device.settings import AgentSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDescription:
-    """A device, as the API learns of it.
+    """The description of a device for the API.
 
     Attributes:
         kind: ``"cpu"`` or ``"cuda"``.
@@ -42,7 +42,7 @@ class DeviceDescription:
     info: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``POST /v1/devices`` wants to know of the machine."""
+        """Return the members of the body of ``POST /v1/devices`` that describe the machine."""
         return {
             "name": self.name,
             "device_key": self.device_key,
@@ -59,7 +59,7 @@ class DeviceDescription:
 
 
 def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescription:
-    """Look at this machine. Asks LLVM for the CPU's name, in a child: takes seconds.
+    """Return the description of this machine. Takes seconds: a child process asks LLVM for the CPU's name.
 
     Raises:
         UnknownTargetError: If the target means nothing.
@@ -95,7 +95,7 @@ def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescripti
 
 
 def _target(target: Target, gpu: Gpu | None) -> Target:
-    """Return what is known of a GPU where only its architecture was said; else what was said."""
+    """Return the full target of a GPU if only its architecture was given, else the given target."""
     if gpu is None or not gpu.arch or target != gpu_target(gpu.arch):
         return target
     return gpu_target(gpu.arch, name=gpu.name, machine=platform.machine())
@@ -113,7 +113,7 @@ def _cpu_name() -> str:
 
 
 def _machine_id() -> str:
-    """Tell machines apart without telling which they are: the system's own id should not leave it."""
+    """Return a hash of the system's id: it identifies the machine without revealing the id."""
     seed = f"{uuid.getnode():x}"
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         try:

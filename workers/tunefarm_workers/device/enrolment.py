@@ -17,7 +17,7 @@ log = logging.getLogger("tunefarm.device")
 
 
 def credential(settings: AgentSettings, wait: Callable[[float], bool]) -> str | None:
-    """Return what to speak to the API with; enrols first where there is a token. None where `wait` says to stop.
+    """Return the API key, after enrolling if there is a token. None if `wait` says to stop.
 
     A token that was used before does no harm to a device that has its credential: an agent can be started with the same
     command again and again.
@@ -34,7 +34,7 @@ def credential(settings: AgentSettings, wait: Callable[[float], bool]) -> str | 
 def enrol_all(
     machine: AgentSettings, devices: Sequence[AgentSettings], wait: Callable[[float], bool]
 ) -> bool:
-    """Have the machine's one token enrol all of its devices, if it has one; return False where `wait` says to stop.
+    """Enrol all devices of the machine with its token, if it has one; return False if `wait` says to stop.
 
     Raises:
         InvalidInputError: If the token is refused, and no device has a credential.
@@ -45,7 +45,7 @@ def enrol_all(
 def _enrol(
     token: str, devices: Sequence[AgentSettings], wait: Callable[[float], bool]
 ) -> dict[str, str] | None:
-    """Return the new credentials, which are kept then; none where those that there are will do."""
+    """Enrol, store and return new credentials; none if the stored ones are still valid."""
     backoff = Backoff(first_sec=0.5, most_sec=10.0)
     first = devices[0]
     with closing(ApiClient(first.url, token)) as api:
@@ -72,7 +72,7 @@ def _enrol(
 
 
 def _explained(error: InvalidInputError) -> InvalidInputError:
-    """Say what is wrong with a token that the API does not know: it cannot tell by itself."""
+    """Return the error for a token that the API does not know, with the likely reasons."""
     if error.fields.get("status") != 401:
         return error
     return InvalidInputError(

@@ -1,4 +1,4 @@
-"""Run several devices of one machine, each agent in a process of its own: if one dies, the others go on."""
+"""Run several devices of one machine, each agent in its own process: if one dies, the others continue."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tunefarm_workers.device.settings import AgentSettings
 log = logging.getLogger("tunefarm.device")
 
 EXIT_REFUSED = 2
-"""Exit code of an agent with wrong settings, or that the farm refuses: starting it again would change nothing."""
+"""Exit code of an agent with wrong settings or that the farm refuses: a restart would not help."""
 
 _TICK_SEC = 0.25
 _GRACE_SEC = 12.0
 _CALM_SEC = 60.0
 _NO_OPTIONS = frozenset({"token", "api_key", "name_given", "work_dir_given", "probe_sec"})
-"""Settings that an agent is not given on its command line."""
+"""Settings that are not on an agent's command line."""
 
 
 class Fleet:
-    """The agents of one machine's devices, each with settings of its own."""
+    """The agents of one machine's devices, each with its own settings."""
 
     def __init__(self, settings: AgentSettings, devices: Sequence[LentDevice]) -> None:
         self._state_path = settings.work_dir / STATE_FILE
@@ -40,14 +40,14 @@ class Fleet:
         self._members = [_Member(device) for device in devices]
 
     def run(self, wait: Callable[[float], bool]) -> int:
-        """Look after them until `wait` (which sleeps that many seconds) returns True, or none is left to look after."""
+        """Start and restart them until `wait` (which sleeps that many seconds) returns True or all have failed for good."""
         adopt_orphans()
         self._state_path.unlink(missing_ok=True)
         try:
             while True:
                 for member in self._members:
                     member.tick()
-                # A dead agent leaves its RPC server behind, and what that was running.
+                # A dead agent leaves its RPC server and the server's sessions behind.
                 end_orphans({member.pid for member in self._members if member.pid is not None})
                 self._tell()
                 if all(member.refused for member in self._members):
@@ -83,7 +83,7 @@ class Fleet:
 
 
 class _Member:
-    """One device's agent, whichever life it is in."""
+    """A device's agent over all its restarts."""
 
     def __init__(self, device: LentDevice) -> None:
         self.name = device.settings.name
@@ -100,7 +100,7 @@ class _Member:
         return None if self._process is None else self._process.pid
 
     def tick(self) -> None:
-        """Start it, if it does not run and should."""
+        """Start it if it should run and does not."""
         now = time.monotonic()
         if self._process is not None:
             code = self._process.poll()
@@ -129,7 +129,7 @@ class _Member:
             )
 
     def state(self) -> dict[str, Any]:
-        """Return what it last told; empty where it does not run."""
+        """Return its last event; empty if it does not run."""
         with contextlib.suppress(OSError, ValueError):
             state = json.loads(self._state_path.read_text(encoding="utf-8"))
             if self._process is not None and isinstance(state, dict):
@@ -152,7 +152,7 @@ class _Member:
 
 
 def command_of(settings: AgentSettings) -> list[str]:
-    """Return the command line of an agent with these settings: an enrolled one, so without a token."""
+    """Return the command line of an enrolled agent with these settings, without a token."""
     options = {
         field.name: getattr(settings, field.name)
         for field in fields(settings)
@@ -167,5 +167,5 @@ def command_of(settings: AgentSettings) -> list[str]:
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a device's agent: the token is used up."""
+    """Return the environment of a device's agent, without the used token."""
     return {name: value for name, value in environment.items() if name != "TUNEFARM_ENROLMENT_TOKEN"}

@@ -1,4 +1,4 @@
-"""Tell whether the device's GPU can be measured on: its driver answers, and no other process uses it."""
+"""Tell whether kernels can be measured on the device's GPU: the driver answers, and no other process uses it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GpuWatch:
         self._reason = "the GPU's driver has not answered yet"
 
     def reason(self, unused_for_sec: float) -> str:
-        """Return why the GPU cannot be measured on; empty if it can.
+        """Return why nothing can be measured on the GPU now; empty if it can.
 
         Args:
             unused_for_sec: How long no session of ours has run; 0 while one does.

@@ -29,7 +29,7 @@ class _JsonLines(logging.Formatter):
 
 
 def log_as_json(fields: Mapping[str, str]) -> None:
-    """Send this process's log to standard error. `fields` are on every line, as they are at its time."""
+    """Send this process's log to standard error. Every line has `fields`, with their values at its time."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines(fields))
     root = logging.getLogger()

@@ -22,9 +22,9 @@ class Api(Protocol):
 
 
 class Registration:
-    """The device's registration with the API, which `tick` keeps up.
+    """The device's registration with the API; `tick` maintains it.
 
-    The grant outlives an outage of the API: the RPC server goes on, and workers measure through it.
+    The registration survives an outage of the API: the RPC server continues, and workers measure through it.
 
     Args:
         device: What to register; whether it is ready is added.
@@ -97,7 +97,7 @@ class Registration:
             self._act_at = self._clock() + wait_sec
 
     def say_goodbye(self, status: Mapping[str, Any]) -> None:
-        """Tell the API that the device leaves; an API that is away finds out by itself."""
+        """Tell the API that the device leaves. If the API is away, it notices the missing heartbeats."""
         if self.grant is not None and self._registered:
             try:
                 self._api.heartbeat(self.grant.device_id, status)

@@ -16,7 +16,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_workers.device.rpc.wire import Address, parse_address
 
 CREDENTIAL_FILE = "credential"
-"""In the agent's folder: the API key that the device was given when it enrolled."""
+"""File in the agent's folder: the API key that the device got when it enrolled."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -35,7 +35,7 @@ class AgentSettings:
         target: Target of the device, in any form that `parse_target` reads; ``cuda`` for its GPU of any kind.
         gpu: GPUs to lend, as `gpu.choose` reads them; None to follow the target.
         device_model: Hardware model: timings of one model are comparable. None to detect it.
-        host: Address that the RPC server listens on. Anyone who reaches it can run code here.
+        host: Address that the RPC server listens on. Everybody who can connect to it can run code here.
         port: Port of the RPC server; 0 takes a free one at each start.
         advertise: Host name for workers to connect to; None for the address that the tracker sees.
         tracker: Address of the tracker as seen from here; None for the one that the API names.
@@ -72,7 +72,7 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
     """Read the command line.
 
     Raises:
-        InvalidInputError: If something is missing or cannot be; the message says what to do.
+        InvalidInputError: If a setting is missing or invalid; the message says what to do.
     """
     options = _parser(environment).parse_args(argv)
     name_given, work_dir_given = bool(options.name), options.work_dir is not None
@@ -86,7 +86,7 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
     # Where the devices may be GPUs, whose credentials these are to be is known later: `as_device` insists then.
     needed = token is None and options.gpu is None and options.target == "host"
     api_key = _api_key(options.api_key_file, work_dir, environment, needed=needed)
-    # What the settings call as the command line does; the rest is worked out here.
+    # Settings with the names of the command line; the others are computed here.
     same = {
         field.name: getattr(options, field.name) for field in fields(AgentSettings) if field.name in options
     }
@@ -106,7 +106,7 @@ def as_device(
     Args:
         settings: Of the machine.
         name: The device's.
-        part: What tells its folder from those of the machine's others; empty for the only one.
+        part: Suffix that distinguishes its folder from other devices' folders; empty for a single device.
         environment: Where a key may be.
 
     Raises:
@@ -140,7 +140,7 @@ def _token(options: argparse.Namespace, environment: Mapping[str, str]) -> str |
 def _api_key(
     file: Path | None, work_dir: Path, environment: Mapping[str, str], *, needed: bool
 ) -> str | None:
-    """Return the key that was named, else the device's own credential, else the key in the environment."""
+    """Return the key in the named file, else the device's own credential, else the key in the environment."""
     credential = work_dir / CREDENTIAL_FILE
     if file is None and not credential.is_file() and "TUNEFARM_API_KEY_FILE" in environment:
         file = Path(environment["TUNEFARM_API_KEY_FILE"])

@@ -22,7 +22,7 @@ log = logging.getLogger("tunefarm.device")
 
 
 class Vitals:
-    """Reads them at most once in `every_sec`; a GPU's in a thread: a driver in trouble may not answer.
+    """Reads them at most once in `every_sec`. A thread reads a GPU's, because a faulty driver may never answer.
 
     Args:
         of_gpu: The GPU that the device is; None for a CPU.
@@ -42,7 +42,7 @@ class Vitals:
         self._read: dict[str, Any] = {}
         self._gpu_asked_at: float | None = None
         self._gpu_thread: threading.Thread | None = None
-        # Assigned as a whole, since a thread writes it and others read it.
+        # Replaced in one assignment, since one thread writes it and others read it.
         self._gpu_reading: tuple[int, GpuReading, bool] | None = None
 
     def read(self) -> dict[str, Any]:
@@ -60,13 +60,13 @@ class Vitals:
         return self._gpu_reading
 
     def silent_sec(self) -> float:
-        """Return for how long the GPU's driver has owed an answer."""
+        """Return the seconds for which the GPU's driver has not answered."""
         if self._gpu_thread is None or self._gpu_asked_at is None or not self._gpu_thread.is_alive():
             return 0.0
         return self._clock() - self._gpu_asked_at
 
     def wait(self, timeout_sec: float) -> None:
-        """Wait for the GPU's driver, if it was asked and has not answered."""
+        """Wait for the GPU's driver if a request is unanswered."""
         if self._gpu_thread is not None:
             self._gpu_thread.join(timeout_sec)
 
@@ -82,7 +82,7 @@ class Vitals:
             try:
                 reading = gpu_reading.read(self._nvml, of.uuid)
                 ours = not reading.lost and self._nvml.tells_our_pids()
-            except Exception as error:  # else the last reading would be believed for ever
+            except Exception as error:  # else the last reading would be used for ever
                 log.exception("the GPU's driver could not be queried")
                 reading = GpuReading(
                     lost=f"the GPU's driver cannot be queried: {clean(reason_of(error), 200)}"
@@ -95,7 +95,7 @@ class Vitals:
 
     def _look(self) -> dict[str, Any]:
         vitals: dict[str, Any] = {"load": [round(value, 2) for value in psutil.getloadavg()]}
-        # What a kernel or a container hides, it hides in many ways.
+        # Kernels and containers hide readings in many ways.
         with contextlib.suppress(AttributeError, NotImplementedError, OSError, ValueError, RuntimeError):
             hottest = [
                 sensor.current for sensors in psutil.sensors_temperatures().values() for sensor in sensors

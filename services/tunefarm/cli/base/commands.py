@@ -1,4 +1,4 @@
-"""Registers commands: gives each the options that all share, runs it at the edge, and reports wrong usage."""
+"""Register commands: add the shared options, handle errors, report wrong usage."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def command(app: typer.Typer, name: str, *, json: bool = True) -> Callable[[F], 
             else:
                 own.append(parameter.name)
                 parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
-        if Server in groups.values():  # its options come last
+        if Server in groups.values():  # the group's options come last
             parameters += Server.parameters()
         parameters += [_shared("json_", _Json)] if json else []
         parameters.append(_shared("debug_", _Debug))
@@ -92,13 +92,13 @@ def _shared(name: str, annotation: Any) -> inspect.Parameter:
 
 
 def _paragraphs(function: Callable[..., None]) -> str:
-    """Return the docstring with a line per paragraph: typer would keep our line ends."""
+    """Return the docstring with one line per paragraph, because typer would keep our line ends."""
     text = inspect.getdoc(function) or ""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 class Group(TyperGroup):
-    """A group of commands. It tells of wrong usage as typer does, or as JSON where ``--json`` is among the arguments."""
+    """A group of commands. It reports wrong usage as typer does, or as JSON if ``--json`` is among the arguments."""
 
     def main(
         self,
@@ -117,7 +117,7 @@ class Group(TyperGroup):
                 args, prog_name, complete_var, standalone_mode and not as_json, windows_expand_args, **extra
             )
         except Exception as error:
-            # Told by what it has: the class is typer's own copy of click's.
+            # Recognised by its attributes: the class is typer's own copy of click's.
             if not as_json or not hasattr(error, "format_message"):
                 raise
             _tell(error)
@@ -128,7 +128,7 @@ class Group(TyperGroup):
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Return whether ``--json`` is among the options; where nothing can be parsed, nothing else can be known."""
+    """Return whether ``--json`` is among the arguments. They are only searched, because they cannot be parsed."""
     options = args[: args.index("--")] if "--" in args else args
     return "--json" in options
 

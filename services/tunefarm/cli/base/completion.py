@@ -1,4 +1,4 @@
-"""Shell completion of jobs, models, devices and pools. It asks the server; where that does not answer at once, it offers nothing."""
+"""Shell completion of jobs, models, devices and pools. It asks the server, and offers nothing if no answer comes at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from tunefarm.client import Client
 
 Offer = tuple[str, str]
-"""A word, and what it is."""
+"""A word and its description."""
 
 _LIMIT_SEC = 2.0
 _MOST = 100
 _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+=-]*")
-"""A shell puts the word on the command line as it is: nothing in it may mean something to a shell."""
+"""Words that are safe on a command line: the shell inserts them unquoted."""
 
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[Offer]:
@@ -63,7 +63,7 @@ def _pools(client: Client) -> Iterator[Offer]:
 
 
 def _offers(ctx: typer.Context, incomplete: str, ask: Callable[[Client], Iterator[Offer]]) -> list[Offer]:
-    """Return what begins with the text; nothing where the server does not answer at once."""
+    """Return the words that begin with the text; none if the server does not answer at once."""
     from tunefarm.cli.base.connect import Server
     from tunefarm.client import NO_RETRY, Client
     from tunefarm_tuning.core.untrusted_text import clean

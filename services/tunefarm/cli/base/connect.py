@@ -1,4 +1,4 @@
-"""Connect a command to a server: the one it is told, or the farm on this machine."""
+"""Connect a command to a server: the given one, or the farm on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Home = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server(OptionGroup):
-    """The server that a command talks to: what the options (or their environment variables) say."""
+    """The server of a command, from the options or their environment variables."""
 
     url: Annotated[
         str | None,
@@ -68,7 +68,7 @@ class Server(OptionGroup):
     home: Home = None
 
     def find(self) -> tuple[str, str | None] | None:
-        """Return URL and API key of the server that was named, else of the farm on this machine, else None.
+        """Return URL and API key of the given server, else of the farm on this machine, else None.
 
         Raises:
             InvalidInputError: If the key file holds no key.
@@ -85,7 +85,7 @@ class Server(OptionGroup):
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
-        """Connect a client for the time of the block.
+        """Connect a client during the block.
 
         Raises:
             TransientError: If no server was named and none runs on this machine.

@@ -17,7 +17,7 @@ from tunefarm.cli.base.output import Output
 
 
 class Exit(BaseException):
-    """Ends the command with an exit code; what there was to say is printed already. Nobody else's to catch."""
+    """Ends the command with an exit code. Messages are printed already. Only `run` catches it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -29,7 +29,7 @@ class Terminated(BaseException):
 
 
 def run(output: Output, command: Callable[[], None]) -> int:
-    """Run a command and return its exit code; what it raises is explained on standard error.
+    """Run a command and return its exit code; errors are explained on standard error.
 
     With ``--json``, an error is also an object on standard output: ``{"error": {"code", "message", ...}}``.
     """
@@ -39,7 +39,7 @@ def run(output: Output, command: Callable[[], None]) -> int:
     except Exit as done:
         return done.code
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. Python's own flush at exit must not complain either.
+        # The reader (`| head`) has closed the pipe. Python's flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK
     except KeyboardInterrupt:

@@ -46,7 +46,7 @@ _BY_CLASS: Mapping[str, int] = {
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of an error: that of the nearest class in the table, else that of a bug."""
+    """Return the exit code of an error: from its nearest class in the table, else the code for a bug."""
     for kind in type(error).__mro__:
         if kind.__name__ in _BY_CLASS:
             return _BY_CLASS[kind.__name__]

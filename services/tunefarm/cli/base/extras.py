@@ -31,11 +31,11 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "device": ("psutil", "tvm"),
     "embedded": ("celery", "fastapi", "onnxruntime", "psutil", "sqlalchemy", "tvm", "uvicorn", "xgboost"),
 }
-"""What to look for, per extra: enough to tell that it was not installed."""
+"""A package of each extra: if it is missing, the extra is not installed."""
 
 
 def require(extra: str) -> None:
-    """Make sure that an extra is installed.
+    """Check that an extra is installed.
 
     Raises:
         InvalidInputError: ``not-installed``, with the command that installs it.
@@ -50,7 +50,7 @@ def require(extra: str) -> None:
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """Return what to install after a failed import; None where it is not a package that an extra brings."""
+    """Return the extra to install after a failed import; None if the package belongs to no extra."""
     name = (error.name or "").partition(".")[0]
     extra = _EXTRA_OF.get(name)
     if extra is None:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFarm:
-    """Where a farm is reached."""
+    """The address of a farm."""
 
     url: str
     api_key: str
 
 
 def running_farm(home: Path | None) -> LocalFarm | None:
-    """Return the farm that runs in `home` (the user's own where it is None); None where none does."""
+    """Return the farm that runs in `home` (None: the user's own folder); None if none runs."""
     from tunefarm.embedded.home import FarmHome
 
     endpoint = FarmHome(home).running()
@@ -39,7 +39,7 @@ def started_farm(
     *,
     on_event: Callable[[FarmEvent], None] | None = None,
 ) -> Iterator[EmbeddedFarm]:
-    """Run a farm for the time of the block; it is ready when the block begins.
+    """Run a farm during the block; it is ready when the block begins.
 
     Raises:
         InvalidInputError: ``not-installed`` if the parts of a farm are not.

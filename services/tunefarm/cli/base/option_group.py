@@ -1,4 +1,4 @@
-"""Options that a command takes as one parameter: a frozen dataclass, each field of which is an option."""
+"""Options that a command takes as one parameter: a frozen dataclass with a field per option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OptionGroup:
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """Return the options as typer's parameters. Their names end in ``_``: a command may have its own of that name."""
+        """Return the options as typer's parameters. Their names end with ``_``: a command may use the name itself."""
         hints = get_type_hints(cls, include_extras=True)
         return [
             inspect.Parameter(
@@ -29,6 +29,6 @@ class OptionGroup:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
-        """Return the group that the arguments of `parameters` make; those that are left out have their defaults."""
+        """Return the group from the arguments for `parameters`; omitted ones have their defaults."""
         names = [parameter.name for parameter in cls.parameters()]
         return cls(**{name.removesuffix("_"): arguments[name] for name in names if name in arguments})

@@ -1,4 +1,4 @@
-"""Options that several commands share, alone and in groups, and how they are read."""
+"""Options that several commands share, alone and in groups, and their parsers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOptions(OptionGroup):
-    """The terms that can be changed of a job that runs: its limits and its priority."""
+    """The terms of a running job that can be changed: its limits and its priority."""
 
     minutes: Annotated[
         float | None, typer.Option("--minutes", "-m", help=HELP["minutes"], rich_help_panel=_BUDGET)
@@ -56,7 +56,7 @@ class ChangeOptions(OptionGroup):
 
     @property
     def wall_sec(self) -> float | None:
-        """The time that minutes and seconds give together; None where neither is given."""
+        """The sum of minutes and seconds; None if neither is given."""
         if self.minutes is None and self.seconds is None:
             return None
         return 60.0 * (self.minutes or 0.0) + (self.seconds or 0.0)

@@ -26,7 +26,7 @@ _WIDTH_WITHOUT_TERMINAL = 200
 
 
 class Output:
-    """One command's output.
+    """The output of a command.
 
     Attributes:
         json: Standard output carries JSON alone: one object, or one a line where a command says so.
@@ -44,12 +44,12 @@ class Output:
 
     @cached_property
     def stderr(self) -> Console:
-        """The console for everything beside results."""
+        """The console for everything except results."""
         return _console(stderr=True)
 
     @property
     def live(self) -> bool:
-        """Whether progress may redraw itself: standard error is a terminal that can."""
+        """Whether progress may redraw itself: standard error is a terminal that allows it."""
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def data(self, value: Any) -> None:
@@ -62,11 +62,11 @@ class Output:
         self.stdout.print(clean(line, 4000), style=style or None, soft_wrap=True)
 
     def note(self, line: str, *, style: str = "") -> None:
-        """Say something beside the result."""
+        """Print a message that is not part of the result."""
         self.stderr.print(clean(line, 4000), style=style or None, soft_wrap=True)
 
     def warning(self, line: str) -> None:
-        """Print a warning beside the result."""
+        """Print a warning."""
         self.note(f"warning: {line}", style="yellow")
 
     def result(self, data: Any, text: str) -> None:
@@ -111,7 +111,7 @@ def make_table(
     title: str | None = None,
     one_line: bool = False,
 ) -> Table:
-    """Return a table as `Output.table` prints it; with `one_line` as wide as the terminal, each row cut to a line."""
+    """Return a table as `Output.table` prints it; with `one_line`, as wide as the terminal and with each row cut to a line."""
     from rich import box
     from rich.table import Table
 
@@ -140,7 +140,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write the text beside the path and rename it: nobody sees a part of it. An older file is replaced."""
+    """Write the text to a temporary file and rename it, so that nobody sees a part. An older file is replaced."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
@@ -148,7 +148,7 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def without_log() -> Iterator[None]:
-    """Log nothing during the block: what the command itself prints says the same."""
+    """Log nothing during the block, because the command prints the same."""
     import structlog
 
     before = structlog.get_config()

@@ -1,4 +1,4 @@
-"""``tunefarm device``: its group of commands, and how they name a device."""
+"""``tunefarm device``: its group of commands, and the argument that names a device."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _VERSIONS_SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHistory:
-    """A device, with what it did."""
+    """A device with its history."""
 
     device: Device
     intervals: Sequence[DeviceInterval]
@@ -42,7 +42,7 @@ class DeviceHistory:
     records: Page[DeviceRecord]
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as the server answered."""
+        """Return the server's answers as JSON."""
         lists = ("intervals", "calibrations", "changes", "records")
         return {
             "device": self.device.raw,
@@ -51,7 +51,7 @@ class DeviceHistory:
         }
 
     def show(self, out: Output, span: str) -> None:
-        """Print it; `span` is how far back its intervals go."""
+        """Print the device; `span` is the period of its intervals."""
         device = self.device
         out.text(
             f"{device.name}  {device.state}{f': {device.reason}' if device.reason else ''}", style="bold"
@@ -170,7 +170,7 @@ def show_device(
 
 
 def _peak(peak: DevicePeak | None) -> list[tuple[str, str]]:
-    """Return what it can do at its best, and why not more is known of that."""
+    """Return the device's peak as text, and why some figures are missing."""
     if peak is None:
         return []
     rates = [(f"peak, {dtype}", rates, "FLOP/s") for dtype, rates in peak.flops_per_sec.items()]

@@ -17,7 +17,7 @@ from tunefarm.cli.farm.roles import become, option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOptions(OptionGroup):
-    """What the device agent is started with. Each field is an option of the agent, with the same name."""
+    """The options of the device agent. Each field is an option of the agent with the same name."""
 
     url: Annotated[
         str | None,
@@ -125,7 +125,7 @@ class JoinOptions(OptionGroup):
     ] = None
 
     def command_line(self) -> list[str]:
-        """Return the options that were given, as the agent takes them."""
+        """Return the given options as arguments of the agent."""
         values = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
         return [part for name, value in values.items() for part in option(name, value)]
 

@@ -114,7 +114,7 @@ def _places(database_url: str | None, store_dir: Path | None, home: Path | None)
 
 @contextmanager
 def _alone(database_url: str | None, home: Path | None) -> Iterator[None]:
-    """Keep a farm from starting in the folder meanwhile.
+    """Prevent a farm from starting in the folder during the block.
 
     Raises:
         ConflictError: ``farm-running``.

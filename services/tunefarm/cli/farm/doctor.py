@@ -91,7 +91,7 @@ def _ask(url: str, api_key: str | None) -> Iterator[_Row]:
         return
     after = time.time()
     yield _Row("here", ok("api", f"{url} answers"))
-    # Its clock was read some time between: only what is outside of that is skew.
+    # The server read its clock between request and answer: only a difference beyond that is skew.
     nearest = min(max(checks.time, before), after)
     yield _Row("here", judge_clock("clock", checks.time - nearest, "the server's"))
     for check in checks.checks:

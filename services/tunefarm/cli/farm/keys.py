@@ -39,7 +39,7 @@ def create_key(
 ) -> None:
     """Create an API key. It is shown only now: the server keeps a hash."""
     with server.connect() as client:
-        # The file first: a key that cannot be written down would be good, and lost.
+        # The file first: a key that cannot be stored would be valid, but lost.
         descriptor = None if output is None else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             new_key = client.keys.create(name, scopes=scopes)

@@ -54,5 +54,5 @@ def become(module: str, arguments: list[str], *, extra: str) -> None:
 
 
 def option(name: str, value: object | None) -> list[str]:
-    """Return an option for the command line; nothing where it was not given."""
+    """Return an option for the command line; nothing if it was not given."""
     return [] if value is None else [f"--{name}={value}"]

@@ -17,7 +17,7 @@ from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 _ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})
-"""Settings that the farm makes for its parts; they are in its folder."""
+"""Settings that the embedded farm chooses itself."""
 
 
 def serve(
@@ -94,7 +94,7 @@ def serve(
             out.text(facts["dashboard"])
             out.text("`tunefarm dashboard` prints another one")
             out.text("Ctrl-C ends it")
-        with suppress(KeyboardInterrupt, Terminated):  # how a server is meant to end
+        with suppress(KeyboardInterrupt, Terminated):  # the normal end of a server
             farm.wait()
 
 
@@ -121,7 +121,7 @@ def _settings(texts: list[str]) -> dict[str, str]:
 
 
 def _check_names(settings: dict[str, str]) -> None:
-    """Refuse what API and worker would pass over in silence.
+    """Refuse settings that API and worker would silently ignore.
 
     Raises:
         InvalidInputError: ``bad-setting``.

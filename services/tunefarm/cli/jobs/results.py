@@ -19,7 +19,7 @@ from tunefarm_text import quantities
 
 
 class SourceKind(StrEnum):
-    """What `tunefarm jobs source` can show."""
+    """The kinds of source of `tunefarm jobs source`."""
 
     SCHEDULE = "schedule"
     LLVM = "llvm"

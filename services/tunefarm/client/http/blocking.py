@@ -19,7 +19,7 @@ U = TypeVar("U")
 
 
 class Blocking(Generic[C]):
-    """Does what an object with coroutines does, but blocks. A subclass names the methods.
+    """The blocking form of an object with coroutine methods. A subclass names the methods.
 
     Args:
         core: The object; its link blocks.
@@ -41,7 +41,7 @@ def finish(work: Awaitable[T]) -> T:
 
 
 def each(items: AsyncIterator[T]) -> Iterator[T]:
-    """Yield what an iterator that never suspends yields."""
+    """Iterate over an asynchronous iterator that never suspends."""
     try:
         while True:
             try:
@@ -96,7 +96,7 @@ def blocking_each(
 
 
 def _signed(call: F, method: Callable[..., Any]) -> F:
-    """Have `help` show what is returned: ``JobHandle`` for ``AsyncJobHandle``, ``Iterator[Job]`` for ``AsyncIterator[Job]``."""
+    """Correct the return type that `help` shows: ``JobHandle`` for ``AsyncJobHandle``, ``Iterator`` for ``AsyncIterator``."""
     shown = signature(method)
     returned = str(shown.return_annotation).removeprefix("Async")
     call.__signature__ = shown.replace(return_annotation=returned)  # type: ignore[attr-defined]

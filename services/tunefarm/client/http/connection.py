@@ -76,6 +76,6 @@ def link_options(url: str, api_key: str | None, timeout_sec: float) -> dict[str,
         "base_url": f"{url}/v1/",
         "headers": headers,
         "timeout": httpx.Timeout(timeout_sec, connect=min(10.0, timeout_sec)),
-        # A proxy from the environment has no business between two processes of one machine.
+        # Two processes of one machine need no proxy from the environment.
         "trust_env": httpx.URL(url).host not in _LOOPBACK,
     }

@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Link(Protocol):
-    """Moves bytes and lets time pass. Its coroutines either block and never suspend, or suspend and never block."""
+    """Sends requests and waits. Its coroutines either block and never suspend, or suspend and never block."""
 
     def request(self, method: str, path: str, **parts: Any) -> httpx.Request:
         """Return a request that is not yet sent.
@@ -64,7 +64,7 @@ class Link(Protocol):
 
 
 class BlockingLink:
-    """Blocks. One thread at a time may use it.
+    """A link that blocks. One thread at a time may use it.
 
     Args:
         options: Of `httpx.Client`.
@@ -119,7 +119,7 @@ class BlockingLink:
 
 
 class AsyncLink:
-    """Suspends, for an event loop of asyncio. Any number of its tasks may use it at once.
+    """A link that suspends, for asyncio. Any number of tasks of one event loop may use it at once.
 
     Args:
         options: Of `httpx.AsyncClient`.

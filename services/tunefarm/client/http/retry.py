@@ -1,4 +1,4 @@
-"""Decide whether a request is sent again, and after how long."""
+"""Decide whether and when a request is sent again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RetryPolicy:
     retry_after_cap_sec: float = 60.0
 
     def wait_sec(self, attempt: int, retry_after: str | None, random: Callable[[], float]) -> float:
-        """Return how long to wait after the failure of attempt number `attempt` (from 1).
+        """Return the seconds to wait after the failure of attempt number `attempt` (from 1).
 
         Args:
             attempt: The attempt that failed.
@@ -45,12 +45,12 @@ class RetryPolicy:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Return how long a header asks to wait; None where it makes no sense, or asks for a time that is over."""
+    """Return the seconds that a ``Retry-After`` header asks for; None if it is invalid or in the past."""
     if retry_after.isascii() and retry_after.isdigit():
         return float(retry_after)
     try:
         left_sec = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
-    except (TypeError, ValueError):  # no date, or one without a zone
+    except (TypeError, ValueError):  # not a date, or a date without a zone
         return None
     return left_sec if left_sec > 0 else None
 

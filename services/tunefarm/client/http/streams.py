@@ -14,7 +14,7 @@ from tunefarm.client.errors import ProtocolError
 from tunefarm.client.http.links import CHUNK_BYTES, Link
 
 ByteProgress = Callable[[int, int], None]
-"""Called with the bytes moved so far and the bytes in all (0 where that is not known)."""
+"""Called with the bytes moved so far and the total (0 if unknown)."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _SHA256_TAG = re.compile(r'"([0-9a-f]{64})"')
@@ -75,7 +75,7 @@ async def save(link: Link, answer: httpx.Response, part: IO[bytes], on_progress:
 
 
 def file_name(content_disposition: str) -> str | None:
-    """Return the file name that a header offers, made safe: no folders, no odd characters, not hidden."""
+    """Return the file name in a header, made safe: no folders, no odd characters, not hidden."""
     message = Message()
     message["Content-Disposition"] = content_disposition or "attachment"
     name = message.get_filename()

@@ -221,7 +221,7 @@ class Transport:
                 return answer.headers
 
             def request() -> httpx.Request:
-                # As it is: a compressed answer would have neither the length nor the checksum of the file.
+                # Uncompressed: a compressed answer would have neither the length nor the checksum of the file.
                 headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
                 return self._request("GET", path, None, headers=headers)
 
@@ -255,7 +255,7 @@ class Transport:
         *,
         repeatable: bool,
     ) -> T:
-        """Send what `build` returns until `read` has read a good answer, or trying again makes no sense."""
+        """Send requests from `build` until `read` has read a good answer or a further try makes no sense."""
         attempt = 0
         while True:
             attempt += 1
@@ -320,14 +320,14 @@ class Transport:
 
 
 class Resource:
-    """Base of the classes that hold the requests about one kind of thing."""
+    """Base of the classes of requests, one per kind of resource."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
 
 def segment(text: str) -> str:
-    """Return an id as a part of a path: whatever it holds, it does not lead elsewhere."""
+    """Return an id as a segment of a path, quoted so that it cannot lead to another path."""
     return quote(text, safe="", errors="replace").replace(".", "%2E")
 
 

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AWAY_SEC = 300.0
-"""How long a server may be away while something is waited for: it is restarted, or its machine is."""
+"""How long a server may be away during a wait: it or its machine may be restarting."""
 
 
 async def wait_until(
@@ -28,17 +28,17 @@ async def wait_until(
     away_sec: float = AWAY_SEC,
     on_away: Callable[[UnavailableError], None] | None = None,
 ) -> T:
-    """Return what `look` returned when that was done.
+    """Call `look` until `is_done` accepts its value, and return the value.
 
     Args:
         link: Lets time pass between two looks.
         look: Asks the server.
         is_done: Whether there is nothing more to wait for.
-        on_progress: Called with what was seen, after every look.
+        on_progress: Called with the value after every call of `look`.
         timeout_sec: How long to wait at most; None for ever.
         poll_sec: Seconds between updates.
         too_long: Says that it takes too long.
-        away_sec: How long the server may be away: what is waited for goes on without anybody looking.
+        away_sec: How long the server may be away, in seconds: the work continues without being watched.
         on_away: Called with the error after each update that the server did not answer.
 
     Raises:

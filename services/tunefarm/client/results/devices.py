@@ -45,7 +45,7 @@ class DevicePeak(Answer):
 
 
 def _rate(data: object) -> object:
-    """Return a rate on one core and on all cores; what is no rate as it is, for the reader to refuse."""
+    """Return a rate on one core and on all cores; anything else unchanged, for the reader to refuse."""
     return [data.get("one_core"), data.get("all_cores")] if isinstance(data, dict) else data
 
 
@@ -109,7 +109,7 @@ class Device(Shown, Answer):
 
 
 def _temperature(device: Mapping[str, Any]) -> float | None:
-    """Return the temperature that the agent told; an agent may tell anything."""
+    """Return the temperature that the agent reported; None if the report is no number."""
     info = device.get("info")
     agent = info.get("agent") if isinstance(info, dict) else None
     if not isinstance(agent, dict):

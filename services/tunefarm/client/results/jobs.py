@@ -100,7 +100,7 @@ class Job(Shown, Answer):
     @classmethod
     def _members(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
         progress = data.get("progress") or {}
-        if isinstance(progress, dict):  # a job that has not begun reports no phase: it is its state
+        if isinstance(progress, dict):  # a job that has not begun reports no phase: its state is the phase
             progress = {"phase": data.get("state"), **progress}
         return {**data, "progress": progress}
 

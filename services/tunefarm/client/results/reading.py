@@ -63,12 +63,12 @@ class Answer(Result):
 
 
 class _OtherTypeError(Exception):
-    """A member is not of the annotated type; the message names that type."""
+    """Raised if a member does not have the annotated type; the message names that type."""
 
 
 @cache
 def _readers(kind: type[Any]) -> Mapping[str, tuple[Reader, bool]]:
-    """Return, for each field, what reads it and whether it must be there."""
+    """Return each field's reader, and whether the member is required."""
     hints = get_type_hints(kind)
     return {
         field.name: (
@@ -80,7 +80,7 @@ def _readers(kind: type[Any]) -> Mapping[str, tuple[Reader, bool]]:
 
 
 def _reader(hint: Any) -> Reader:
-    """Return what checks a member against a type annotation."""
+    """Return a function that checks a member against a type annotation."""
     if hint is Any:
         return lambda member: member
     if isinstance(hint, type) and issubclass(hint, Result):

@@ -11,12 +11,12 @@ _LEFT = ' style="text-align: left"'
 
 
 class Shown:
-    """A value that is shown by a few facts. Its attributes hold the others, and `raw` all of them."""
+    """A value that is shown by a few facts. Its attributes have the others, and `raw` has all."""
 
     __slots__ = ()
 
     def summary(self) -> Mapping[str, str]:
-        """Return the few facts, by name, the most telling first. The fact without a name is the value's own name.
+        """Return the facts by name, the most important first. The fact without a name is the value's own name.
 
         An empty fact is not shown.
         """
@@ -26,7 +26,7 @@ class Shown:
         return f"<{type(self).__name__} {line(self)}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the value as HTML for a notebook."""
         rows = "".join(
             f"<tr>{_cell('th', name or type(self).__name__)}{_cell('td', fact)}</tr>"
             for name, fact in _plain(self).items()
@@ -44,7 +44,7 @@ def line(value: Shown) -> str:
 
 
 def html_table(items: Iterable[object]) -> str:
-    """Return a table with a row for each of the items that are shown by facts."""
+    """Return an HTML table with a row per item."""
     shown = [item for item in items if isinstance(item, Shown)]
     if not shown:
         return "<em>none</em>"
@@ -60,7 +60,7 @@ def _cell(tag: str, text: str) -> str:
 
 
 def _plain(value: Shown) -> dict[str, str]:
-    """Return a value's facts without control characters: strangers choose the names in them."""
+    """Return a value's facts without control characters, because other people choose the names in them."""
     return {
         name: "".join(letter if letter.isprintable() else " " for letter in fact[:_MOST_TEXT])
         for name, fact in value.summary().items()
@@ -77,6 +77,6 @@ class ReportPage:
         return f"<ReportPage of {len(self.html.encode()) / 1000:.0f} kB: a notebook shows it, `html` is its text>"
 
     def _repr_html_(self) -> str:
-        # In a frame of its own, so that its styles do not meet the notebook's; it needs no script.
+        # In its own frame, so that its styles and the notebook's do not mix; it needs no script.
         style = "width: 100%; height: 36em; border: 1px solid #8888"
         return f'<iframe sandbox title="report" style="{style}" srcdoc="{escape(self.html)}"></iframe>'

@@ -1,4 +1,4 @@
-"""Tell whether another process uses the GPU. Timings of a kernel that shares it are wrong, and do not show it.
+"""Tell whether another process uses the GPU. Timings of a kernel that shares the GPU are wrong without showing it.
 
 Not every process that holds the GPU keeps it busy: a notebook may sleep on it for days. One counts once it computes.
 """
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from tunefarm_tuning.measure.gpu.reading import GpuReading, busy_processes, is_ours_or_gone, names_of
 
 BUSY_GPU = 0.1
-"""Load of the whole GPU, nothing of ours running, from which on somebody must be at it."""
+"""From this load on, with no kernel of ours running, another process must be using the GPU."""
 
 _CALM_SEC = 10.0
-"""A GPU is free again after so long a rest: who works on it takes breaths."""
+"""A GPU counts as free after so many seconds without load, because work on it has pauses."""
 
 _ECHO_SEC = 3.0
-"""The driver's load is of the last moments: those after a session of ours still have it."""
+"""For so long after a session of ours, the driver's load may still be ours."""
 
 
 class BusyGpu:
-    """Judges readings, one after the other; `is_ours` tells processes of this agent, or those that are gone."""
+    """Judges readings in order; `is_ours` says whether a process belongs to this agent or has ended."""
 
     def __init__(self, clock: Callable[[], float], is_ours: Callable[[int], bool] | None = None) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class BusyGpu:
         self._seen_at = 0.0
 
     def judge(self, reading: GpuReading, *, tells_our_pids: bool, unused_for_sec: float) -> str:
-        """Return who keeps the GPU busy; empty where nobody does.
+        """Return a text that says who keeps the GPU busy; empty if nobody does.
 
         Args:
             reading: How the GPU is.
@@ -45,7 +45,7 @@ class BusyGpu:
         return self._who
 
     def _who_computes(self, reading: GpuReading, tells_our_pids: bool, unused_for_sec: float) -> str | None:
-        """Return who computes on it at the moment; None where that cannot be told now."""
+        """Return a text that says who computes on it now; None if that cannot be told now."""
         loaded = reading.load is not None and reading.load >= BUSY_GPU
         if tells_our_pids and reading.processes is not None:
             others = [process for process in reading.processes if not self._is_ours(process.pid)]

@@ -1,4 +1,4 @@
-"""Check that kernels can run on a GPU of this machine, before it is offered to the farm."""
+"""Check that kernels can run on a GPU of this machine before it is offered to the farm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMEOUT_SEC = 60.0
 
 
 def check_cuda(uuid: str | None, environment: Mapping[str, str] = os.environ) -> None:
-    """Make sure that TVM sees a GPU: it takes a missing library for no GPU, and every kernel would fail.
+    """Check that TVM finds a GPU. If a library is missing, TVM finds none, and every kernel would fail.
 
     Of several GPUs, `uuid` names the one. A GPU of recorded answers is not looked for. A GPU whose driver does not
     answer is not refused: it may come to itself, and is not measured on until it has been calibrated.

@@ -29,7 +29,7 @@ class LentDevice:
 
 
 def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.environ) -> list[LentDevice]:
-    """Return the devices that this machine lends, at least one.
+    """Return the devices that this machine offers, at least one.
 
     Without ``--gpu`` a CUDA target means all GPUs that ``CUDA_VISIBLE_DEVICES`` leaves. A GPU's name ends with
     ``-gpu`` and its number if the machine has several and no name was given.
@@ -46,7 +46,7 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
         raise InvalidInputError(f"{_VISIBLE} is empty, so no GPU is visible", code="no-such-gpu")
     gpus = driver.find()
     if not gpus and settings.gpu is None:
-        # No driver that could be asked. The target has to be complete then.
+        # There is no driver to ask, so the target must be complete.
         parse_target(settings.target)
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
     chosen = driver.choose(gpus, settings.gpu or visible or "all")
@@ -80,7 +80,7 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
 
 def _is_cuda(target: str) -> bool:
     if target == "host":
-        return False  # parsing it would ask the compiler
+        return False  # parsing it would start the compiler
     return target == "cuda" or parse_target(target).kind == "cuda"
 
 
@@ -102,7 +102,7 @@ def _target(settings: AgentSettings, gpu: Gpu) -> str:
         )
     arch = str(target.get("arch"))
     if gpu.arch and _number(arch) != _number(gpu.arch):
-        # Libraries hold machine code, and nothing that a driver could translate.
+        # Libraries hold machine code only, which no driver can translate.
         raise InvalidInputError(
             f"code for {arch} does not run on the {gpu.name}, which is {gpu.arch}: "
             f"give --target cuda, or cuda/{gpu.arch}",

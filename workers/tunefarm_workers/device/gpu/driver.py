@@ -1,4 +1,4 @@
-"""List the GPUs of this machine by their driver; none if there is no driver."""
+"""List the GPUs of this machine that the driver knows; none without a driver."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tunefarm_tuning.measure.gpu.reading import answer_or_none
 log = logging.getLogger("tunefarm.device")
 
 _PATIENCE_SEC = 60.0
-"""A driver without persistence mode wakes up its GPUs one after the other, and each takes seconds."""
+"""Time limit: a driver without persistence mode wakes up its GPUs one after the other, seconds each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, as its driver tells of it.
+    """A GPU, as its driver describes it.
 
     Attributes:
         index: Its number among the machine's, in the driver's order.
@@ -46,11 +46,11 @@ class Gpu:
 
     @property
     def model(self) -> str:
-        """Return the device model that follows from its name."""
+        """Return the device model, which is made from its name."""
         return re.sub(r"[^a-z0-9._-]+", "-", self.name.lower()).strip("-._")[:100] or "gpu"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what people are told of it."""
+        """Return its description for people."""
         facts = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in facts.items() if value not in (None, "")}
 
@@ -59,7 +59,7 @@ def find(nvml: Nvml | None = None) -> list[Gpu]:
     """Return the GPUs of this machine that answer, in the driver's order.
 
     Raises:
-        InvalidInputError: ``no-nvml`` if what asks the driver is not installed.
+        InvalidInputError: ``no-nvml`` if the package that asks the driver is not installed.
     """
     library = nvml or open_nvml()
     gpus: list[Gpu] = []
@@ -118,7 +118,7 @@ def _find(nvml: Nvml) -> list[Gpu]:
 
 
 def choose(gpus: Sequence[Gpu], selection: str) -> list[Gpu]:
-    """Return the GPUs that a list like ``0,2`` means, in the driver's order.
+    """Return the GPUs that a list like ``0,2`` names, in the driver's order.
 
     Args:
         gpus: What there is.

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _take_over_stdout() -> int:
-    """Keep standard output for events; what kernels and libraries print goes to standard error."""
+    """Reserve standard output for events; output of kernels and libraries goes to standard error."""
     events = os.dup(1)
     os.dup2(2, 1)
     os.set_blocking(events, False)
@@ -84,7 +84,7 @@ def _take_over_stdout() -> int:
 
 
 def _write(events: int, event: dict[str, Any]) -> None:
-    # An agent that does not read must not stop the server: an event that does not fit is lost.
+    # An agent that does not read must not stop the server: an event that does not fit into the pipe is lost.
     with contextlib.suppress(OSError):
         os.write(events, json.dumps(event).encode() + b"\n")
 

@@ -7,12 +7,12 @@ another one when it wakes. It gives way to whoever holds a later lease. A client
 from __future__ import annotations
 
 MEMORY_SEC = 60.0
-"""How long an earlier lease is refused after the last sign of a later one. Not for ever: a farm that was restored from a
+"""How long an earlier lease is refused after the last sign of a later one. Not for ever, because a farm restored from a
 backup numbers its leases from there."""
 
 
 class Fences:
-    """Remembers the newest lease that was heard of. Times are of one monotonic clock."""
+    """Remembers the newest lease that a client has named. Times are those of one monotonic clock."""
 
     def __init__(self) -> None:
         self._newest: int | None = None
@@ -21,7 +21,7 @@ class Fences:
         self._busy = False
 
     def let_in(self, fence: int | None, now: float) -> bool:
-        """Whether a client may have a session: none of a later lease was here lately."""
+        """Return whether a client may have a session: no client of a later lease came lately."""
         if fence is None:
             return True
         self._forget(now)
@@ -37,11 +37,11 @@ class Fences:
         return self._busy and self._in_session is not None and self._in_session < fence
 
     def began(self, fence: int | None) -> None:
-        """A session began under this lease."""
+        """Note that a session began under this lease."""
         self._busy, self._in_session = True, fence
 
     def ended(self, now: float) -> None:
-        """The session ended; the lease may be used again."""
+        """Note that the session ended; its lease may be used again."""
         if self._busy and self._in_session is not None and self._in_session == self._newest:
             self._heard_at = now
         self._busy, self._in_session = False, None

@@ -1,4 +1,4 @@
-"""The front door: accepts connections and reads their hellos, many at once, each within a time limit.
+"""Accept connections and read their hellos, many at once, each within a time limit.
 
 A peer that says nothing, speaks nonsense or resets costs itself its connection and nobody else anything.
 """
@@ -21,7 +21,7 @@ _HEADER_BYTES = 2 * INT.size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """A well-formed hello. Whoever gets it owns the connection.
+    """A well-formed hello. The receiver of this object owns the connection.
 
     Attributes:
         match_key: What the client got from the tracker; or ``claim:`` and the device's own key.
@@ -51,7 +51,7 @@ class FrontDoor:
         listener: A listening socket; the door owns it from now on.
         selector: The loop's selector; each registration's data is the function to call.
         hello_sec: How long a peer has for its hello.
-        max_visitors: Connections whose hello is not complete; one more sends the oldest away.
+        max_visitors: Maximum number of connections without a complete hello; one more closes the oldest.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FrontDoor:
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def tick(self) -> None:
-        """Send away whoever is over the time limit."""
+        """Close the connections that exceed the time limit."""
         now = time.monotonic()
         for visitor in [visitor for visitor in self._visitors.values() if visitor.until < now]:
             self._send_away(visitor)
@@ -135,14 +135,14 @@ class FrontDoor:
 
 
 def refuse(hello: Hello) -> None:
-    """Say that the key is not (or no longer) the right one, as TVM's server does, and hang up."""
+    """Answer, as TVM's server does, that the key is wrong or used, and close the connection."""
     with contextlib.suppress(OSError):
         hello.connection.sendall(INT.pack(CODE_MISMATCH))
     hello.connection.close()
 
 
 def _missing_bytes(received: bytearray) -> int:
-    """Return how many bytes the hello lacks so far.
+    """Return how many bytes of the hello are still missing.
 
     Raises:
         ValueError: If this is no hello.

@@ -1,4 +1,4 @@
-"""The server's event loop: clients, tracker and session in one thread, none of which can block another."""
+"""The server's event loop: serves clients, tracker and session in one thread, without blocking."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Emit = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What the server is told at its start.
+    """The server's settings.
 
     Attributes:
         host: Address that the front door listens on.
         port: Its port; 0 takes a free one.
         rpc_key: The device's own key at the tracker.
         advertised_host: Host that workers connect to; None for the one that the tracker sees us come from.
-        work_dir: For the sessions' folders; what is left in it from an earlier life is removed.
-        max_session_sec: Limit of a session whose client asked for none, or for more.
+        work_dir: Parent of the sessions' folders; leftovers of an earlier process are removed.
+        max_session_sec: Maximum time of a session; also the default if the client names none.
         hello_sec: How long a peer has for its hello.
         memory_bytes: Address space of a session's child; None for no limit (CUDA needs that).
     """
@@ -58,8 +58,8 @@ class RpcServer:
 
     Args:
         emit: Takes events, JSON objects with an ``event``: ``listening`` (with the port), ``tracker``, ``session-started``,
-            ``session-ended``, ``session-refused`` (of one whose lease is over).
-        stdin: Descriptor whose end is our end: the agent holds the other side.
+            ``session-ended``, ``session-refused`` (its lease is over).
+        stdin: Descriptor that the agent holds at the other end; the server ends when it closes.
     """
 
     def __init__(self, options: ServerOptions, emit: Emit, *, stdin: int) -> None:
@@ -140,7 +140,7 @@ class RpcServer:
                 memory_bytes=self._options.memory_bytes,
             )
         except OSError as error:
-            # The client reset already, or no process or folder can be made: the key is used up all the same.
+            # The client has reset the connection, or no process or folder can be made: the key is used in any case.
             self._emit({"event": "session-failed", "peer": hello.peer, "detail": str(error)})
             hello.connection.close()
             self._link.offer()
@@ -150,9 +150,9 @@ class RpcServer:
         self._emit({"event": "session-started", "peer": hello.peer})
 
     def _on_claim(self, hello: Hello) -> None:
-        """A lease's holder waits at the tracker: end the session of one that held the device before."""
+        """Note that a lease's holder waits at the tracker; end the session of an earlier lease."""
         overtaken = self._fences.claim(hello.fence, time.monotonic())
-        refuse(hello)  # which is all the answer that it needs
+        refuse(hello)  # the holder needs no other answer
         if overtaken and self._session is not None:
             self._after_session(self._session.stop(SessionEnding.OVERTAKEN))
 

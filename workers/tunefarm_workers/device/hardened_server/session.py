@@ -1,4 +1,4 @@
-"""One session: a client, and the forked child process that runs what the client sends.
+"""A session: a client, and the forked child process that runs the client's code.
 
 The child can crash, hang, stop or fork; when the session ends, by itself or by its time limit, the child, everything
 it started and its files are gone before the device is offered again.
@@ -25,7 +25,7 @@ from tunefarm_tuning.process.lifeline import die_with_parent, end_orphans
 from tunefarm_workers.device.hardened_server import tvm_private
 
 _ABANDONED_SEC = 5.0
-"""A client that hung up ends its session; a child that does not notice (a kernel that never returns) gets this long."""
+"""A session ends when its client hangs up; a child that does not notice (in an endless kernel) is killed after this time."""
 
 _MAX_FILE_BYTES = 4 << 30
 _TCP_CLOSED_STATES = (7, 8)  # CLOSE and CLOSE_WAIT in Linux's tcp_info
@@ -35,9 +35,9 @@ class SessionEnding(StrEnum):
     FINISHED = "finished"
     CRASHED = "crashed"
     TIMED_OUT = "timed-out"
-    ABANDONED = "abandoned"  # the client went, the child did not
-    OVERTAKEN = "overtaken"  # the device's lease is another's
-    STOPPED = "stopped"  # the server itself ends
+    ABANDONED = "abandoned"  # the client hung up, and the child did not end
+    OVERTAKEN = "overtaken"  # another holder has leased the device
+    STOPPED = "stopped"  # the server ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ class Session:
         self._pid = os.fork()
         if self._pid == 0:
             _run_child(connection, self._folder, parent, memory_bytes)
-        # On both sides, because either can be first.
+        # In parent and child, because either can be first.
         with contextlib.suppress(OSError):
             os.setpgid(self._pid, self._pid)
 
     def poll(self) -> SessionEnd | None:
-        """Return how the session ended, None while it goes on."""
+        """Return how the session ended; None while it runs."""
         now = time.monotonic()
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid:
@@ -114,7 +114,7 @@ class Session:
         self._kill_group()
         os.waitpid(self._pid, 0)
         if ending is SessionEnding.TIMED_OUT:
-            # Only now that the child cannot write into the middle of it. A client that does not read must not hold us.
+            # Only now, when the child cannot write in between. A client that does not read must not block the server.
             with contextlib.suppress(Exception):
                 self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 2, 0))
                 tvm_private.tell_timeout(self._connection.fileno(), self._timeout_sec)
@@ -138,7 +138,7 @@ class Session:
 
 
 def _run_child(connection: socket.socket, folder: Path, parent: int, memory_bytes: int | None) -> None:
-    """Be the session's child; never returns."""
+    """Run the session in the child; never returns."""
     code = 1
     try:
         os.setpgid(0, 0)
@@ -146,7 +146,7 @@ def _run_child(connection: socket.socket, folder: Path, parent: int, memory_byte
         _let_go_of_the_server(connection.fileno())
         _limit(memory_bytes)
         os.chdir(folder)
-        # Whatever TVM or a compiler keeps for a while goes with the folder.
+        # Temporary files of TVM and compilers are removed with the folder.
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         tvm_private.serve(connection.fileno(), tvm_private.Workspace(folder))
         code = 0
@@ -176,13 +176,13 @@ def _limit(memory_bytes: int | None) -> None:
         _, ceiling = resource.getrlimit(kind)
         value = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
         resource.setrlimit(kind, (value, value))
-    # When memory runs out, this is the process to go.
+    # If memory runs out, the kernel should kill this process first.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _describe(code: int) -> str:
-    """Say what an exit code means; empty for a clean end."""
+    """Return the meaning of an exit code; empty for a clean end."""
     if code == 0:
         return ""
     if code > 0:

@@ -31,10 +31,10 @@ RETRY_FIRST_SEC = 0.25
 RETRY_MOST_SEC = 3.0
 CHECK_EVERY_SEC = 2.0
 UNUSED_KEY_SEC = 6.0
-"""A key that the tracker gave away and nobody came with is replaced after this long, as in TVM's server."""
+"""A key that the tracker gave to a client that never came is replaced after this time, as in TVM's server."""
 
 _MAX_OFFERS = 1000
-"""The tracker remembers every offer of a connection; a new connection makes it forget."""
+"""Offers per connection: the tracker remembers all of them until the connection ends."""
 
 
 class _State(Enum):
@@ -44,11 +44,11 @@ class _State(Enum):
     INTRODUCING = auto()  # our name and address are sent
     IDLE = auto()
     OFFERING = auto()  # a match key is sent
-    CHECKING = auto()  # asked which match keys are still to be had
+    CHECKING = auto()  # asked which match keys are still unused
 
 
 class TrackerLink:
-    """Keeps the tracker informed.
+    """Registers the server at the tracker and offers the device there.
 
     Args:
         tracker: The tracker's address.
@@ -96,12 +96,12 @@ class TrackerLink:
         self.match_key = None
 
     def withdraw(self) -> None:
-        """The device is taken: no offer until the next `offer`."""
+        """Withdraw the device until the next `offer`, because a client has it."""
         self._offering = False
         self.match_key = None
 
     def tick(self) -> None:
-        """Do what time asks for."""
+        """Connect, offer or time out, as due."""
         now = time.monotonic()
         if self._state is _State.AWAY:
             if now >= self._retry_at:
@@ -206,7 +206,7 @@ class TrackerLink:
             self.match_key = None
 
     def _make_offer(self) -> None:
-        # Known before it is sent: a client can be quicker than the tracker's answer to us.
+        # Stored before it is sent: a client can come before the tracker's answer.
         self.match_key = f"{self._rpc_key}:{secrets.token_hex(16)}"
         self._unused_since = None
         self._check_at = time.monotonic() + CHECK_EVERY_SEC
@@ -224,7 +224,7 @@ class TrackerLink:
         self._state = state
         self._reply_until = time.monotonic() + REPLY_SEC
         try:
-            # One short request at a time always fits the socket's buffer.
+            # A single short request always fits the socket's buffer.
             self._socket.sendall(data)
         except OSError:
             self._break()

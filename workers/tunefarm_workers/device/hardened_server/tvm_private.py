@@ -14,7 +14,7 @@ TVM_SERIES = "0.27."
 
 
 class Workspace:
-    """Where a session's files go; what TVM's serving loop takes for its temporary folder.
+    """The folder of a session's files, which TVM's serving loop uses as its temporary folder.
 
     Unlike TVM's own, it keeps uploads and downloads inside: their names come from the other side.
     """
@@ -36,7 +36,7 @@ class Workspace:
 
 
 def check() -> None:
-    """Make sure that this TVM is the one that the server was written for.
+    """Check that this TVM has the private names that the server uses.
 
     Raises:
         RuntimeError: If it is not; the message names what is missing.
@@ -62,7 +62,7 @@ def check() -> None:
 
 
 def serve(descriptor: int, workspace: Workspace) -> None:
-    """Answer the client on the socket until it goes; runs whatever the client sends."""
+    """Serve the client on the socket until it hangs up; runs the client's code."""
     from tvm.rpc import server
 
     server._server_env("", workspace)  # noqa: SLF001
@@ -70,7 +70,7 @@ def serve(descriptor: int, workspace: Workspace) -> None:
 
 
 def tell_timeout(descriptor: int, timeout_sec: float) -> None:
-    """Tell the client that its session was ended for its time (`tvm.error.RPCSessionTimeoutError` there)."""
+    """Tell the client that its session timed out (it raises `tvm.error.RPCSessionTimeoutError`)."""
     from tvm.rpc import server
 
     server._ffi_api.ReturnException(  # noqa: SLF001

@@ -15,18 +15,18 @@ log = logging.getLogger("tunefarm.device")
 
 _GRACE_SEC = 5.0
 _CALM_SEC = 60.0
-"""A server that was proven for this long has earned a quick restart."""
+"""A server that answered for this long is restarted without a long wait."""
 
 
 class ServerState(StrEnum):
     STOPPED = "stopped"
     STARTING = "starting"
-    SERVING = "serving"  # proven at the last look
-    SUSPECT = "suspect"  # it listens, but the proof is missing
+    SERVING = "serving"  # it answered at the last probe
+    SUSPECT = "suspect"  # it listens, but the last probe failed
 
 
 class Server(Protocol):
-    """One life of a server, as `rpc_process.RpcProcess`."""
+    """A process of the server, as `process.RpcProcess`."""
 
     @property
     def pid(self) -> int: ...
@@ -36,7 +36,7 @@ class Server(Protocol):
 
 
 class ServerKeeper:
-    """Owns the server process; `tick` does what time asks for and never waits for long.
+    """Owns the server process; `tick` starts, probes or restarts it as due, and never waits for long.
 
     Args:
         start: Starts a server.
@@ -47,7 +47,7 @@ class ServerKeeper:
     Attributes:
         state: What is known of the server.
         reason: Why it is not serving; empty while it is.
-        restarts: How often it had to be started anew.
+        restarts: How often it was restarted.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class ServerKeeper:
         self._serving_since: float | None = None
         self.state = ServerState.STOPPED
         self.reason = "the RPC server is starting"
-        self.restarts = -1  # the first start is none
+        self.restarts = -1  # the first start is not a restart
         self._in_session = False
         self._used_at: float | None = None
 
     @property
     def server_pid(self) -> int | None:
-        """Process id of the present life, None between two."""
+        """Process id of the server; None while none runs."""
         return None if self._server is None else self._server.pid
 
     def unused_sec(self) -> float:
-        """Return for how long no session has run; 0 while one does, endless before the first."""
+        """Return the seconds since the last session; 0 during a session, infinite before the first."""
         if self._in_session:
             return 0.0
         return math.inf if self._used_at is None else self._clock() - self._used_at
 
     def tick(self) -> None:
-        """Look after the server."""
+        """Start, probe or restart the server, as due."""
         now = self._clock()
         if self._server is None or self._liveness is None:
             if now >= self._start_at:
@@ -155,14 +155,14 @@ class ServerKeeper:
             why = "the tracker does not answer"
         else:
             why = "the tracker does not list the device"
-        # A server on its way up is not under suspicion.
+        # A server that is starting is not judged.
         self.state = ServerState.STARTING if self.state is ServerState.STARTING else ServerState.SUSPECT
         self.reason = why
 
     def _give_up(self, reason: str) -> None:
         log.warning("%s", reason)
         assert self._server is not None
-        # It had its chance; a session in hand is lost anyway, and a frozen server would only cost the grace.
+        # No grace: a running session is lost anyway, and a frozen server would not use the time.
         self._server.end(grace_sec=0.0)
         self._server = None
         self._port = None

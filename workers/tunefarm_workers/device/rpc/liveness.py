@@ -8,7 +8,7 @@ START_PATIENCE_SEC = 90.0
 
 
 class Liveness:
-    """Judges one life of a server by its answers and by the tracker's list.
+    """Judges a process of the server by its answers and by the tracker's list.
 
     Args:
         started: When it was started; all times are of one monotonic clock.
@@ -33,16 +33,16 @@ class Liveness:
         self._last_hello = started
         self._last_listed = started
         self.proven = False
-        """Whether the last look found it at its front door and at the tracker."""
+        """Whether the last probes found it at its port and at the tracker."""
 
     def began_to_listen(self, now: float) -> None:
-        """Note that it says that it listens: from now on it must answer."""
+        """Note that the server reported that it listens: from now on it must answer."""
         if not self._listening:
             self._listening = True
             self._last_hello = self._last_listed = now
 
     def observe(self, now: float, *, hello: bool, listed: bool | None) -> None:
-        """Note a look at it.
+        """Note the result of a probe.
 
         Args:
             now: The time.
@@ -56,7 +56,7 @@ class Liveness:
         self.proven = hello and listed is True
 
     def verdict(self, now: float) -> str | None:
-        """Return why the server has to be started anew; None as long as there is hope."""
+        """Return why the server must be restarted; None if it need not."""
         if not self._listening:
             if now - self._started > self._start_patience_sec:
                 return f"it did not listen within {self._start_patience_sec:g} s"

@@ -26,7 +26,7 @@ TIMEOUT_SEC = 3.0
 
 
 def answers_hello(server: Address, *, timeout_sec: float = TIMEOUT_SEC) -> bool:
-    """Whether the server refuses a key that cannot be right; costs it nothing, even in mid-session."""
+    """Return whether the server refuses a wrong key; this costs the server nothing, even during a session."""
     try:
         with socket.create_connection(server, timeout_sec) as connection:
             connection.sendall(pack_hello(f"client:probe-{secrets.token_hex(8)}"))
@@ -37,7 +37,7 @@ def answers_hello(server: Address, *, timeout_sec: float = TIMEOUT_SEC) -> bool:
 
 
 def is_listed(tracker: Address, rpc_key: str, port: int, *, timeout_sec: float = TIMEOUT_SEC) -> bool | None:
-    """Whether the tracker knows a server of this key and port; None where the tracker itself does not answer."""
+    """Return whether the tracker lists a server with this key and port; None if the tracker does not answer."""
     try:
         with socket.create_connection(tracker, timeout_sec) as connection:
             code, summary = ask_tracker(connection, [TrackerCode.SUMMARY])
@@ -52,7 +52,7 @@ def is_listed(tracker: Address, rpc_key: str, port: int, *, timeout_sec: float =
 
 
 def ask_tracker(connection: socket.socket, question: list[Any]) -> Any:
-    """Greet the tracker, ask, and return its answer.
+    """Send the tracker a greeting and a request, and return its answer.
 
     Raises:
         OSError: If it does not answer, or is no tracker.

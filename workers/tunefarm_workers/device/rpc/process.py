@@ -19,7 +19,7 @@ from tunefarm_tuning.process.running import TVM_ENVIRONMENT
 from tunefarm_workers.device.rpc.wire import Address
 
 _MEMORY_SLACK_BYTES = 4 << 30
-"""Address space that TVM and its threads take up without using memory."""
+"""Address space that TVM and its threads reserve without using memory."""
 
 _MAX_EVENTS = 1000
 
@@ -52,7 +52,7 @@ def server_command(
 def server_environment(
     environment: Mapping[str, str], *, num_threads: int, gpu_uuid: str | None = None
 ) -> dict[str, str]:
-    """Return the server's environment: whoever reaches the server can read it, so no credentials."""
+    """Return the server's environment, without credentials: clients of the server can read it."""
     inherited = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
     if gpu_uuid is not None:
         inherited["CUDA_VISIBLE_DEVICES"] = gpu_uuid
@@ -61,7 +61,7 @@ def server_environment(
 
 
 class RpcProcess:
-    """One life of the server; starts it.
+    """A process of the server; the constructor starts it.
 
     When the agent is killed, its end of the server's standard input closes. The server sees that and tidies up. If it is
     stopped at that moment, the kernel continues it first (`lifeline.wake_at_end`). So nothing is left behind.
@@ -82,7 +82,7 @@ class RpcProcess:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return the exit code; None while it runs."""
         return self._process.poll()
 
     def events(self) -> list[dict[str, Any]]:
@@ -94,10 +94,10 @@ class RpcProcess:
         return events
 
     def end(self, *, grace_sec: float) -> None:
-        """End it and everything that it started.
+        """End the server and all its child processes.
 
         Args:
-            grace_sec: How long it may take to end by itself, with its sessions' files tidied up; 0 kills it.
+            grace_sec: Seconds in which it may end by itself and remove its sessions' files; 0 kills it.
         """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -109,7 +109,7 @@ class RpcProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        # A session's child died with the server; the agent has adopted what that child had started.
+        # A session's child died with the server; processes that it had started belong to the agent now.
         end_orphans(within_sec=2.0)
         self._drain.join(2.0)
 

@@ -19,7 +19,7 @@ CODE_SUCCESS = RPC_MAGIC + 0
 CODE_MISMATCH = RPC_MAGIC + 2
 
 MAX_TRACKER_FRAME_BYTES = 4 << 20
-"""A farm of thousands of devices fits; a peer that is no tracker does not get to fill our memory."""
+"""Maximum size of a message: enough for a farm of thousands of devices, and a limit for peers that are no trackers."""
 
 INT = struct.Struct("<i")
 
@@ -58,7 +58,7 @@ def pack_frame(message: Any) -> bytes:
 
 
 def unpack_frame(received: bytearray) -> tuple[bool, Any]:
-    """Take one frame off the front of `received`; return whether there was a whole one, and its message.
+    """Remove the first complete frame from `received`; return whether there was one, and its message.
 
     Raises:
         WireError: If this cannot be a tracker's frame.
