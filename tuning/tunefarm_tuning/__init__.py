@@ -1,4 +1,4 @@
-"""The tuning engine: models in, tasks, search, measurement, records, compile. Knows no service.
+"""The tuning engine: import, tasks, search, measurement, records, compile. It knows no service.
 
 Every public name can be had from here. Its module is imported when the name is first asked for, so that
 ``import tunefarm_tuning`` costs nothing.

@@ -1,4 +1,4 @@
-"""The artifact: one file, ``NAME.tunefarm``, that holds a compiled model and everything that is known about it.
+"""The artifact: a file, ``NAME.tunefarm``, with a compiled model and its documentation.
 
 It is a zip file: the manifest is read without reading the weights, each entry has its own checksum, and Python runs a zip
 directly (``python NAME.tunefarm --input x=x.npy``). Entries:

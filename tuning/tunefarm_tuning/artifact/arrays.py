@@ -143,13 +143,13 @@ class OutputTaker:
         here = device.dlpack_device_type() == _CPU
         # Whether numpy can read an output in place; TVM copies the others.
         self._is_seen = [here and spec["dtype"] != "bfloat16" for spec in specs]
-        # Whether an output has new memory at each call; None until the second call tells. A weight, or a constant, has not.
+        # Whether an output has new memory at each call (a constant has not); None until the second call.
         self._is_fresh: list[bool | None] = [
             None if seen and _nbytes(spec) > _SMALL_BYTES else False
             for spec, seen in zip(specs, self._is_seen, strict=True)
         ]
         self._first: list[Any] | None = None
-        # Common with small outputs, for which this is the fastest.
+        # The fastest way for small outputs, which are common.
         self._all_copied = all(self._is_seen) and not any(fresh is None for fresh in self._is_fresh)
         import tvm
 

@@ -1,1 +1,1 @@
-"""From a model and its history to one checked artifact."""
+"""Compile a model with its history into a checked artifact."""

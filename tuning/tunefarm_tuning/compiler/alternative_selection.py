@@ -1,6 +1,6 @@
 """Selects which algorithm each kernel of a network uses, by timing the network instead of its kernels.
 
-A kernel that is faster by itself may slow down the kernels around it, which then find their data elsewhere. So the network is
+A kernel that is faster alone may slow down its neighbours, whose data are then elsewhere. So the network is
 built with all alternatives that are faster by themselves, and an ablation removes one at a time: an alternative stays only if
 the network without it is no faster.
 """

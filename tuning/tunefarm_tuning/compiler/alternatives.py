@@ -93,7 +93,7 @@ def find_candidates(
     """Check and time the kernels of the alternatives that have a record.
 
     Returns:
-        The alternatives all of whose kernels work, in the order given.
+        The alternatives whose kernels all work, in the given order.
     """
     direct_by_key = {kernel.task.workload_key: kernel for kernel in direct}
     checked: dict[str, CheckedKernel] = {}

@@ -132,7 +132,7 @@ class KernelValidator:
                 path.unlink(missing_ok=True)
 
     def check_any(self, task: KernelInfo, records: Sequence[TuningRecord]) -> CheckedKernel:
-        """Check the first record whose space still exists; the first record if none does. Each is of another space."""
+        """Check the first record whose space still exists, else the first record. Each record has another space."""
         checked = [self.check(task, records[0])]
         for record in records[1:]:
             if not _space_changed(checked[-1]):

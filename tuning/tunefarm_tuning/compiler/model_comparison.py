@@ -1,4 +1,4 @@
-"""A compiled network's outputs compared with the reference, and what storing weights in fewer bytes does to them."""
+"""Compare a compiled network's outputs with the reference, and measure the effect of weights in fewer bytes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def precision_report(
     comparison: ModelComparison,
     as_model: ModelComparison | None,
 ) -> dict[str, Any]:
-    """Return the report's section on how weights are stored, and what that does to the outputs."""
+    """Return the report's section on the format of weights and its effect on the outputs."""
     if precision is Precision.AS_MODEL:
         return {"name": precision.value}
     return {
@@ -184,7 +184,7 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
 
 
 def wrong_because(precision: Precision, storage: Mapping[str, int]) -> str:
-    """Return what to add to the message of outputs that are too far off: the precision, if it may be the cause."""
+    """Return a hint for the message of wrong outputs: the precision, if it may be the cause."""
     if precision is Precision.AS_MODEL or not storage.get("stored"):
         return ""
     return (

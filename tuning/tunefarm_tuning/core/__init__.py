@@ -1,1 +1,1 @@
-"""What every room stands on: errors, outcomes, cancellation, untrusted text, latencies. Imports nothing of the engine."""
+"""The base of every room: errors, outcomes, cancellation, untrusted text, latencies. Imports nothing of the engine."""

@@ -14,7 +14,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 
 def save_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
-    """Write arrays to ``path`` (ending in .npz); dtypes that numpy does not know by itself keep their name."""
+    """Write arrays to ``path`` (ending in .npz); dtypes that numpy itself lacks keep their name."""
     dtypes = json.dumps([str(array.dtype) for array in arrays])
     plain = {
         str(i): np.ascontiguousarray(a).reshape(a.shape).view(np.uint16) if str(a.dtype) == "bfloat16" else a
@@ -34,7 +34,7 @@ def load_arrays(path: Path | str) -> list[NDArray[Any]]:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype of that name; ``bfloat16`` where the package ml_dtypes is installed.
+    """Return numpy's dtype of that name; ``bfloat16`` needs the package ml_dtypes.
 
     Raises:
         InvalidInputError: If there is none.

@@ -10,13 +10,13 @@ from typing import Protocol, Self
 
 
 class Closable(Protocol):
-    """What a cancellation can end: a child process, a builder, a runner."""
+    """An object that a cancellation can close: a child process, a builder, a runner."""
 
     def close(self) -> None: ...
 
 
 class Cancellation:
-    """A wish to stop, and what has to be closed for it. Concurrency: any thread."""
+    """A request to stop, and the objects to close then. Concurrency: any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +28,7 @@ class Cancellation:
         return self._cancelled
 
     def cancel(self) -> None:
-        """Close all that is attached, now and later. Calling it again does nothing."""
+        """Close all attached objects, and those attached later. Calling it again does nothing."""
         with self._lock:
             self._cancelled = True
             attached, self._attached = self._attached, []
@@ -37,7 +37,7 @@ class Cancellation:
 
     @contextmanager
     def attach(self, closable: Closable) -> Iterator[None]:
-        """Let `cancel` close `closable` for the length of the block (at once where it has come already)."""
+        """Let `cancel` close `closable` during the block; close it at once if `cancel` was called before."""
         with self._lock:
             cancelled = self._cancelled
             if not cancelled:

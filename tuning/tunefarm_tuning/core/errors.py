@@ -60,7 +60,7 @@ class InvalidModelError(InvalidInputError):
 
 
 class UnknownTargetError(InvalidInputError):
-    """The target's name means nothing to us; the message lists the nearest that do."""
+    """The target's name is unknown; the message lists similar names."""
 
     default_code = "unknown-target"
 
@@ -72,7 +72,7 @@ class InvalidRecordError(InvalidInputError):
 
 
 class NotFoundError(TunefarmError):
-    """There is no such thing."""
+    """The object does not exist."""
 
     default_code = "not-found"
 
@@ -96,7 +96,7 @@ class DeviceLostError(TransientError):
 
 
 class LeaseLostError(TunefarmError):
-    """Somebody else holds this now: stop, write nothing."""
+    """Another process holds the lease now: stop, write nothing."""
 
     default_code = "lease-lost"
 
@@ -123,7 +123,7 @@ _KINDS: dict[str, type[TunefarmError]] = {
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says: a message of ours, or the kind and text of anybody else's."""
+    """Return an error's message: that of a `TunefarmError`, or the class and text of another exception."""
     return error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
 
 

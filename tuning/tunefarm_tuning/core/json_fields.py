@@ -1,4 +1,4 @@
-"""`JsonFields`: dataclasses that are written to JSON and read from it by their annotations."""
+"""`JsonFields`: write dataclasses to JSON and read them, by their annotations."""
 
 from __future__ import annotations
 

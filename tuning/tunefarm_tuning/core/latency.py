@@ -1,4 +1,4 @@
-"""Latencies: raw samples, their median and their noise, and waiting until nothing disturbs the next timing."""
+"""Latencies: raw samples, their median and noise. Wait until nothing disturbs the next timing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _IDLE_TIMEOUT_SEC = 3.0
 
 
 def wait_until_idle(longest_sec: float = _IDLE_TIMEOUT_SEC) -> None:
-    """Return once this process's threads take next to no processor time, or after `longest_sec`.
+    """Return once this process's threads use almost no processor time, or after `longest_sec`.
 
     After a call, ONNX Runtime's threads wait for more work on all cores for tens of milliseconds, TVM's for a tenth of a
     second unless told otherwise. Whatever another process times meanwhile would share its cores with them.

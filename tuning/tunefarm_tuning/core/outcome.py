@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How a trial ended. Every trial ends in exactly one class; this is the table of all of them.
+    """The classes of outcomes. Every trial has exactly one.
 
     To add a class: add it here, in the order of a trial's steps; return it as a `Failure` from the builder or runner that meets
     it; add its sentence to `tunefarm_app.report.words.OUTCOMES` and a row to docs/how-to.md. Values are stored in records
@@ -21,11 +21,13 @@ class Outcome(StrEnum):
     BUILD_ERROR = "build-error"  # the compiler refused the kernel
     BUILD_TIMEOUT = "build-timeout"
     BUILD_CRASH = "build-crash"  # the compiler died (segfault, out of memory)
-    RUN_ERROR = "run-error"  # the kernel failed, and its session goes on
+    RUN_ERROR = "run-error"  # the kernel failed, and its session continues
     RUN_TIMEOUT = "run-timeout"
-    RUN_CRASH = "run-crash"  # the kernel took its device session down
+    RUN_CRASH = "run-crash"  # the kernel ended its device session
     WRONG_ANSWER = "wrong-answer"
-    INFRASTRUCTURE_ERROR = "infrastructure-error"  # device gone, lease lost: not the candidate's fault
+    INFRASTRUCTURE_ERROR = (
+        "infrastructure-error"  # the device or its lease was lost: not the candidate's fault
+    )
 
     @property
     def is_build_failure(self) -> bool:

@@ -17,13 +17,13 @@ from tunefarm_tuning.core.untrusted_text import clean
 def output_file(path: Path) -> Iterator[Path]:
     """Yield an empty file in the path's folder; it becomes the path's file at the end of the block.
 
-    If the block raises, the empty file is removed, and the path keeps what it had.
+    If the block raises, the new file is removed, and the path keeps its old file.
 
     Raises:
         InvalidInputError: cannot-write.
     """
     with writing(path):
-        target = path.resolve()  # a link stays one
+        target = path.resolve()  # a link stays a link
         if target.exists() and not target.is_file():
             raise cannot_write(path, "it exists and is not a regular file")
         part = target.with_name(f".tunefarm-{secrets.token_hex(8)}.part")

@@ -21,12 +21,12 @@ def clean(text: str, limit: int = 120) -> str:
 
 
 def clean_message(error: BaseException, limit: int = 300) -> str:
-    """Return what a library's exception says, clean and on one line; its class's name where it says nothing."""
+    """Return the message of a library's exception, clean and on one line; its class's name if the message is empty."""
     return clean(" ".join(str(error).split()) or type(error).__name__, limit)
 
 
 def clean_lines(text: str) -> str:
-    r"""Return `text` line by line as it is, but for characters that steer a terminal or hide: those become escapes.
+    r"""Return `text` with its lines, but with escapes for characters that control a terminal or are invisible.
 
     Lines end in ``\n``, tabs stay; nothing is cut.
     """

@@ -1,4 +1,4 @@
-"""Cost models: they predict how fast a config's kernel is, without building it.
+"""Cost models: predict the speed of a config's kernel without building it.
 
-`features.FEATURE_GROUPS` lists the features, `xgb` has the model, `prior` what is known before the first trial.
+`features.FEATURE_GROUPS` lists the features, `xgb` has the model, `prior` the predictions before the first trial.
 """

@@ -36,11 +36,11 @@ class CostModel(Protocol):
     """
 
     def fit(self, groups: list[TrialGroup]) -> None:
-        """Learn from two or more measurements; everything learnt before is forgotten."""
+        """Fit the model to two or more measurements; earlier data are forgotten."""
         ...
 
     def predict(self, features: FloatArray, margins: FloatArray) -> FloatArray:
-        """Return a score per row, shape ``(n,)``, whose order alone has a meaning: higher is better.
+        """Return a score per row, shape ``(n,)``. Only the order of scores has a meaning: higher is better.
 
         `features` has shape ``(n, f)``, `margins` (see `TrialGroup`) ``(n,)``.
         """

@@ -64,7 +64,7 @@ class NestFeatures:
 
 
 class _SketchNest:
-    """The nest of one sketch; everything independent of the config is computed once."""
+    """The loop nest of a sketch; values that do not depend on the config are computed once."""
 
     def __init__(self, sketch: Sketch, computation: Computation) -> None:
         self._levels = len(sketch.structure)
@@ -165,7 +165,7 @@ class _SketchNest:
         return columns
 
     def _vectors(self, factors: FloatArray, n: int) -> list[FloatArray]:
-        """Return how well the innermost space loop fills vectors, and how many accumulators the inner block has."""
+        """Return the share of full vectors in the innermost space loop, and the accumulators of the inner block."""
         if not self._space_axes:
             return [np.zeros(n, dtype=np.float32)] * 4
         inner = factors[self._levels - 1]

@@ -14,7 +14,7 @@ from tunefarm_tuning.cost_model.base import FloatArray
 FOLDER = Path(__file__).with_name("priors")
 
 Of = Literal["throughput", "trial_sec"]
-"""What a prior predicts of a config: its throughput relative to the best of its task, or the seconds of its trial."""
+"""Predicted quantities: the throughput relative to the task's best, or the seconds of the trial."""
 
 
 class Prior(Protocol):

@@ -1,4 +1,4 @@
-"""`TrialData`: the data that a cost model is fitted to, of a task's own trials, histories of other tasks, and a prior."""
+"""`TrialData`: the training data of a cost model, from a task's trials, histories of other tasks, and a prior."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TrialData:
         return self._histories if own is None else [own, *self._histories]
 
     def load_history(self, histories: Sequence[TaskHistory]) -> None:
-        """Use these histories, and no others."""
+        """Replace the histories."""
         loaded = [(history.space.key, history.records) for history in histories]
         if loaded == self._loaded:
             return

@@ -1,1 +1,1 @@
-"""From a stranger's file to a checked model and its tasks."""
+"""Import a stranger's file as a checked model, and extract its tasks."""

@@ -1,4 +1,4 @@
-"""TFLite and StableHLO files, written as ONNX files and compared with what the source's own framework computes.
+"""Convert TFLite and StableHLO files to ONNX, and compare the results with the source's own framework.
 
 `import_model` takes a TFLite file as it is (docs/adr/0023-tflite-files-are-read-as-onnx.md); StableHLO is converted
 where the user is (docs/adr/0034-stablehlo-is-converted-by-the-user.md).
@@ -35,12 +35,12 @@ _QUANTIZED_SHARE = 0.1
 integers where ONNX says floats: each layer may round to the next step, and integer weights alone make LiteRT round the
 activations too."""
 _QUANTIZED_BYTES = 2
-"""Most bytes of an integer that stands for a real number."""
+"""Maximum bytes of an integer that represents a real number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """A file of another format, written as ONNX.
+    """A file of another format, converted to ONNX.
 
     Attributes:
         model: The ONNX file.
@@ -94,12 +94,12 @@ def import_stablehlo(program: Any, path: Path | str, *, limits: ImportLimits | N
 
 
 def convert_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | None = None) -> Conversion:
-    """Do what `import_tflite` does, and tell what was compared."""
+    """Do the same as `import_tflite`, and return which outputs were compared."""
     return _convert(Path(file), Path(path), FileFormat.TFLITE, limits or ImportLimits())
 
 
 def convert_stablehlo(program: Any, path: Path | str, *, limits: ImportLimits | None = None) -> Conversion:
-    """Do what `import_stablehlo` does, and tell what was compared."""
+    """Do the same as `import_stablehlo`, and return which outputs were compared."""
     limits = limits or ImportLimits()
     if isinstance(program, Path | str):
         return _convert(Path(program), Path(path), FileFormat.STABLEHLO, limits)
@@ -117,7 +117,7 @@ def convert_stablehlo(program: Any, path: Path | str, *, limits: ImportLimits | 
 
 
 def conversion_differs(framework: str, difference: str, **fields: str) -> InvalidModelError:
-    """Return the error for an ONNX file whose results are not the source's."""
+    """Return the error for an ONNX file whose results differ from the source's."""
     return InvalidModelError(
         f"the ONNX file computes different results than {framework}: {difference}",
         code="conversion-differs",
@@ -133,7 +133,7 @@ def check_outputs(
     *,
     rounding: str = "float32",
 ) -> None:
-    """Compare a converted model's results with the framework's that it comes from.
+    """Compare a converted model's results with those of its original framework.
 
     Raises:
         InvalidModelError: conversion-differs.
@@ -182,7 +182,7 @@ def _require_jaxlib() -> None:
 
 
 def _compared_with_xla(file: Path, model: Model, limits: ImportLimits, *, bfloat16: bool) -> Conversion:
-    """Compare on random inputs; where results are NaN (a root, a logarithm), once more on positive ones."""
+    """Compare on random inputs; if results are NaN (roots, logarithms), again on positive inputs."""
     for kind in (InputKind.NORMAL, InputKind.POSITIVE):
         inputs = random_inputs(model.inputs, seed=_SEED, kind=kind)
         results = run_in_onnxruntime(model, inputs, limits)
@@ -243,7 +243,7 @@ def check_tflite_outputs(
 
 
 def _is_index(array: NDArray[Any]) -> bool:
-    """Tell whether integers come from comparing quantised numbers, as an argmax: then the next integer is not near."""
+    """Return whether an output's integers come from comparisons, as in an argmax: then the next integer is no small error."""
     return array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.dtype.itemsize > _QUANTIZED_BYTES)
 
 

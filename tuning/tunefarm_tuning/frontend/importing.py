@@ -1,4 +1,4 @@
-"""Import a stranger's network in child processes with limits, so that whatever it does becomes an error."""
+"""Import a stranger's network in child processes with limits, so that any failure becomes an error."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _stage(doing: str, module: str, method: str, params: Mapping[str, Any], limi
             limit_sec=limits.timeout_sec,
         ) from error
     except ChildFailed as error:
-        # The child's last output stays with the cause: it names files of this machine.
+        # The child's last output is only in the cause, because it names files of this machine.
         cause = getattr(error, "signal_name", None) or "an early exit"
         raise InvalidModelError(
             f"{doing} crashed ({cause}): the model {_CRASHES.get(cause, _CRASHES[''])}; check it with "

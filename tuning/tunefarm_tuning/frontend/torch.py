@@ -1,4 +1,4 @@
-"""`torch.export` programs, written as ONNX files by PyTorch's own exporter and compared with what PyTorch computes.
+"""Convert `torch.export` programs to ONNX with PyTorch's own exporter, and compare the results with PyTorch's.
 
 A file can be hashed, kept, and read by children and by workers that have no PyTorch; ONNX Runtime then is the
 reference, as for every model (docs/adr/0021-torch-programs-become-onnx.md).
@@ -126,7 +126,7 @@ def _arrays(torch: Any, values: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def _torch() -> Any:
-    """Return PyTorch, which no extra brings: its wheel is gigabytes, and which one is right depends on the machine."""
+    """Return PyTorch. No extra installs it: its wheel has gigabytes, and the right one depends on the machine."""
     try:
         import onnxscript  # noqa: F401
         import torch

@@ -1,4 +1,4 @@
-"""Measurement: building candidates, timing them on a device, and what the device can do at its best.
+"""Measurement: building candidates, timing them on a device, calibration and peaks of devices.
 
-`builder.BUILDERS` and `runner.RUNNERS` list the back ends; `interfaces` has what all of them implement.
+`builder.BUILDERS` and `runner.RUNNERS` list the back ends; `interfaces` has their interfaces.
 """

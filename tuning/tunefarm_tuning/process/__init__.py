@@ -1,4 +1,4 @@
-"""Child processes that do the dangerous work: everything that imports TVM, ONNX or a stranger's model.
+"""Child processes for the dangerous work: everything that imports TVM or ONNX, or reads a stranger's model.
 
 A child is ``python -m tunefarm_tuning.process MODULE``. The module has a table ``HANDLERS`` (`Handlers`); the parent calls its
 functions by name over a pipe. A child that crashes, hangs or eats memory costs one call: its caller gets a `ChildFailed`, and the

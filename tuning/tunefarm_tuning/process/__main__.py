@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
 
     def load() -> None:
         nonlocal handlers
-        # Imports make no garbage. Looking for it takes a tenth of the time of TVM's import, and slows each later collection.
+        # Imports make no garbage. Collecting it would take a tenth of the time of TVM's import.
         gc.disable()
         handlers = importlib.import_module(module).HANDLERS
         gc.freeze()

@@ -25,7 +25,7 @@ _MEMORY_WORDS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "LLVM ERR
 
 
 class ChildProcess(Closing):
-    """One child at a time, started when it is first called and again after it failed.
+    """Calls into a child process, which is started at the first call and again after a failure.
 
     Ordering: one call at a time; `start_call` then `finish_call` is a call in two halves.
     Concurrency: one caller, but `close` and `kill` may come from any thread, also during a call.
@@ -64,12 +64,12 @@ class ChildProcess(Closing):
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, which is its group's; None where none is running."""
+        """The id of the child's process and process group; None if none is running."""
         running = self._running
         return running.pid if running is not None else None
 
     def fileno(self) -> int:
-        """Return the descriptor that turns readable when `finish_call` would not wait."""
+        """Return a descriptor that becomes readable when `finish_call` would not wait."""
         if self._running is None:
             raise InvariantError("no call has been started")
         return self._running.replies
@@ -98,7 +98,7 @@ class ChildProcess(Closing):
         self._end_call(self._begin(), keep=True)
 
     def start_call(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a call off; waits only for a child that has to be started.
+        """Send a call; waits only if a child must be started.
 
         Raises:
             ChildFailed: If the child could not be started or is gone.
@@ -124,7 +124,7 @@ class ChildProcess(Closing):
         return value
 
     def kill(self) -> None:
-        """End the child, if there is one; the next call starts a fresh one."""
+        """End the child, if there is one; the next call starts a new one."""
         with self._lock:
             running = self._running
             if running is None:
@@ -164,7 +164,7 @@ class ChildProcess(Closing):
             try:
                 self._receive(running, START_TIMEOUT_SEC)  # its "ready"
             except TunefarmError:
-                self.kill()  # a child without its module is useless: the next call starts another
+                self.kill()  # a child without its module is useless: the next call starts a new one
                 raise
         return running
 
@@ -179,7 +179,7 @@ class ChildProcess(Closing):
         except (ValueError, TypeError, AttributeError):
             self._end_call(running, keep=False)
             raise ChildCrashed(f"{self._name} sent an answer that cannot be read") from None
-        except BaseException:  # an interrupt: the next call must not read this call's answer
+        except BaseException:  # after an interrupt, the next call must not read this call's answer
             self._end_call(running, keep=False)
             raise
         if reply is None:
@@ -196,7 +196,7 @@ class ChildProcess(Closing):
         return reply.get("value")
 
     def _end_call(self, running: RunningChild, *, keep: bool, grace_sec: float = 0.0) -> int | None:
-        """Leave the call and, unless it is to be kept, the child; return its code where it has ended."""
+        """End the call and, unless it is kept, the child; return the child's code if it has ended."""
         if not keep:
             running.wait(grace_sec)
         with self._lock:
@@ -222,7 +222,7 @@ class ChildProcess(Closing):
         raise ChildTimedOut(f"{self._name} {failure}", detail=running.errors.last_lines(wait_sec=1.0))
 
     def _died(self, running: RunningChild) -> NoReturn:
-        # Wait for its own signal or exit code, which says more than our SIGKILL.
+        # Wait for its own signal or exit code, which is more useful than our SIGKILL.
         code = self._end_call(running, keep=False, grace_sec=2.0)
         self._check_open()
         detail = running.errors.last_lines(wait_sec=1.0)

@@ -8,7 +8,7 @@ from tunefarm_tuning.core.errors import TunefarmError
 
 
 class ChildFailed(TunefarmError):  # noqa: N818  (its subclasses say what happened, without a suffix)
-    """The child gave no answer. The call may be repeated: a fresh child takes it.
+    """The child gave no answer. The call may be repeated in a new child.
 
     Attributes:
         detail: The last lines that the child wrote to its standard error, cleaned; empty where it wrote none.

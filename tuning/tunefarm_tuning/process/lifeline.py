@@ -30,15 +30,15 @@ from pathlib import Path
 
 
 def die_at_end(fd: int) -> None:
-    """Have the calling process group killed when the write end of the pipe `fd` closes."""
+    """Let the kernel kill the calling process group when the write end of the pipe `fd` closes."""
     os.set_inheritable(fd, False)
     _signal_at_end(fd, signal.SIGKILL)
-    # For a parent that died before the line above, and for systems without signals on pipes.
+    # For a parent that died before this, and for systems without signals on pipes.
     threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start()
 
 
 def wake_at_end(fd: int) -> None:
-    """Have the calling process group continued, if it is stopped, when the write end of the pipe `fd` closes.
+    """Let the kernel continue the calling process group, if it is stopped, when the write end of the pipe `fd` closes.
 
     For a process that reads `fd`, and ends by itself at its end. The kernel also wakes a stopped process group that is
     orphaned, but only if the stop was complete when the parent died; of a process with many threads it may not be.
@@ -49,7 +49,7 @@ def wake_at_end(fd: int) -> None:
 
 
 def _signal_at_end(fd: int, number: int) -> None:
-    # Not on other systems than Linux, and not in a sandbox that does not know signals on pipes.
+    # Only Linux has signals on pipes, and some sandboxes do not.
     with contextlib.suppress(AttributeError, OSError):
         fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(fd, fcntl.F_SETSIG, number)
@@ -68,12 +68,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Make the calling process the new parent of every descendant that loses its own."""
+    """Make the calling process the new parent of every orphaned descendant."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill the calling process when its parent dies.
+    """Let the kernel kill the calling process when its parent dies.
 
     Only for a child of a process that starts its children from a thread which lives as long as itself:
     the kernel watches the *thread*.
@@ -87,7 +87,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def own_children() -> list[int]:
-    """Return the process ids of the calling process's children, the dead but unreaped ones too."""
+    """Return the process ids of the calling process's children, including dead ones that are not reaped."""
     children: list[int] = []
     for listing in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def own_children() -> list[int]:
 
 
 def end_orphans(known: Container[int] = (), *, within_sec: float = 0.0) -> list[int]:
-    """Kill and reap every child that is not `known`, and what these leave behind, for up to `within_sec`; return their ids."""
+    """Kill and reap every child that is not `known`, and their orphans, for up to `within_sec`; return the ids."""
     deadline = time.monotonic() + within_sec
     ended: list[int] = []
     while strangers := [pid for pid in own_children() if pid not in known]:

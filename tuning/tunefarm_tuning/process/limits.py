@@ -10,7 +10,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildLimits:
-    """Limits that the child sets on itself before it imports its module. Core dumps are off always.
+    """Limits that the child sets for itself before it imports its module. Core dumps are always off.
 
     Attributes:
         memory_bytes: Address space. None for a child that uses CUDA: its driver reserves far more
@@ -24,7 +24,7 @@ class ChildLimits:
     file_bytes: int | None = 4 << 30
 
     def to_text(self) -> str:
-        """Return what `from_text` reads (a command-line argument)."""
+        """Return the limits as text for `from_text` (a command-line argument)."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod

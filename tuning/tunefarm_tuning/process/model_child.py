@@ -62,7 +62,7 @@ def model_error(stage: str, doing: str, error: ChildFailed) -> InvalidModelError
 
 @contextmanager
 def compiling(doing: str) -> Iterator[None]:
-    """Turn a child's failure inside the block into an error of the model; a cancellation stays one."""
+    """Turn a child's failure inside the block into an error of the model; cancellations pass."""
     try:
         yield
     except ChildClosed:
@@ -71,7 +71,7 @@ def compiling(doing: str) -> Iterator[None]:
         raise model_error("compile", doing, error) from error
 
 
-# One thread, where libraries would start one per core: there is little to compute, and each costs address space.
+# One thread instead of one per core: there is little to compute, and each thread costs address space.
 CHILD_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
 
 

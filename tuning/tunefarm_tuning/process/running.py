@@ -1,4 +1,4 @@
-"""One running child as its parent sees it: a process group, its environment, and its pipes."""
+"""A running child, as its parent uses it: process group, environment, pipes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TVM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
         # Where PyTorch is installed, TVM's import asks it for GPUs, which starts CUDA. If that process forks (a device's RPC
         # server does), no session can use the GPU. No tensors of PyTorch go to TVM there.
         "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
-        # Any other question to PyTorch about GPUs goes to the driver's NVML, which starts nothing.
+        # PyTorch answers other questions about GPUs through the driver's NVML, which starts nothing.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
 )
-"""The environment of every process of ours that imports TVM; variables that are set already win."""
+"""The environment of all our processes that import TVM; variables that are already set win."""
 
 _PIPE_BYTES = 1 << 20
 _SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN", "API_KEY", "CREDENTIAL", "DATABASE_URL", "BROKER")
@@ -84,7 +84,7 @@ class RunningChild:
         finally:
             for fd in (requests_read, replies_write, lifeline_read, stderr_write):
                 os.close(fd)
-        with contextlib.suppress(OSError):  # so that a whole workload fits; otherwise it is only slower
+        with contextlib.suppress(OSError):  # large enough for a workload; a smaller pipe is only slower
             fcntl.fcntl(self._requests, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         os.set_blocking(self._requests, False)
         os.set_blocking(self.replies, False)
@@ -159,7 +159,7 @@ class RunningChild:
             return self._process.returncode
 
     def release(self) -> None:
-        """Close the pipes. Only when nobody reads or writes them any more."""
+        """Close the pipes. Call it only when nobody reads or writes them."""
         for fd in (self._requests, self.replies, self._lifeline):
             os.close(fd)
 
@@ -175,7 +175,7 @@ _KEPT_BYTES = 64 << 10
 
 
 class ErrorOutput:
-    """Drains a descriptor in a thread of its own and keeps the last 64 KiB; memory stays bounded.
+    """Reads a descriptor in its own thread and keeps the last 64 KiB.
 
     Ownership: closes the descriptor when the last writer is gone.
     """
@@ -194,7 +194,7 @@ class ErrorOutput:
             os.close(fd)
 
     def text(self, *, wait_sec: float = 0.0) -> str:
-        """Return what is kept, uncleaned, after waiting up to `wait_sec` for the writers to go."""
+        """Return the kept bytes, after waiting up to `wait_sec` for the writers to end."""
         self._thread.join(wait_sec)
         return bytes(self._tail).decode("utf-8", "replace")
 

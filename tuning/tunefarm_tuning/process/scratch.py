@@ -1,4 +1,4 @@
-"""Scratch folders, which are deleted when the process that made them ends, however it ends."""
+"""Scratch folders, which are deleted after their process ends, even if it crashes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tuning records: the measured facts, the history that is looked up in them, and what others can learn from."""
+"""Tuning records: their contents, the history for the compiler, and transfer between tasks."""

@@ -15,13 +15,13 @@ class MissReason(StrEnum):
     To add a reason: add it here, and its sentence to `tunefarm_app.report.words.REASONS`. Values are stored: never rename one.
     """
 
-    NO_RECORD = "no-record"  # nothing was ever measured for this workload, or every trial failed
+    NO_RECORD = "no-record"  # this workload was never measured, or every trial failed
     OTHER_TARGET = "other-target"
     OTHER_DEVICE_MODEL = "other-device-model"
     OTHER_TOOLCHAIN = "other-toolchain"
     SPACE_CHANGED = "space-changed"  # the record's config is a point of another config space
     DOES_NOT_APPLY = "does-not-apply"  # the config does not schedule, or its kernel does not build
-    CRASHED = "crashed"  # the kernel took its process down, or was over its time
+    CRASHED = "crashed"  # the kernel crashed its process or exceeded its time limit
     UNCHECKED = "unchecked"  # the untuned kernel could not be run, so there was nothing to compare with
     WRONG_ANSWER = "wrong-answer"
     SLOWER_THAN_UNTUNED = "slower-than-untuned"
@@ -30,7 +30,7 @@ class MissReason(StrEnum):
 FALLBACK_REASONS = frozenset(
     {MissReason.CRASHED, MissReason.UNCHECKED, MissReason.WRONG_ANSWER, MissReason.SLOWER_THAN_UNTUNED}
 )
-"""Misses whose record applied, but whose kernel was left out after it had been run."""
+"""Misses whose record's kernel ran, but was left out after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

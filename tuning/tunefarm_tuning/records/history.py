@@ -1,4 +1,4 @@
-"""History: looks up the best record for a workload by everything that a record holds for; a miss has a reason.
+"""History: looks up the best record for a workload, target, device model and toolchain; a miss has a reason.
 
 ::
 
@@ -51,7 +51,7 @@ class History:
         """Look up the best record of a workload.
 
         If records of several spaces hold, the newest is returned; `others` returns the rest. Otherwise the reason names
-        what the closest records differ in: the toolchain before the device model, and that before the target.
+        the difference of the closest records: the toolchain before the device model before the target.
 
         Args:
             workload_key: `Workload.key`.
@@ -60,7 +60,7 @@ class History:
             toolchain: The versions, as `toolchain_key` writes them.
 
         Returns:
-            The record, None and an empty message; or None, the reason of the miss, and what the history has instead.
+            The record, None and an empty message; or None, the reason of the miss, and a message about other records.
         """
         candidates = self._best.get(workload_key, [])
         if not candidates:

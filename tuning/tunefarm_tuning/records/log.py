@@ -13,7 +13,7 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 class RecordLog(Closing):
-    """Appends records to a JSON-lines file, which it makes if needed. Each `append` is written when it returns.
+    """Appends records to a JSON-lines file, and creates it if needed. `append` returns after writing.
 
     An incomplete last line, which a killed writer left, is removed first.
 

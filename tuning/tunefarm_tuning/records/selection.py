@@ -1,4 +1,4 @@
-"""Selection of records: a config that was confirmed is judged by its newest confirmation alone.
+"""Selection of records: of a confirmed config only the newest confirmation counts.
 
 The fastest of many noisy timings is too good to be true: it is the luckiest one. So before a winner is named, the few
 best configs of a task are measured again, side by side. These *confirming* records supersede the earlier records of the
@@ -70,7 +70,7 @@ def fastest(records: Iterable[TuningRecord], n: int) -> list[TuningRecord]:
 
 
 def _setting(record: TuningRecord) -> _Setting:
-    """Return everything that a record holds for."""
+    """Return the setting for which a record is valid."""
     return (record.workload_key, record.target_key, record.device_model, record.toolchain)
 
 

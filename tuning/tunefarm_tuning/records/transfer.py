@@ -1,6 +1,6 @@
-"""Transfer between tasks: which records of other tasks a tuner learns from, and how many.
+"""Transfer between tasks: choose the records of other tasks that a tuner learns from.
 
-A cost model learns from what it is given before every round, so the number of records is bounded. The same workload
+A cost model learns from all its records before every round, so their number is bounded. The same workload
 comes first (measured on another target or device), then workloads of the same family, the nearest in size first, then a
 few of other families. Of every history the fastest records are taken, and an even spread of the others: a model that has
 seen only good configs cannot tell what makes them good.
@@ -23,7 +23,7 @@ MAX_RECORDS = 600
 """Records given to a tuner, over all histories."""
 
 _SAME_WORKLOAD, _SAME_FAMILY, _OTHER_FAMILY = range(3)
-"""What a history has in common with the task, the most first."""
+"""Kinds of similarity between a history and the task, the closest first."""
 _MAX_RECORDS_PER_HISTORY = {_SAME_WORKLOAD: 240, _SAME_FAMILY: 120, _OTHER_FAMILY: 40}
 _MAX_OTHER_FAMILIES = 4  # histories
 _FASTEST_SHARE = 0.5
@@ -78,7 +78,7 @@ def choose_histories(
 
 
 def thin_out(records: Sequence[TuningRecord], most: int) -> tuple[TuningRecord, ...]:
-    """Return at most `most` of the records, in their order: the fastest, a spread of the rest, a few failures."""
+    """Return at most `most` of the records, in their order: the fastest, an even sample of the others, a few failures."""
     if len(records) <= most:
         return tuple(records)
     costs = [record.cost_sec for record in records]
@@ -96,7 +96,7 @@ def thin_out(records: Sequence[TuningRecord], most: int) -> tuple[TuningRecord, 
 
 
 def distance(extents: Sequence[int], other_extents: Sequence[int]) -> float:
-    """Return how far two computations are apart in size: doublings of an extent, summed over the axes.
+    """Return the distance of two computations in size: doublings of extents, summed over the axes.
 
     Infinite if the computations have different numbers of axes.
     """
@@ -115,7 +115,7 @@ def _rank(space: ConfigSpace, workload_key: str, history: TaskHistory) -> tuple[
 
 
 def _usable(history: TaskHistory) -> TaskHistory:
-    """Return the history with the records that can be learned from: not superseded, and points of its space."""
+    """Return the history with its usable records: not superseded, and points of its space."""
     records = tuple(
         record for record in without_superseded(history.records) if record.space_key == history.space.key
     )
@@ -123,7 +123,7 @@ def _usable(history: TaskHistory) -> TaskHistory:
 
 
 def _spread(items: Sequence[int], n: int) -> list[int]:
-    """Return `n` of the items at even distances; all if there are no more."""
+    """Return `n` of the items at even distances; all if there are fewer."""
     if n >= len(items):
         return list(items)
     return [items[(2 * i + 1) * len(items) // (2 * n)] for i in range(n)]

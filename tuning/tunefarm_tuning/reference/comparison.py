@@ -1,4 +1,4 @@
-"""Compares arrays within the tolerance that rounding explains.
+"""Compares arrays within the tolerance that rounding errors need.
 
 Floats: an element may differ by a share of itself plus a share of the array's root mean square, since the error of a sum depends on
 the size of its terms. NaN must meet NaN, and an infinity the same infinity. Integers and booleans must be equal, except for one

@@ -118,19 +118,19 @@ class Candidates:
             is_full = (
                 is_full
                 or num_fruitless >= max(tuner.patience, self._n)
-                # Otherwise the missing trials are repetitions, or the builder is away.
+                # Otherwise the missing trials are repetitions, or the builder does not work.
                 or (bool(new) and not _may_be_replaced(new))
             )
             if not is_full:
                 self._tell_without_measuring(tuner, batch)
 
     def stop(self) -> None:
-        """End the builds under way, and ask for no more."""
+        """End the running builds, and ask for no more."""
         with self._lock:
             self._stopped.set()
             stream = self._stream
         if stream is not None:
-            # A generator that is at work in another thread cannot be closed: that thread sees `_stopped`.
+            # A generator that runs in another thread cannot be closed: that thread checks `_stopped`.
             with suppress(ValueError):
                 stream.close()
 
@@ -142,7 +142,7 @@ class Candidates:
         if self._claim is None:
             return tuner.ask(n)
         claimed: list[Config] = []
-        # A tuner proposes nothing twice: this ends with its space, at the latest.
+        # A tuner proposes no config twice, so the loop ends with its space at the latest.
         while len(claimed) < n and (proposed := tuner.ask(n - len(claimed))):
             keys = self._claim([config.key for config in proposed])
             ours = [config for config in proposed if config.key in keys]
@@ -160,7 +160,7 @@ class Candidates:
             return self._stream
 
     def _tell_without_measuring(self, tuner: Tuner, batch: Mapping[int, BuildResult]) -> None:
-        """Tell the tuner of the refused and the repeated candidates, so that it proposes others next."""
+        """Tell the tuner the refused and the repeated candidates, so that it proposes others next."""
         results = []
         for number, build in sorted(batch.items()):
             if build.refused and number not in self.repeated:
@@ -177,7 +177,7 @@ class Candidates:
 
 
 class CandidateFeed:
-    """Asks and builds in a thread of its own, which does not wait for the consumer.
+    """Asks and builds in its own thread, which does not wait for the consumer.
 
     The tuner is asked once all events of `after` are set.
 
@@ -216,7 +216,7 @@ class CandidateFeed:
             yield item
 
     def stop(self) -> None:
-        """End the work under way, and delete the kernels that nobody took. Returns when the thread has ended."""
+        """End the running work, and delete the kernels that nobody took. Returns when the thread has ended."""
         self._candidates.stop()
         self._thread.join()
         while not self._ready.empty():
@@ -231,6 +231,6 @@ def repetition(asked: Config, earlier: TrialResult) -> TrialResult:
 
 
 def _may_be_replaced(builds: Sequence[BuildResult]) -> bool:
-    """Return whether to ask for others: some candidates were refused, and the builder itself did not fail."""
+    """Return whether to ask for more candidates: some were refused, and the builder itself did not fail."""
     outcomes = {build.failure.outcome for build in builds if build.failure is not None}
     return Outcome.INSTANTIATION_ERROR in outcomes and Outcome.INFRASTRUCTURE_ERROR not in outcomes

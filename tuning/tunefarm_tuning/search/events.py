@@ -48,7 +48,7 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestConfirmed:
-    """The few best of a task were re-measured, side by side, before the winner is named.
+    """The few best configs of a task were re-measured in turn, before the winner is named.
 
     Attributes:
         outcomes: One per config; they are recorded, and are no trials of the budget.

@@ -18,10 +18,10 @@ from tunefarm_tuning.workload.task import TuningTask
 
 
 class TaskProgress:
-    """One task of a run. The tuner is made at the first round: a short budget may never come to it.
+    """A task of a run. Its tuner is made at its first round, because a short budget may not reach it.
 
     Attributes:
-        best_sec: Best cost known, earlier records included (once it is open: those of its space); None where nothing works.
+        best_sec: Best known cost, earlier records included (once it is open: those of its space); None if no config works.
         confirmations: How often its best configs were measured again.
         failed: Why the task gets no more rounds, where something broke.
         space: Its config space; None until it is open.
@@ -100,13 +100,13 @@ class TaskProgress:
 
     @property
     def configs_to_re_measure(self) -> list[Config]:
-        """The configs to be measured again before a winner is named; empty where it is clear, or was tried enough."""
+        """The configs to re-measure before a winner is named; empty if it is clear or was tried often enough."""
         if self.space is None or self.failed is not None or self.confirmations >= MAX_RE_MEASUREMENTS:
             return []
         return configs_to_re_measure(record for record in self._own if record.space_key == self.space.key)
 
     def re_measuring_sec(self, num_configs: int) -> float:
-        """Return how long measuring so many of its configs again may take."""
+        """Return the expected seconds of re-measuring so many of its configs."""
         return re_measuring_sec(self._own, num_configs)
 
     def open(self, builder: Builder) -> ConfigSpace:
@@ -142,7 +142,7 @@ class TaskProgress:
         return self._tuner
 
     def add_round(self, records: Sequence[TuningRecord], *, spent_sec: float, exhausted: bool) -> bool:
-        """Take in a finished round, which `exhausted` the space if nothing is left to try; return whether it found a better kernel."""
+        """Add a finished round; return whether it found a better kernel. `exhausted`: no untried config is left."""
         before_sec = self.best_sec
         round_sec = min((record.cost_sec for record in records if record.cost_sec is not None), default=None)
         if round_sec is not None and (before_sec is None or round_sec < before_sec):
@@ -155,7 +155,7 @@ class TaskProgress:
         return self.best_sec != before_sec
 
     def add_confirmation(self, records: Sequence[TuningRecord]) -> None:
-        """Take in a re-measurement of the best; the best cost may be higher after it."""
+        """Add a re-measurement of the best configs; the best cost may be higher afterwards."""
         self.confirmations += 1
         self._own += records
         self.best_sec = _best_sec(self._own)

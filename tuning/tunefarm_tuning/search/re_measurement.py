@@ -1,4 +1,4 @@
-"""Re-measurement: the few best configs of a task are timed again, side by side, before its winner is named.
+"""Re-measurement: time the few best configs of a task again, in turn, before its winner is named.
 
 The best of many noisy measurements is too good to be true: it was also the luckiest. Timed again in turn, the few
 best meet the same machine, and their order can be trusted.
@@ -21,26 +21,26 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
 MAX_CONFIGS = 3
-"""Configs of a task that are measured again at a time, at most."""
+"""Maximum number of configs per re-measurement."""
 
 MAX_RE_MEASUREMENTS = 4
-"""How often a task is re-measured in one run, at most: once more while a config that was not re-measured is best."""
+"""Maximum number of re-measurements of a task per run: a second one if a config that was not re-measured is best."""
 
 MAX_SHARE_OF_TIME = 0.1
-"""Share of a wall-clock budget that is kept back for re-measurement, at most."""
+"""Maximum share of a wall-clock budget that is reserved for re-measurement."""
 
 ROUNDS = 10
 """Samples of each config."""
 
-_NOISE_FLOOR = 0.02  # relative; no timing is trusted to be better, whatever its own samples say
+_NOISE_FLOOR = 0.02  # relative; the least assumed error of a timing, even if its samples agree better
 _MARGIN = 1.5  # in units of noise
-_TIMES_A_TRIAL = 3.0  # that much longer a config is timed than in its trial
+_TIMES_A_TRIAL = 3.0  # times longer than in a trial
 _UNKNOWN_RUN_SEC = 0.3
-_LONGEST_RUN_SEC = 3600.0  # a record that says more is not about one candidate
+_LONGEST_RUN_SEC = 3600.0  # a larger value in a record cannot be about one candidate
 
 
 def configs_to_re_measure(records: Iterable[TuningRecord]) -> list[Config]:
-    """Return the configs to be measured again, side by side, fastest first; empty where the winner is clear.
+    """Return the configs to re-measure in turn, fastest first; empty if the winner is clear.
 
     The winner is clear if the fastest was re-measured, or leads the next by more than their noise. Once some config of
     the task was re-measured, a lead is not enough: the fastest is then one single timing against several.
@@ -64,9 +64,9 @@ def configs_to_re_measure(records: Iterable[TuningRecord]) -> list[Config]:
 
 
 def re_measuring_sec(records: Iterable[TuningRecord], num_configs: int) -> float:
-    """Return how long measuring so many configs again may take, estimated from their trials' times."""
+    """Return the expected seconds of re-measuring so many configs, estimated from their trials."""
     claims = [record.extra.get("run_sec") for record in records if record.cost_sec is not None]
-    # Records come from anywhere: `extra` may hold anything.
+    # Records may come from anywhere: `extra` can contain anything.
     numbers = [sec for sec in claims if isinstance(sec, int | float) and not isinstance(sec, bool)]
     run_secs = [sec for sec in numbers if 0 <= sec < _LONGEST_RUN_SEC]
     mean_sec = sum(run_secs) / len(run_secs) if run_secs else _UNKNOWN_RUN_SEC
@@ -74,7 +74,7 @@ def re_measuring_sec(records: Iterable[TuningRecord], num_configs: int) -> float
 
 
 def search_budget(budget: Budget, expected_sec: float) -> Budget:
-    """Return the budget of the search alone: without the time that re-measurement will take.
+    """Return the budget of the search without the time of re-measurement.
 
     Args:
         budget: Budget of the whole run.
@@ -130,7 +130,7 @@ def confirm_best(
 
 
 def noise(record: TuningRecord) -> float:
-    """Return how far off the cost of a record may be, relative to it: as its samples say, but never 0."""
+    """Return the relative error of a record's cost, from its samples, with a lower bound."""
     return max(relative_noise(record.samples_sec) or 0.0, _NOISE_FLOOR)
 
 

@@ -42,7 +42,7 @@ class TaskSummary:
     moved_bytes: int | None = None
 
     def roofline(self, peak: Peak | None = None, *, threads: int = 1) -> Roofline | None:
-        """Return how near its best is to the device's peak; None where nothing works, or it does no such operations.
+        """Return the share of the device's peak that its best config reaches; None without a working config or known peak.
 
         Args:
             peak: As `measure_peak` returns it for the device that the task was tuned on; without it, only the rate is

@@ -215,7 +215,7 @@ class PreparedRound:
         return _with_replaced(tuple(outcomes.values()), self._n)
 
     def discard(self) -> None:
-        """End the current work, delete the kernels, and let the tuner propose their configs again.
+        """End the running work, delete the kernels, and let the tuner propose their configs again.
 
         Calls after the first, or after `measure`, have no effect.
         """
@@ -231,7 +231,7 @@ class PreparedRound:
         candidates = self.candidates
         builds: dict[int, BuildResult] = {}
         try:
-            builds.update(candidates)  # keeps what was built, should the builder break
+            builds.update(candidates)  # keeps the built kernels if the builder fails
             if self._is_cancelled():
                 return {}
             new = {number: build for number, build in builds.items() if number not in candidates.repeated}
@@ -270,7 +270,7 @@ class PreparedRound:
             measurement.measure(self.candidates.configs, builds, space_key=space_key)
 
     def _is_new(self, candidate: NumberedBuild) -> bool:
-        """Return whether a candidate is new by now: an earlier round of the task may have measured the same since."""
+        """Return whether a candidate is still new: an earlier round of the task may have measured its config meanwhile."""
         number, build = candidate
         tuner = self.candidates.tuner
         if number in self.candidates.repeated:
@@ -307,7 +307,7 @@ def _not_tried(config: Config) -> TrialResult:
 
 
 def _with_replaced(outcomes: Sequence[TrialOutcome], n: int) -> tuple[TrialOutcome, ...]:
-    """Mark the refused candidates that are no trials: others were tried in their stead."""
+    """Mark the refused candidates that others have replaced: they are no trials."""
     refused = [outcome.outcome is Outcome.INSTANTIATION_ERROR for outcome in outcomes]
     if all(refused):
         return (*outcomes[:n], *(replace(outcome, replaced=True) for outcome in outcomes[n:]))

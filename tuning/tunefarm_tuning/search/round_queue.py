@@ -16,7 +16,7 @@ from tunefarm_tuning.search.scheduler import TaskScheduler
 from tunefarm_tuning.tuner import Tuner
 
 _DEPTH = 2
-"""Rounds that are prepared ahead; more than one, so that a round that takes long to build leaves neither builders nor device idle."""
+"""Rounds that are prepared ahead. With two, a round with long builds leaves neither builders nor device idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class RoundQueue:
         self._ahead: deque[NextRound] = deque()
 
     def next(self, spent: Spent) -> NextRound | None:
-        """Return the round to measure now, None if all tasks are exhausted; begin to prepare the rounds after it."""
+        """Return the round to measure now, and start preparing the next ones; None if all tasks are exhausted."""
         self._current = current = self._take_ahead(spent) or self._pick(spent)
         if current is not None and not self._option.runner.shares_host:
             current.prepared.wait_begun()
@@ -93,7 +93,7 @@ class RoundQueue:
         return None if picked is None else self._prepare(picked, self._size(picked, spent))
 
     def _pick_ahead(self, spent: Spent, under_way: Sequence[NextRound]) -> NextRound | None:
-        """Return the round after those under way; None if none should be prepared."""
+        """Return the round after the running ones; None if none should be prepared."""
         states = scheduler_states(self._tasks)
         trials, wall_sec = spent.trials, spent.wall_sec
         for earlier in under_way:
@@ -174,11 +174,11 @@ class RoundQueue:
         return choose_histories(task.space, key, [*task.foreign, *siblings, *transferable])
 
     def _open_known(self) -> None:
-        """Open the tasks with records that have had no round: a task without records is to learn from them at once."""
+        """Open the tasks that have records but no round yet, so that a task without records can learn from them."""
         for number, other in enumerate(self._tasks):
             if other.has_records and number not in self._opened:
                 self._opened.add(number)
-                with suppress(Exception):  # its own round will tell
+                with suppress(Exception):  # its own round will show that
                     other.open(self._option.builder)
 
 

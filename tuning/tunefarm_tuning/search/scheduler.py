@@ -15,9 +15,11 @@ from statistics import median
 from tunefarm_tuning.search.budget import Budget
 
 _WINDOW = 3  # rounds over which recent progress is looked at
-_RECENT = 0.2  # weight of recent progress in the forecast; the other part of it lets gains fade as 1/rounds
+_RECENT = (
+    0.2  # weight of recent progress in the forecast; the rest of the forecast lets gains fade as 1/rounds
+)
 _MINOR_SHARE = 0.005  # of the model's operations
-_FIRST_SEC_PER_TRIAL = 0.5  # a guess, until the first round is over
+_FIRST_SEC_PER_TRIAL = 0.5  # a guess until the first round ends
 _FADING = 0.2  # prior of `_fading`
 _FADING_ROUNDS = 3  # weight of that prior, in rounds
 _HOPELESS_ROUNDS = 3  # rounds without one working kernel after which a task waits behind all others

@@ -28,7 +28,7 @@ class GroupedTask:
 
     @property
     def replacing_sec(self) -> float | None:
-        """Cost of all that replaces the kernel: an alternative's other kernels are included (an estimate)."""
+        """Cost of all kernels that replace the original kernel; an alternative's other kernels are estimated."""
         if self.best_sec is None or self.alternative is None:
             return self.best_sec
         return self.best_sec * (1.0 + self.alternative.overhead)

@@ -1,4 +1,4 @@
-"""The outcome of a candidate: what its tuner is told, and what is recorded."""
+"""The outcome of a candidate, for its tuner and its record."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TrialOutcome(TrialResult):
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is recorded and counted: it says something about the candidate, and it counts in its round."""
+        """Whether it is recorded and counted: it is about the candidate and part of its round."""
         return self.outcome is not Outcome.INFRASTRUCTURE_ERROR and not self.replaced
 
     @property

@@ -4,5 +4,5 @@
 - `knob`: `Knob`, one dimension; the decisions of a tile are the factorizations of a loop's extent (`factorization`), and of a few
   larger numbers where no good tile divides the extent (`tail_tiles`).
 - `config_space`: `ConfigSpace`, all configs of a workload; samples, mutates and crosses them as rows of ints.
-- `gpu_tiling`: what a config for a GPU asks of it, so that only configs that fit are drawn.
+- `gpu_tiling`: the resources of a GPU that a config needs, so that only fitting configs are drawn.
 """

@@ -1,4 +1,4 @@
-"""A config: one point of a config space."""
+"""A config: a point of a config space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Decision = int | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One point of a `ConfigSpace`: which sketch, and one decision per knob of it.
+    """A point of a `ConfigSpace`: a sketch and a decision for each of its knobs.
 
     A sketch is one of the workload's design spaces (MetaSchedule's word); its knobs are the
     sampling instructions of the sketch's trace, in order.

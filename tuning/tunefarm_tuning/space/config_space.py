@@ -29,7 +29,7 @@ _KEPT_ROWS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """One design space of a workload.
+    """A design space of a workload.
 
     Attributes:
         knobs: The knobs, in the order of the trace's sampling instructions.
@@ -51,7 +51,7 @@ class Sketch:
 
 
 class ConfigSpace:
-    """All configs of a workload that a tuner may ask for.
+    """All configs of a workload that a tuner may propose.
 
     A config as applied can be outside the space, since an illegal compute location becomes a legal loop that no sketch
     lists. Then `contains` is false, and `row_of` returns the row of the nearest config in the space.
@@ -104,12 +104,12 @@ class ConfigSpace:
 
     @property
     def family(self) -> str:
-        """The computation without its extents; empty where it is not known."""
+        """The computation without its extents; empty if unknown."""
         return self.computation.family if self.computation is not None else ""
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """Extents of the computation's axes; empty where they are not known."""
+        """Extents of the computation's axes; empty if unknown."""
         return self.computation.extents if self.computation is not None else ()
 
     # ---- one config
@@ -161,7 +161,9 @@ class ConfigSpace:
             order = rng.permutation(self.size)[:n]
             return [self.config_at(int(i)) for i in order]
         distinct: dict[bytes, IntArray] = {}
-        for _ in range(64):  # a rare choice may have a sampling weight near zero: give up at some point
+        for _ in range(
+            64
+        ):  # a choice may have a sampling weight near zero, so the number of tries is limited
             for row in self.sample_rows(rng, n):
                 distinct.setdefault(row.tobytes(), row)
             if len(distinct) >= n:
@@ -214,7 +216,7 @@ class ConfigSpace:
         return rows if not self.gpu else draw_fitting(self, rows, lambda count: self._draw(rng, count))
 
     def fits(self, rows: IntArray) -> npt.NDArray[np.bool_]:
-        """Return which rows fit the target, as known without a compiler. Shape ``(n,)``."""
+        """Return which rows fit the target, as far as that is known without a compiler. Shape ``(n,)``."""
         fitting = np.ones(len(rows), dtype=np.bool_)
         for number, tiling in enumerate(self.gpu):
             chosen = np.flatnonzero(rows[:, 0] == number)
@@ -232,7 +234,7 @@ class ConfigSpace:
         return rows
 
     def mutate_rows(self, rows: IntArray, rng: np.random.Generator, *, jump: float = 0.5) -> IntArray:
-        """Return a copy in which one knob of each row has another choice: any in a share `jump` of the rows, else a neighbour."""
+        """Return a copy with one knob changed in each row: to any choice with probability `jump`, else to a neighbour."""
         changed = rows.copy()
         if self.width == 1:
             return changed
@@ -263,14 +265,14 @@ class ConfigSpace:
         return children if not self.gpu else np.where(self.fits(children)[:, None], children, first)
 
     def distances(self, rows: IntArray, others: IntArray) -> npt.NDArray[np.float64]:
-        """Return in how many knobs `rows` differ from `others`, the sketch counting as one: shape ``(len(rows), len(others))``."""
+        """Return the number of differing knobs, the sketch included. Shape ``(len(rows), len(others))``."""
         differs = rows[:, None, :] != others[None, :, :]
         return np.asarray(differs.sum(axis=2), dtype=np.float64)
 
     # ---- JSON
 
     def to_json(self) -> dict[str, Any]:
-        """Return a compact object: a tile is written by its extent, not by its choices."""
+        """Return a compact object: a tile has its extent, not its choices."""
         data: dict[str, Any] = {
             "version": _VERSION,
             "sketches": [[knob.to_json() for knob in sketch.knobs] for sketch in self.sketches],
@@ -330,7 +332,7 @@ class ConfigSpace:
 
     @cached_property
     def _sizes(self) -> IntArray:
-        """Number of choices per sketch and knob, 0 where there is no knob. Shape ``(sketches, width - 1)``."""
+        """Number of choices per sketch and knob, 0 for a missing knob. Shape ``(sketches, width - 1)``."""
         sizes = np.zeros((len(self.sketches), self.width - 1), dtype=np.int64)
         for number, sketch in enumerate(self.sketches):
             sizes[number, : len(sketch.knobs)] = [len(knob) for knob in sketch.knobs]

@@ -1,4 +1,4 @@
-"""All ways to write an extent as a product of a given number of factors, in canonical order."""
+"""The factorizations of an extent into a given number of factors, in canonical order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 class _Counter:
-    """Counts the factorizations with a bounded last factor and returns single ones by rank, without listing them."""
+    """Counts the factorizations with a bounded last factor, and returns any of them by rank without listing all."""
 
     def __init__(self, max_innermost: int) -> None:
         self._max_innermost = max_innermost
@@ -96,7 +96,7 @@ def factorizations(extent: int, parts: int, max_innermost: int) -> IntArray:
 def _extend(
     rows: list[list[int]], quotients: list[int], remaining: int, counter: _Counter
 ) -> tuple[list[list[int]], list[int]]:
-    """Append every legal next factor to every row; return the longer rows and what is left of the extent in each."""
+    """Append every legal next factor to every row; return the longer rows and the remaining extent of each."""
     longer, remainders = [], []
     for row, quotient in zip(rows, quotients, strict=True):
         for divisor in divisors(quotient):

@@ -1,4 +1,4 @@
-"""How a GPU sketch shares its tiles out among blocks, threads and shared memory, and what its configs then ask of the GPU.
+"""The mapping of a GPU sketch's tiles to blocks, threads and shared memory, and the resources that configs need.
 
 `tvm.space.cuda_tiling` reads a `GpuTiling` off a sketch once. The demands of thousands of configs then follow without TVM.
 """
@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _SPACE_LEVELS = 5
 _REDUCTION_LEVELS = 3
-_CONTROL_REGISTERS = 24  # addresses and counters, which every kernel has besides its tiles
+_CONTROL_REGISTERS = 24  # addresses and counters of every kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class SharedTile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockLimits:
-    """Upper bounds of what a block asks for, and the lower bound `min_threads`."""
+    """Upper bounds of a block's resources, and the lower bound `min_threads`."""
 
     max_threads: int
     min_threads: int
@@ -76,15 +76,15 @@ class BlockLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTiling:
-    """How a sketch maps its space loops to blocks, virtual threads, threads and the work of a thread.
+    """The mapping of a sketch's space loops to blocks, virtual threads, threads and the work of a thread.
 
     Attributes:
-        block_levels: Outer levels of a space loop that are blocks; the third level is that of threads.
+        block_levels: Number of outer levels of a space loop that are blocks; the third level is threads.
         vthreads: Whether the second level is one of virtual threads.
         lanes: Hardware threads of one iteration of the threads' level (a warp, for tensor cores).
         tensor_cores: 0 for none; 1 for ``wmma``, 2 for ``mma`` instructions.
         fetch_columns: Columns of the knobs for the vector width of loads into shared memory.
-        unroll_column: Column of the knob for unrolling; 0 where there is none.
+        unroll_column: Column of the knob for unrolling; 0 if there is none.
         accumulator_bytes: Size of a result while it is summed.
     """
 
@@ -101,7 +101,7 @@ class GpuTiling:
     device: GpuLimits
 
     def use(self, rows: IntArray, knobs: Sequence[Knob]) -> GpuUse:
-        """Return what configs of this sketch, rows of shape ``(n, width)``, ask of a GPU."""
+        """Return the resources that configs of this sketch need. Rows: shape ``(n, width)``."""
         factors = [
             knobs[tile.column - 1].table[rows[:, tile.column]].astype(np.float64) for tile in self.tiles
         ]
@@ -155,7 +155,7 @@ class GpuTiling:
         )
 
     def fits(self, rows: IntArray, knobs: Sequence[Knob]) -> npt.NDArray[np.bool_]:
-        """Return which rows of this sketch ask for no more than the limits. Shape ``(n,)``."""
+        """Return which rows of this sketch stay within the limits. Shape ``(n,)``."""
         use, limits = self.use(rows, knobs), self.limits
         return (
             (use.threads >= limits.min_threads)
@@ -192,7 +192,7 @@ class GpuTiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What configs ask of a GPU; each array has one entry for each config.
+    """Resources of a GPU that configs need; each array has an entry for each config.
 
     Attributes:
         vthreads: Virtual threads of a thread.
@@ -240,7 +240,7 @@ class _Space(Protocol):
 
 
 def draw_fitting(space: _Space, rows: IntArray, draw: Callable[[int], IntArray]) -> IntArray:
-    """Replace rows that do not fit by others that do, of the same sketches as far as such are found.
+    """Replace rows that do not fit by rows that fit, of the same sketch if possible.
 
     Of a convolution's configs for a GPU one in a hundred fits: the others ask for too many threads, or too much memory.
     `rows` were drawn at random, shape ``(n, width)``; `draw` draws a number of further rows.
@@ -261,6 +261,6 @@ def draw_fitting(space: _Space, rows: IntArray, draw: Callable[[int], IntArray])
             result[wanted[: len(fitting)]] = fitting
             unfilled.append(wanted[len(fitting) :])
         missing = np.concatenate(unfilled)
-    if len(spare):  # sketches of which almost nothing fits: take rows of others
+    if len(spare):  # in some sketches almost nothing fits: take rows of other sketches
         result[missing] = spare[np.arange(len(missing)) % len(spare)]
     return result

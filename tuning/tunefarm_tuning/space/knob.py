@@ -15,7 +15,7 @@ from tunefarm_tuning.space.factorization import IntArray, divisors, factorizatio
 from tunefarm_tuning.space.tail_tiles import num_tails
 
 _MAX_EXTENT = 1 << 31
-_MAX_PARTS = 5  # what the deepest of MetaSchedule's tiling structures has (SSSRRSRS)
+_MAX_PARTS = 5  # the depth of MetaSchedule's deepest tiling structure (SSSRRSRS)
 _MAX_TAIL_EXTENTS = 16
 _TO_ANOTHER_PRODUCT = 0.25
 """Share of steps that go to a tiling of another product, in knobs whose tiles may leave a tail."""
@@ -114,7 +114,7 @@ class Knob:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What makes two knobs the same dimension: all but the name and the sampling weights."""
+        """The identity of a dimension: all attributes except the name and the sampling weights."""
         tails = (self.tail_products,) if self.tail_products else ()
         return (self.kind, self.extent, self.parts, self.max_innermost, self.values, *tails)
 
@@ -175,7 +175,7 @@ class Knob:
         return int(np.argmin([abs(value - decision) for value in self.values]))
 
     def _may_be(self, factors: tuple[int, ...]) -> bool:
-        """Return whether factors look like a tiling; records from elsewhere may hold any numbers."""
+        """Return whether factors have the form of a tiling; records from elsewhere may have any numbers."""
         return (
             self.kind is KnobKind.TILE
             and len(factors) == self.parts
@@ -223,7 +223,7 @@ class Knob:
         moved_factors[rows, source] //= prime
         moved_factors[rows, target] *= prime
         steps = self.find_factors(moved_factors)
-        # The move may break max_innermost, or lead to a tiling that was thinned away: then any other decision is taken.
+        # The move may violate max_innermost or lead to a tiling that was thinned away: then take any other decision.
         other = (indices + rng.integers(1, len(self), size=n)) % len(self)
         steps = np.where(steps < 0, other, steps)
         return self._with_other_products(indices, steps, rng) if self.tail_products else steps
@@ -276,7 +276,7 @@ class Knob:
         return sorted({int(i) for i in indices if i >= 0 and i != index})
 
     def to_json(self) -> list[Any]:
-        """Return a compact list: a tile is written by its extent, not by its choices."""
+        """Return a compact list: a tile has its extent, not its choices."""
         if self.kind is KnobKind.TILE:
             tails = [list(self.tail_products)] if self.tail_products else []
             return [self.kind.value, self.name, self.extent, self.parts, self.max_innermost, *tails]
@@ -310,7 +310,7 @@ class Knob:
 
 
 def _plain(value: float) -> float:
-    """Return a whole number as an int, so that 16 and 16.0 are written alike."""
+    """Return a whole number as an int, so that 16 and 16.0 have the same text."""
     number = float(value)
     return int(number) if number.is_integer() else number
 
@@ -325,7 +325,7 @@ def _encode(positions: IntArray, base: int) -> IntArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tilings:
-    """Every tiling of some products, and an index of them.
+    """All tilings of some products, with an index.
 
     Attributes:
         table: The factors, product by product.

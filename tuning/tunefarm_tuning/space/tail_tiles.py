@@ -1,8 +1,8 @@
-"""The extents for which tiles may leave a tail: those that no good tile divides.
+"""Find the extents that no good tile divides: their tiles may leave a tail.
 
 A tile knob lists factors whose product is the extent of a loop. For 197 the tiles are 1 and 197, for 116 they are 4, 29, 58 and
 116: none of them fills registers and vectors. So such a knob also lists tilings of some larger numbers. A loop split by them
-would run beyond its end, and what lies there is left out: the last tile is a tail.
+would run beyond its end, and these iterations are left out: the last tile is a tail.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tunefarm_tuning.space.factorization import IntArray, prime_factors
 _LARGEST_TILE = 16
 """A prime factor up to this is itself a tile that fits into the registers."""
 _ROWS = (12, 8, 14, 6, 16, 10, 9, 7, 15, 13, 11, 5, 4)
-"""Rows that a register tile may have; those that suit most machines come first."""
+"""Numbers of rows of a register tile; those that suit most machines come first."""
 _VECTORS = (2.0, 4.0, 1.0, 3.0, 0.5)
-"""Vectors that a register tile may have, in the same order."""
+"""Numbers of vectors of a register tile, in the same order."""
 _WHOLE_VECTORS = 4
 """A loop of up to so many vectors is a single tile whose last vector is not full, which is as good as a tail."""
 _MAX_LISTED = 5
@@ -32,7 +32,7 @@ _MAX_TRIED = 64
 
 
 def tail_extents(extent: int, *, lanes: int = 0) -> tuple[int, ...]:
-    """Return the products above an extent whose tilings a knob should list too, ascending; none where good tiles divide it.
+    """Return the products above an extent whose tilings a knob lists, too, ascending; none if good tiles divide it.
 
     Args:
         extent: Extent of a loop that is no reduction loop.

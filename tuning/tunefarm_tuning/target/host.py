@@ -30,7 +30,7 @@ def device_model(cpu: dict[str, str], cores: int) -> str:
         name = _slug(_NOISE.sub(" ", cpu["model name"]))
         if "cpu family" in cpu and "model" in cpu:
             name += f"-f{_slug(cpu['cpu family'])}m{_slug(cpu['model'])}"
-    elif "cpu part" in cpu:  # Arm has numbers for names
+    elif "cpu part" in cpu:  # Arm's processors have numbers instead of names
         name = f"arm-{_slug(cpu.get('cpu implementer', 'x'))}-{_slug(cpu['cpu part'])}"
     else:
         name = _slug(cpu.get("uarch", "") or platform.machine() or "unknown")
@@ -49,7 +49,7 @@ def num_cores() -> int:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Return the CPU's features that the system has switched on (``"avx2"``); empty where it does not tell."""
+    """Return the CPU's features that the system has enabled (``"avx2"``); empty if it does not say."""
     cpu = _cpu_fields()
     return frozenset((cpu.get("flags") or cpu.get("Features") or "").split())
 

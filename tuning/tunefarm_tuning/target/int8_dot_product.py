@@ -25,7 +25,7 @@ _NEEDED = {
 
 
 def dot_product_lanes(target: Target) -> int:
-    """Return the sums of four products that one instruction of a target adds to: 16, 8, or 0 without such an instruction.
+    """Return the lanes of a target's instruction, each a sum of four products: 16, 8, or 0 without such an instruction.
 
     The target's attributes count: those that remove the instruction or its basis (``-mattr=-avx512vnni``, ``-avx512f``), and
     those that add it.

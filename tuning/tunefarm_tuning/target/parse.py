@@ -1,4 +1,4 @@
-"""Read what people write for a target into a `Target`. Imports no compiler: TVM's tags and options ship as a table."""
+"""Parse a target as people write it. Imports no compiler: TVM's tags and options ship as a table."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _unknown(target: str) -> UnknownTargetError:
         return _unsupported(word)
     names = [*_table()["tags"], "host", *KINDS, *(f"cuda/sm_{n}" for n in (75, 80, 86, 89, 90))]
     cpus = {cpu: f"llvm -mcpu={cpu}" for listed in _table()["cpus"].values() for cpu in listed}
-    last_parts = {name.rsplit("/", 1)[-1]: name for name in names}  # people leave out a tag's vendor
+    last_parts = {name.rsplit("/", 1)[-1]: name for name in names}  # people often omit a tag's vendor
     near = [name for name in names if name.endswith(word)]
     near += [last_parts[part] for part in difflib.get_close_matches(word, last_parts, n=3, cutoff=0.6)]
     near += [name for name in names if word in name]

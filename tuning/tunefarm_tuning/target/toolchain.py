@@ -38,9 +38,9 @@ def find_nvcc() -> Path | None:
 
 
 def check_can_build(target: Target) -> Path | None:
-    """Return the compiler that kernels for a target need; None where they need none.
+    """Return the compiler that kernels for a target need; None if they need none.
 
-    The check is cheap and runs before anything is queued; otherwise every candidate would fail by itself.
+    The check is cheap and runs before a job is queued; otherwise every candidate would fail.
 
     Raises:
         InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it is too old, or
@@ -70,7 +70,7 @@ def check_can_build(target: Target) -> Path | None:
 
 @lru_cache(maxsize=8)
 def architectures(nvcc: Path) -> tuple[str, ...]:
-    """Return the architectures that a compiler builds for (``sm_80``), oldest first; it is asked once.
+    """Return the architectures that a compiler builds for (``sm_80``), oldest first; the result is cached.
 
     Raises:
         InvalidInputError: ``no-cuda-compiler`` if it does not answer.

@@ -1,1 +1,1 @@
-"""Conformance suites for what others implement; imported by tests alone."""
+"""Conformance suites for implementations of the engine's interfaces; only tests import them."""

@@ -26,7 +26,7 @@ BODIES = {
     # Fails as a CUDA kernel does that reads out of bounds: nothing that uses the GPU works in its process afterwards.
     "illegal": f'setenv("POISONED", "1", 1); {_ERROR}',
     "after-illegal": f'if (getenv("POISONED")) {{ {_ERROR} }}',  # uses the GPU
-    # What is no kernel's fault.
+    # faults that are not the kernel's
     "broken-gpu": _raise("CUDA: uncorrectable ECC error encountered"),
     "other-gpu": _raise("cuModuleLoadData failed with error: CUDA_ERROR_NO_BINARY_FOR_GPU"),
 }

@@ -1,4 +1,4 @@
-"""The contract test of builders, sentence by sentence of `Builder`'s docstring.
+"""The contract test of builders: a test for each sentence of `Builder`'s docstring.
 
 Derive a test class from `BuilderContract` and say how to make the builder and a task for it.
 """
@@ -16,7 +16,7 @@ from tunefarm_tuning.workload.task import TuningTask
 
 
 class BuilderContract(ABC):
-    """Conformance suite of `Builder` (pytest collects what derives from it)."""
+    """Conformance suite of `Builder` (pytest collects its subclasses)."""
 
     @abstractmethod
     def make(self) -> Builder:

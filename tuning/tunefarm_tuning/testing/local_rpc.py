@@ -15,7 +15,7 @@ _START_TIMEOUT_SEC = 120.0
 
 @dataclass(frozen=True, slots=True)
 class LocalRpc:
-    """What `local_rpc` started; `device` says how to reach the server."""
+    """The processes of `local_rpc`; `device` is the address of the server."""
 
     device: RemoteDevice
     _child: ChildProcess
@@ -29,7 +29,7 @@ class LocalRpc:
 def local_rpc(
     *, key: str = "test-device", server_command: Sequence[str] | None = None, threads: int = 1
 ) -> Iterator[LocalRpc]:
-    """Start a tracker and a server; both are gone after the block, however it ends.
+    """Start a tracker and a server; both end with the block, also after an exception.
 
     Args:
         key: The server's key at the tracker.

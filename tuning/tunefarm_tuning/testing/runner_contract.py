@@ -1,6 +1,6 @@
-"""The contract test of runners of real kernels, sentence by sentence of `Runner`'s docstring.
+"""The contract test of runners of real kernels: a test for each sentence of `Runner`'s docstring.
 
-Derive a test class from `RunnerContract` and say how to make the runner and what to give it.
+Derive a test class from `RunnerContract`, and define the runner and the kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REPEAT = 3
 
 
 class RunnerContract(ABC):
-    """Conformance suite of `Runner` (pytest collects what derives from it).
+    """Conformance suite of `Runner` (pytest collects its subclasses).
 
     The runner times `REPEAT` samples (fewer only of what is hopeless), and gives a candidate a few seconds at most.
     """

@@ -50,7 +50,7 @@ def synthetic_measure_option(
         spaces: Config space by workload key.
         seed: Which landscapes.
         failing: Share of configs that fail, half of them when built.
-        shares_host: As of a device that is this machine, or of one that is not.
+        shares_host: Whether the device is this machine.
     """
     landscapes = {
         key: SyntheticLandscape(space, seed=seed + number, failing=failing / 2)

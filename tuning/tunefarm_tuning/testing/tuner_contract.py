@@ -1,4 +1,4 @@
-"""The contract test of tuners, sentence by sentence of `Tuner`'s docstring.
+"""The contract test of tuners: a test for each sentence of `Tuner`'s docstring.
 
 Derive a test class from `TunerContract` and say how to make the tuner::
 
@@ -25,7 +25,7 @@ _TASK = synthetic_task()
 
 
 def answers(configs: list[Config], landscape: SyntheticLandscape) -> list[TrialResult]:
-    """Return what a landscape makes of configs."""
+    """Return a landscape's measurements of configs."""
     results = []
     for config in configs:
         answer = landscape(_TASK, config)
@@ -37,7 +37,7 @@ def answers(configs: list[Config], landscape: SyntheticLandscape) -> list[TrialR
 
 
 class TunerContract(ABC):
-    """Conformance suite of `Tuner` (pytest collects what derives from it)."""
+    """Conformance suite of `Tuner` (pytest collects its subclasses)."""
 
     rounds = 5
 
@@ -90,7 +90,7 @@ class TunerContract(ABC):
         assert tuner.ask(1) == []
 
     def test_what_a_config_became_is_not_proposed(self) -> None:
-        """Half the configs become another one when applied."""
+        """Half of the configs become other configs when applied."""
         space = tiny_space()
         tuner = self.make(space, 0)
         applied: set[str] = set()

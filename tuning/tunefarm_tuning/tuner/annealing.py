@@ -49,7 +49,7 @@ def anneal(
         seen_rows.append(proposed)
         seen_scores.append(proposed_scores)
     every, every_score = np.concatenate(seen_rows), np.concatenate(seen_scores)
-    # Walks repeat themselves: look among more than are kept, then drop what came twice.
+    # Walks revisit rows: take more rows than needed, then drop duplicates.
     best = np.argsort(-every_score, kind="stable")[: 16 * keep]
     _, first = np.unique(every[best], axis=0, return_index=True)
     return every[best[np.sort(first)[:keep]]]

@@ -43,10 +43,10 @@ class Tuner(ABC):
     name: ClassVar[str]
 
     patience: ClassVar[int] = 32
-    """The space counts as spent after so many proposals in a row that become, once applied, configs tried before."""
+    """The space counts as exhausted after so many proposals in a row whose applied config was tried before."""
 
     learns_from_others: ClassVar[bool] = False
-    """Whether `load_history` makes a difference: otherwise no histories have to be read."""
+    """Whether `load_history` has an effect; if not, callers need not read histories."""
 
     def __init__(self, space: ConfigSpace, *, seed: int = 0) -> None:
         self.space = space
@@ -81,7 +81,7 @@ class Tuner(ABC):
 
 
 def result_of_record(record: TuningRecord) -> TrialResult:
-    """Return a record as the result of a trial; a record does not have the config that was asked for."""
+    """Return a record as the result of a trial. A record does not store the config that was asked for."""
     return TrialResult(
         asked=record.config, config=record.config, outcome=record.outcome, cost_sec=record.cost_sec
     )

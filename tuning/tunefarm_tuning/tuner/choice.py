@@ -14,7 +14,7 @@ from tunefarm_tuning.workload.task import TuningTask
 
 
 def check_tuner_name(name: str) -> str:
-    """Return `name` if there is such a tuner.
+    """Return `name` if a tuner has it.
 
     Raises:
         InvalidInputError: With code ``unknown-tuner``; the message lists the nearest names, or all.

@@ -22,7 +22,7 @@ _TIMEOUT_SEC = 600.0  # one generation of a large convolution takes half a minut
 class EvolutionaryTuner(SearchTuner):
     """Proposes configs from TVM's ``EvolutionarySearch`` with its ``XGBModel``, which run in a child process.
 
-    Candidates come in generations of `batch_size`; what a round leaves over is served to the next.
+    Candidates come in generations of `batch_size`; unused ones are kept for the next round.
 
     A generation takes seconds to a minute: stock MetaSchedule spends most of its time here.
 
@@ -43,7 +43,7 @@ class EvolutionaryTuner(SearchTuner):
         self._queue: list[Config] = []
 
     def _propose(self, n: int, rng: np.random.Generator) -> Iterator[Config]:  # noqa: ARG002  (TVM's own chance)
-        for _ in range(4):  # a generation may hold nothing new
+        for _ in range(4):  # a generation may have no new config
             while self._queue:
                 yield self._queue.pop(0)
             self._queue = self._generation()

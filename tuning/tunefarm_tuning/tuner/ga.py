@@ -42,7 +42,7 @@ class GATuner(SearchTuner):
             yield from self.random_configs(rng, n)
             return
         parents = self.fastest_rows(self._population)
-        if len(parents) < 2:  # all failed, or all but one
+        if len(parents) < 2:  # at most one trial succeeded
             yield from self.random_configs(rng, n)
             return
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""The base of all tuners: no config is proposed twice, and chance depends on seed and progress alone."""
+"""The base of all tuners: no config is proposed twice, and random choices depend only on seed and progress."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ENUMERABLE = 1 << 16
 
 
 class SearchTuner(Tuner):
-    """A tuner whose proposals are a function of its arguments and of the results it was told.
+    """A tuner whose proposals depend only on its arguments and on the results that it was told.
 
-    Its random stream is started anew at each `ask`, from the seed and the number of configs known so far:
-    a tuner that was rebuilt from results in another process goes on exactly as the old one would have.
+    Each `ask` starts a new random stream from the seed and the number of configs known so far:
+    a tuner that was rebuilt from results in another process continues exactly like the original.
     """
 
     def __init__(self, space: ConfigSpace, *, seed: int = 0) -> None:
@@ -75,7 +75,7 @@ class SearchTuner(Tuner):
         """Yield configs, best first; known ones are dropped by the caller, who takes `n` of the rest."""
 
     def _learn(self, results: Sequence[TrialResult]) -> None:
-        """Take in results that are new; no two have one applied config. `self.results` holds them already."""
+        """Process new results, each with another applied config. `self.results` contains them already."""
 
     def fastest_rows(self, n: int) -> IntArray:
         """Return the rows of the fastest results, best first. Shape ``(<= n, width)``."""

@@ -24,7 +24,7 @@ _STEPS = 12
 _PER_RANDOM_PICK = 16
 
 _THRIFT = 0.15
-"""How many doublings of throughput make up for doubling the seconds of a trial, in the first batch."""
+"""Doublings of throughput that compensate for a doubled trial time, in the first batch."""
 
 _THRIFT_HALVES_AFTER = 32
 """Trials after which seconds count half as much: the very fastest kernels may be among those that take long to build."""
@@ -101,7 +101,7 @@ class XGBTuner(SearchTuner):
             yield from self.space.configs(np.array([rows[rank] for rows in ranked if rank < len(rows)]))
 
     def _explored(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
-        """Yield `n` random configs: by turns any, and the best predicted of a few.
+        """Yield `n` random configs: alternately any config, and the best predicted of a few.
 
         The first kind reaches regions that a wrong prior predicts to be slow.
         """
@@ -133,14 +133,14 @@ class XGBTuner(SearchTuner):
             yield from self.space.configs(np.array(late))
 
     def _score(self, rows: IntArray) -> FloatArray:
-        """Return what to maximize: the predicted log2 of throughput, less a share of the expected log2 of a trial's seconds."""
+        """Return the objective: the predicted log2 of throughput, minus a share of the expected log2 of a trial's seconds."""
         features, margins = self._data.features(rows)
         scores = self._model.predict(features, margins) if self._fitted else margins
         thrift = _THRIFT / (1 + len(self._results) / _THRIFT_HALVES_AFTER)
         return np.asarray(scores - thrift * self._data.expected_trial_sec(features), dtype=np.float32)
 
     def _fit(self) -> None:
-        """Fit the model to all that is known, if there is anything new."""
+        """Fit the model to all data, if there are new ones."""
         state = (len(self._results), self._data.history_version)
         if self._fitted_on == state:
             return
@@ -166,7 +166,7 @@ def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator) -> 
         chosen = np.flatnonzero(rows[:, 0] == number)
         for column, knob in enumerate(sketch.knobs, start=1):
             rows[chosen, column] = _at_quantiles(knob, quantiles[chosen, column])
-    if space.gpu:  # next to nothing of such a plan is legal there
+    if space.gpu:  # there, almost none of such a plan would be legal
         rows = draw_fitting(space, rows, lambda count: space.sample_rows(rng, count))
     return rows
 

@@ -1,4 +1,4 @@
-"""The modules that import tvm. They run in child processes only: what they read is a stranger's model."""
+"""The modules that import tvm. They run only in child processes, because they read strangers' models."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 Term = tuple[int, int]
-"""A loop's index in `Computation.axes`, and its stride: how far one iteration of it moves the tensor's index."""
+"""A loop's index in `Computation.axes`, and the stride of its iterations in the tensor's index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A loop of the main block; it reduces if no output is indexed by it."""
+    """A loop of the main block; it is a reduction if it indexes no output."""
 
     extent: int
     reduces: bool
@@ -23,7 +23,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """One tensor that the main block reads or writes.
+    """A tensor that the main block reads or writes.
 
     Attributes:
         dims: For each dimension, outermost first, the loops that move its index.

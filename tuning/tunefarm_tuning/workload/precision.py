@@ -30,7 +30,7 @@ class Precision(StrEnum):
 
 
 def parse_precision(text: str | None, target: Target | None = None) -> Precision:
-    """Return the precision of a name, for the compile's target if that is known; None is `Precision.AS_MODEL`.
+    """Return the precision of this name (None: `Precision.AS_MODEL`); check that the target, if given, allows it.
 
     Raises:
         InvalidInputError: If there is no such precision (unknown-precision), or not for the target (unsupported-precision).

@@ -28,7 +28,7 @@ class TensorSpec(JsonFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload(JsonFields):
-    """One kernel's computation, independent of any device.
+    """A kernel's computation, independent of any device.
 
     Attributes:
         key: Content hash of the computation. Equal computations of different models share it. It does not depend on

@@ -21,7 +21,7 @@ class CheckedKernels:
 
     Attributes:
         direct: Every task of the network, and whether its tuned kernel passed.
-        candidates: Other algorithms all of whose kernels work.
+        candidates: Alternatives whose kernels all work.
     """
 
     direct: tuple[CheckedKernel, ...]

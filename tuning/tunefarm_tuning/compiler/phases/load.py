@@ -31,7 +31,7 @@ OpenCompiler = Callable[[Precision], AbstractContextManager[CompileSession]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """The result of the phase ``load``: child processes that are ready, and what to compare outputs with.
+    """The result of the phase ``load``: child processes that are ready, inputs and expected outputs.
 
     Attributes:
         compiler: Builds kernels and networks; no longer needed once the networks are built.
@@ -61,7 +61,7 @@ def load(
     make_reference: Callable[..., Reference],
 ) -> LoadedModel:
     """Start the child processes, which `stack` closes in the end, load the network in each, and make inputs and expected outputs."""
-    # A child has to end before the thread that waits for it is joined: the stack unwinds from its end.
+    # The stack unwinds from its end: a child must end before the thread that waits for it is joined.
     executor = stack.enter_context(ThreadPoolExecutor(1, "tunefarm-compile"))
     compiler = stack.enter_context(open_compiler(request.precision))
     with request.progress.phase("load"):

@@ -60,9 +60,7 @@ def time_model(
                 comparison=fallen.comparison,
                 warnings=(*timed.warnings, *fallen.warnings),
             )
-            if (
-                fallen.library != checked.untuned
-            ):  # its unscheduled loops: how long they take is not known yet
+            if fallen.library != checked.untuned:  # its unscheduled loops were not timed yet
                 timed = replace(timed, latency=_time(request, loaded, fallen, reference).latency)
         if not request.on_gpu:
             return timed

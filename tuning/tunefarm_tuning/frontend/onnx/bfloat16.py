@@ -1,7 +1,7 @@
 """Find the tensors of a network that are bfloat16, and write a form of it that ONNX Runtime can run.
 
 ONNX Runtime's CPU provider has casts of bfloat16 and next to nothing else. So results are made by a twin that holds such
-tensors as float32 and rounds what each node makes of them to bfloat16, which is what the network says; and ONNX Runtime is
+tensors as float32 and rounds each node's results to bfloat16, as the network demands; and ONNX Runtime is
 timed on a twin that does not round, the fastest that it can do.
 """
 
@@ -37,7 +37,7 @@ def narrow_tensors(model: onnx.ModelProto) -> frozenset[str]:
 
 
 def widened(model: onnx.ModelProto, *, rounds: bool) -> onnx.ModelProto:
-    """Return a network's twin in float32, with the same inputs and outputs; it rounds what is bfloat16 in the network if it `rounds`."""
+    """Return a float32 form of a network with the same inputs and outputs; `rounds`: whether it rounds bfloat16 tensors."""
     narrow = narrow_tensors(model)
     twin = onnx.ModelProto()
     twin.CopyFrom(model)
@@ -85,7 +85,7 @@ def _follow(graph: onnx.GraphProto, opsets: Mapping[str, int], narrow: set[str])
 
 
 def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iterable[str]) -> list[str]:
-    """Return a node's outputs of a type that one of its narrow inputs has, by the operator's definition."""
+    """Return the outputs whose type, by the operator's definition, is that of a narrow input."""
     narrow_inputs = [name in known for name in node.input]
     if not any(narrow_inputs):
         return []
@@ -93,7 +93,7 @@ def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iter
     try:
         schema = onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
     except onnx.defs.SchemaError:
-        return list(node.output[:1])  # ONNX Runtime's own: of the type of what they are given
+        return list(node.output[:1])  # ONNX Runtime's own operators: outputs have the type of the inputs
     types = {
         schema.inputs[min(position, len(schema.inputs) - 1)].type_str
         for position, narrow in enumerate(narrow_inputs)
@@ -108,13 +108,13 @@ def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iter
 
 def _with_rounding(node: onnx.NodeProto, narrow: frozenset[str]) -> list[onnx.NodeProto]:
     """Return a node, followed by nodes that round its results."""
-    inner = any(attribute.HasField("g") for attribute in node.attribute)  # its branches have rounded
+    inner = any(attribute.HasField("g") for attribute in node.attribute)  # its branches have rounded already
     rounded = [name for name in node.output if name in narrow and not inner]
     casts = []
     for name in rounded:
         exact, short = f"{name} before rounding", f"{name} rounded"
         if node.op_type == "Cast":
-            short, exact = exact, ""  # it rounds by itself
+            short, exact = exact, ""  # it rounds its result itself
         else:
             casts.append(helper.make_node("Cast", [exact], [short], to=_NARROW))
         casts.append(helper.make_node("Cast", [short], [name], to=_WIDE))

@@ -31,7 +31,7 @@ TAKEN = f"{', '.join(SUPPORTED_NAMES)}, and inside the network bfloat16 (cast at
 
 
 def dtype_name(element_type: int) -> str | None:
-    """Return NumPy's and TVM's name of an ONNX element type, None where we do not take it."""
+    """Return NumPy's and TVM's name of an ONNX element type; None if we do not support it."""
     return _SUPPORTED.get(element_type)
 
 
@@ -95,7 +95,7 @@ def _refuse_unknown_names(inputs: list[onnx.ValueInfoProto], shapes: Mapping[str
 
 
 def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, tuple[int, str]]) -> None:
-    """Check a given shape against what the file says, and note what its dimensions' names stand for."""
+    """Check a given shape against the file's, and note the sizes of named dimensions."""
     name = clean(value.name, 60)
     text = _shape_text(shape)
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):

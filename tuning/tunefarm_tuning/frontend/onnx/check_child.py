@@ -29,12 +29,12 @@ _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 
 
 def inspect(params: dict[str, Any]) -> dict[str, Any]:
-    """Check a file and return what it is: inputs, operators, opset, parameters.
+    """Check a file and describe it: inputs, operators, opset, parameters.
 
     Params: ``path``, ``shapes``, ``max_nodes``, ``max_tensor_bytes``.
 
     Raises:
-        InvalidModelError: With the code of whatever is wrong first.
+        InvalidModelError: With the code of the first fault.
     """
     data = Path(params["path"]).read_bytes()
     if file_format(data) is FileFormat.TFLITE:
@@ -73,13 +73,13 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     Params: ``path``.
 
     Returns:
-        ``output_dtypes``: of the outputs in order, as numpy names them; null for what numpy has no name for.
+        ``output_dtypes``: numpy's names of the outputs' dtypes, in order; null for dtypes that numpy lacks.
 
     Raises:
         InvalidModelError: invalid-onnx, or unsupported-operator where the model is right but ONNX Runtime cannot run it.
     """
     if uses_bfloat16(read_model(params["path"]).graph):
-        # Its twin in float32 hides type errors. ONNX Runtime checks types before it looks for kernels.
+        # Its float32 form hides type errors. ONNX Runtime checks types before it looks for kernels.
         try:
             _load(params["path"], params["path"])
         except InvalidModelError as error:

@@ -1,4 +1,4 @@
-"""Child process: write a file of another format as ONNX, and run one in its own framework."""
+"""Child process: convert a file of another format to ONNX, and run it in its own framework."""
 
 from __future__ import annotations
 

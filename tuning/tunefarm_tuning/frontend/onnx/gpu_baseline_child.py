@@ -21,7 +21,7 @@ from tunefarm_tuning.frontend.onnx.model_file import onnx_source
 
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[int], None]
-"""Sends so many inferences off, then waits until the GPU has done them all."""
+"""Starts a number of inferences, then waits until the GPU has done all."""
 _run: Run | None = None
 
 
@@ -29,7 +29,7 @@ def open_(params: dict[str, Any]) -> dict[str, Any]:
     """Open one: ``{"kind" ("onnxruntime" or "torch_compile"), "path", "names", "feeds" (a file)}``.
 
     Returns:
-        ``missing``: why there is none, in words; empty where it runs. ``first_sec``: how long an inference takes, roughly.
+        ``missing``: a text that says why there is none; empty if it runs. ``first_sec``: how long an inference takes, roughly.
     """
     global _run
     feeds = dict(zip(params["names"], load_arrays(params["feeds"]), strict=True))
@@ -68,7 +68,7 @@ def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
     session = onnxruntime.InferenceSession(
         onnx_source(path, rounds=False), options, providers=[provider, "CPUExecutionProvider"]
     )
-    if provider not in session.get_providers():  # it is left out without an error where a library is missing
+    if provider not in session.get_providers():  # it is left out without an error if a library is missing
         return "ONNX Runtime's CUDA provider does not start here"
     binding = session.io_binding()
     for name, array in feeds.items():
@@ -82,7 +82,7 @@ def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
     def run(number: int) -> None:
         for _ in range(number - 1):
             session.run_with_iobinding(binding, ahead)
-        session.run_with_iobinding(binding)  # waits for its stream, in which the others were before it
+        session.run_with_iobinding(binding)  # waits for its stream, in which the other inferences precede it
         binding.synchronize_outputs()
 
     return run

@@ -13,7 +13,7 @@ from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16, widened
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
-    """Parse a model, or convert it. External data is not looked at: no path in the file is ever opened.
+    """Parse a model, or convert it. External data is ignored: no path in the file is ever opened.
 
     Raises:
         InvalidModelError: not-protobuf, or a code of `to_onnx`.
@@ -32,7 +32,7 @@ def read_model(path: Path | str) -> onnx.ModelProto:
 
 
 def onnx_source(path: Path | str, *, rounds: bool = True) -> str | bytes:
-    """Return what ONNX Runtime opens: the path of an ONNX file, or the bytes of the ONNX model that stands in for a file.
+    """Return the path of an ONNX file, or the bytes of a converted model, for ONNX Runtime.
 
     Args:
         path: Of a file that has passed the checks.

@@ -1,6 +1,6 @@
 """The operators that can be imported, by TVM's converters or by ours, so that others are refused without starting TVM.
 
-A test compares the table with the importer's; after a change of TVM's version, take over what it prints.
+A test compares the table with the importer's; after a change of TVM's version, copy the names that it prints.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONTRIBUTED = frozenset({
 
 
 def is_supported(domain: str, operator: str) -> bool:
-    """Whether the importer can be asked to convert an operator."""
+    """Return whether the importer can convert an operator."""
     if domain in ("", "ai.onnx"):
         return operator in STANDARD
     return domain == "com.microsoft" and operator in CONTRIBUTED

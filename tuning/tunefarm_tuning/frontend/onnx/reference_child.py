@@ -37,7 +37,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``;
-        ``rounds``: whether the network rounds what flows through it to integers; ``bfloat16``: whether it computes in that.
+        ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
@@ -61,7 +61,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def rounds_values(graph: onnx.GraphProto) -> bool:
-    """Return whether a graph quantises what it computes; quantised weights do not count."""
+    """Return whether a graph quantises activations; quantised weights do not count."""
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     return any(
@@ -85,7 +85,7 @@ def run_once(params: dict[str, Any]) -> None:
 def _run_on_some(
     session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: list[NDArray[Any]]
 ) -> tuple[str, list[NDArray[Any]], list[NDArray[Any]]]:
-    """Run on the arrays; if that fails, on integers that are all 0, then all 1.
+    """Run on the arrays; if that fails, with all integers 0, then with all integers 1.
 
     A random index may be out of range, which 0 never is; a divisor must not be 0.
     """
@@ -123,11 +123,11 @@ def open_timed(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def sample(params: dict[str, Any]) -> list[float]:
-    """Return seconds per inference, once its threads rest: ``{"number", "repeat"}``."""
+    """Return seconds per inference, once its threads are idle: ``{"number", "repeat"}``."""
     if _timed is None:
         raise InvariantError("no model is open")
     session, feeds = _timed
-    session.run(None, feeds)  # its threads sleep between our calls
+    session.run(None, feeds)  # so that its threads sleep between our calls
     samples = []
     for _ in range(params["repeat"]):
         started = time.perf_counter()

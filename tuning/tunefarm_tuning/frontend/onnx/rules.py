@@ -111,7 +111,7 @@ def _refuse_bad_text(model: onnx.ModelProto) -> None:
         for field, value in message.ListFields():
             if field.type == field.TYPE_STRING and field.name != "doc_string":
                 for text in [value] if isinstance(value, str | bytes) else value:
-                    # protobuf hands out bytes where a string is none
+                    # protobuf returns bytes if a string is invalid
                     if isinstance(text, bytes):
                         raise InvalidModelError(
                             f"a text in the model is not UTF-8: '{clean(repr(text), 80)}'",

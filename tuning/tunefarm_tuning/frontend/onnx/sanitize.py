@@ -17,7 +17,7 @@ def sanitize_model(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list
     """Bind the inputs' shapes and replace every name in the model, in place.
 
     Tensors become ``t0``, ``t1``, ...; nodes ``n0``, ``n1``, ... in the order of `all_nodes`. TVM makes identifiers of
-    names and does arithmetic with those of dimensions; neither is for strangers. Inferred shapes, texts and
+    names and computes with those of dimensions; strangers must not control either. Inferred shapes, texts and
     weights among the inputs go.
 
     Returns:
@@ -79,7 +79,9 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Replace each name by one of ours. One table serves all graphs: equal names stay equal, others stay apart."""
 
     def new(name: str) -> str:
-        return names.setdefault(name, f"t{len(names)}") if name else ""  # an empty name means: left out
+        return (
+            names.setdefault(name, f"t{len(names)}") if name else ""
+        )  # an empty name means that the value is left out
 
     for part in all_graphs(graph):
         part.name = "graph"
@@ -91,7 +93,7 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
             value.name = new(value.name)
             value.ClearField("doc_string")
         for value in part.output:
-            # What the file claims of its outputs may be wrong or open; TVM infers it.
+            # The file's shapes of its outputs may be wrong or open; TVM infers them.
             if value.type.WhichOneof("value") == "tensor_type":
                 value.type.tensor_type.ClearField("shape")
         for tensor in part.initializer:

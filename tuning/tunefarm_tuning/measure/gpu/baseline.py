@@ -62,7 +62,7 @@ class GpuBaseline:
         self._child = ChildProcess(_MODULE, limits=ChildLimits(memory_bytes=None))
 
     def time(self, inputs: Path) -> Latency | str:
-        """Return the latency on a file of arrays, one for each input; or in words why there is none."""
+        """Return the latency on a file of arrays, one for each input, or a text that says why there is none."""
         if missing := not_installed(self._kind):
             return missing
         params = {

@@ -1,4 +1,4 @@
-"""Recorded answers of NVML, read from a file: they take the driver's place where there is no GPU. `open_nvml` chooses.
+"""Recorded answers of NVML, read from a file, for machines without a GPU. `open_nvml` chooses.
 
 The file is a JSON object::
 
@@ -71,7 +71,7 @@ def _checked(answer: Any) -> Any:
 
 
 def record(nvml: Nvml) -> dict[str, Any]:
-    """Return what NVML answers now, as a file has it."""
+    """Return NVML's present answers in the form of such a file."""
 
     def answer(uuid: str, question: Question) -> Any:
         try:

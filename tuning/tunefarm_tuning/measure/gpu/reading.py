@@ -59,7 +59,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """A GPU at one moment. A value that the driver does not tell is None.
+    """The state of a GPU at one time. Values that the driver does not tell are None.
 
     Attributes:
         lost: Why nothing can run on the GPU; empty if it works.

@@ -1,4 +1,4 @@
-"""Write `target_tags.json`: what the installed TVM knows of targets, for processes that do not import it.
+"""Write `target_tags.json`: the targets that the installed TVM knows, for processes that do not import it.
 
 Run ``python -m tunefarm_tuning.tvm.base.dump_target_tags`` after a change of TVM's version.
 """
@@ -19,9 +19,9 @@ TABLE_PATH = Path(__file__).parents[2] / "target" / "target_tags.json"
 
 _KINDS = ("llvm", "cuda")
 _TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "armv7a-linux-gnueabihf", "riscv64-unknown-linux-gnu")
-# Never left to TVM: it would fill in the GPU of the machine at hand.
+# Always given: TVM would fill in the GPU of this machine.
 _KEPT = {"kind", "arch", "mcpu", "mtriple"}
-# TVM's own bookkeeping, not for users to say.
+# internal to TVM, not for users
 _HIDDEN_OPTIONS = {"kind", "tag", "from_device", "target_device_type"}
 
 
@@ -54,7 +54,7 @@ def _cpus(triple: str) -> list[str]:
 
 
 def _smallest(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a tag's attributes without those that TVM fills in by itself."""
+    """Return a tag's attributes without those that TVM fills in."""
     smallest = {name: value for name, value in config.items() if not name.startswith("feature.")}
     if isinstance(smallest.get("host"), dict):
         smallest["host"] = _smallest(smallest["host"])
@@ -63,7 +63,7 @@ def _smallest(config: dict[str, Any]) -> dict[str, Any]:
         fewer = {n: v for n, v in smallest.items() if n != name}
         if to_plain(Target(fewer).export()) == complete:
             smallest = fewer
-    # A CPU that is its own host needs no mention of it.
+    # a CPU that is its own host need not say so
     if smallest.get("host") == {n: v for n, v in smallest.items() if n != "host"}:
         del smallest["host"]
     return smallest

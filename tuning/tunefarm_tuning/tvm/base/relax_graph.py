@@ -17,7 +17,7 @@ def rewrite_main(mod: tvm.IRModule, rewriter: Any) -> tvm.IRModule:
 
 
 def rewrite_calls(mod: tvm.IRModule, rewrite: Callable[[Any, Any], Any]) -> tvm.IRModule:
-    """Return a module with each call in its ``main`` replaced by what `rewrite` makes of it and the block builder, operands first."""
+    """Return a module with each call in its ``main`` replaced by ``rewrite(call, block builder)``, operands first."""
     return rewrite_main(mod, _CallRewriter(mod, rewrite))
 
 
@@ -32,7 +32,7 @@ class _CallRewriter(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def fused_kernel(builder: relax.BlockBuilder, inputs: list[Any], emit: Callable[[], Any]) -> tirx.PrimFunc:
-    """Return some kernels as one; `emit` emits their calls on the inputs, but for the last, which it returns."""
+    """Return several kernels as one. `emit` emits their calls on the inputs, except the last call, which it returns."""
     with builder.function("fused", inputs, attrs={"Primitive": True}, private=True):
         with builder.dataflow():
             result = builder.emit_output(emit())
@@ -46,7 +46,7 @@ def fused_kernel(builder: relax.BlockBuilder, inputs: list[Any], emit: Callable[
 
 
 def static_shape(expr: Any) -> tuple[int, ...] | None:
-    """Return the shape of a tensor; None where a dimension is not known before the run."""
+    """Return the shape of a tensor; None if a dimension is known only at run time."""
     shape = getattr(expr.ty, "shape", None)
     dims = getattr(shape, "values", shape)
     if dims is None or not all(isinstance(dim, tirx.IntImm) for dim in dims):

@@ -13,17 +13,17 @@ from tunefarm_tuning.tvm.base import vector_loads, vector_math
 # Every process that builds kernels imports this module.
 vector_loads.register()
 vector_math.register()
-# On a machine with a GPU TVM would compile CUDA C itself, with NVRTC, while it builds (see `device_code`). Read at every build.
+# On a machine with a GPU, TVM would compile CUDA C itself, with NVRTC (see `device_code`). Read at every build.
 os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
 
 
 def pipeline_name(target: Target) -> str:
-    """Return which pipeline a target takes: ``"cpu"`` or ``"gpu"``. Targets of one pipeline share workloads."""
+    """Return the pipeline of a target: ``"cpu"`` or ``"gpu"``. Targets of one pipeline share workloads."""
     return "cpu" if target.kind in ("llvm", "c") else "gpu"
 
 
 def tvm_target(target: Target) -> tvm.target.Target:
-    """Return TVM's object for a target; a GPU's gets a host to go with it."""
+    """Return TVM's object for a target; the object for a GPU has a host."""
     machine = tvm.target.Target(target.to_json())
     if pipeline_name(target) == "cpu" or target.get("host") is not None:
         return machine

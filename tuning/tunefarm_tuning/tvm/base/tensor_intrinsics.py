@@ -1,4 +1,4 @@
-"""Registration of the tensor intrinsics of one target, and of no other; those of bfloat16 for NVIDIA's tensor cores.
+"""Register the tensor intrinsics of one target only; define those of bfloat16 for NVIDIA's tensor cores.
 
 ``import tvm.s_tir.tensor_intrin`` builds the intrinsics of every target that TVM knows and takes 5 to 12 seconds,
 most of it for CUDA; ``TuneContext`` imports it. A stand-in package with the same submodules is put in its
@@ -22,7 +22,7 @@ _PACKAGE = "tvm.s_tir.tensor_intrin"
 
 
 def import_intrinsics(target: Target, *, tensor_cores: bool = False) -> None:
-    """Register what the schedule rules of `target` can refer to: CUDA's (which takes seconds) and ours only for `tensor_cores`."""
+    """Register the intrinsics for the schedule rules of `target`; CUDA's, which take seconds, and ours only for `tensor_cores`."""
     _put_stand_in()
     if target.kind == "llvm":
         importlib.import_module(f"{_PACKAGE}.{_cpu_family(target)}")
@@ -50,7 +50,7 @@ def _cpu_family(target: Target) -> str:
 
 
 FIRST_ARCHITECTURE = 80
-"""Ampere; earlier tensor cores know no bfloat16."""
+"""Ampere, whose tensor cores are the first with bfloat16."""
 _TYPE = "bfloat16"
 _SUM = "float32"
 _SHARED = "shared.dyn"
@@ -69,7 +69,7 @@ def register_bfloat16() -> None:
 
     for transposed in (False, True):
         group = wmma_group(transposed=transposed)
-        if not transposed:  # the left matrix never is
+        if not transposed:  # the left matrix is never transposed
             load_a = cuda.get_wmma_load_intrin(16, 16, 16, _TYPE, _SHARED, is_b=False, is_col_major=False)
             TensorIntrin.register(group["load_a"], *load_a)
         load_b = cuda.get_wmma_load_intrin(16, 16, 16, _TYPE, _SHARED, is_b=True, is_col_major=transposed)
@@ -86,7 +86,7 @@ def register_bfloat16() -> None:
 
 
 def wmma_group(*, transposed: bool) -> dict[str, str]:
-    """Return the names of what a 16x16x16 product takes, for TVM's rule; the right matrix may lie transposed.
+    """Return the names of the intrinsics of a 16x16x16 product, for TVM's rule; the right matrix may be transposed.
 
     What fills and stores float32 is TVM's own.
     """

@@ -1,4 +1,4 @@
-"""Walking and rebuilding TIR, and the attributes that we put on PrimFuncs.
+"""Walk and rebuild TIR; the attributes that we put on PrimFuncs.
 
 TVM 0.27 exposes neither a visitor nor a mutator for TIR to Python: the walk goes by the reflection of its objects.
 """
@@ -32,7 +32,7 @@ def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator
 
 
 def is_node(value: Any) -> bool:
-    """Whether a value has parts of its own. Numbers, strings, tensors and None have none."""
+    """Return whether a value has parts. Numbers, strings, tensors and None have none."""
     return isinstance(value, tvm_ffi.Object) and not isinstance(value, tvm.runtime.Tensor)
 
 
@@ -41,10 +41,10 @@ def parts(value: tvm_ffi.Object) -> list[tuple[str, Any]]:
     if isinstance(value, tvm_ffi.Array):
         return [("", item) for item in value]
     if isinstance(value, tvm_ffi.Map):
-        # In TIR every map has strings for keys; the order in which TVM holds them means nothing.
+        # In TIR the keys of every map are strings; their order in TVM has no meaning.
         return [(key, value[key]) for key in sorted(value)]
     if isinstance(value, tvm.ir.Op):
-        return [("name", value.name)]  # the rest is documentation
+        return [("name", value.name)]  # the other fields are documentation
     kind: Any = type(value)
     return [(name, getter(value)) for name, getter in _fields(kind)]
 
@@ -66,7 +66,7 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def rebuilt(stmt: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a statement with each ``For`` and ``SBlockRealize`` replaced by what `change` makes of it, the inner ones first."""
+    """Return a statement with `change` applied to each ``For`` and ``SBlockRealize``, the inner ones first."""
     if isinstance(stmt, tirx.For):
         return change(
             tirx.For(
@@ -107,11 +107,11 @@ def schedule_of(func: tirx.PrimFunc) -> Schedule:
 
 
 def int64_sizes(shape: Sequence[int]) -> list[tirx.IntImm]:
-    """Return a shape as TIR's 64-bit numbers; by itself TVM takes 32 bits."""
+    """Return a shape as TIR's 64-bit numbers; TVM's default is 32 bits."""
     return [tirx.IntImm("int64", size) for size in shape]
 
 
 IS_SCHEDULED = "tirx.is_scheduled"
-"""Attribute of a PrimFunc that is scheduled already: no default schedule is made for it."""
+"""Attribute of a PrimFunc that is scheduled already and gets no default schedule."""
 CPU_ONLY = "tunefarm.cpu_only"
 """Attribute of a PrimFunc whose loops can run on CPUs only; its value is the name of the operator."""

@@ -1,4 +1,4 @@
-"""Vector loads whose elements lie near each other: one contiguous load and a shuffle.
+"""Replace vector loads whose elements lie near each other by a contiguous load and a shuffle.
 
 TVM 0.27 reads such a vector element by element. In a convolution of groups of four channels, sixteen lanes read four addresses: with a
 load and a shuffle instead of sixteen loads it is fifteen times as fast. Kernels for GPUs have no such vectors.
@@ -21,7 +21,7 @@ from tunefarm_tuning.tvm.base.tir import walk
 _PIPELINE = "s_tir"
 _INTEGERS = ("int32", "int64")
 _MAX_VECTORS = 2
-"""How many vectors may be read for one: a shuffle takes two."""
+"""Maximum number of vectors that are read for one, since a shuffle takes two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _named(body: Any) -> tuple[dict[Any, Any], Any]:
             isinstance(part, tvm.ir.TensorLoad | tvm.ir.Call) for part in walk(values[0])
         ):
             continue
-        if str(getattr(variable.ty, "dtype", "")) in _INTEGERS:  # a pointer has none
+        if str(getattr(variable.ty, "dtype", "")) in _INTEGERS:  # a pointer has no such value
             analyzer.bind(variable, values[0])
         else:
             vectors[variable] = values[0]
@@ -110,7 +110,7 @@ def _shuffled(load: Any, values: Mapping[Any, Any], analyzer: Any) -> Any:
         return load
     first, size = block
     block_load = tirx.BufferLoad(load.source, [tirx.Ramp(indices.base + first, 1, size)])
-    # TVM wants as many lanes to choose from as are chosen.
+    # TVM requires as many input lanes as result lanes.
     return tirx.Shuffle(
         [block_load] * -(-lanes // size), [tirx.IntImm("int32", offset - first) for offset in indices.offsets]
     )

@@ -1,4 +1,4 @@
-"""``exp`` and ``erf`` as polynomials, in vector instructions.
+"""Compute ``exp`` and ``erf`` as polynomials, in vector instructions.
 
 LLVM has no vector form of them: it takes a vector apart and calls the C library for each element, 3 to 8 ns at a time. A GELU
 behind a small matmul then takes longer than the matmul. These rules replace both in every kernel for a CPU, when its
@@ -18,20 +18,20 @@ import tvm
 from tvm import tirx
 
 _LEVEL = 99
-"""The priority of our rules: above TVM's."""
+"""Priority of our rules, above TVM's."""
 
 _EXP = (1.0, 1.0000000379432996, 0.5000000047401629, 0.16666414507167093, 0.041666351637827774, 0.008375210201056221, 0.0013941213136701546)  # fmt: skip
-"""Of a polynomial on ±ln(2)/2."""
+"""Coefficients of a polynomial on ±ln(2)/2."""
 _EXP_LEAST, _EXP_MOST = -125 * math.log(2), 128 * math.log(2)
-_LN2_HIGH = 0.693359375  # of few bits, so that a small number of times it is exact
+_LN2_HIGH = 0.693359375  # it has few bits, so that its product with a small whole number is exact
 _LN2_LOW = math.log(2) - _LN2_HIGH
 _EXPONENT_BIAS, _MANTISSA_BITS = 127, 23
 
 _ERF_ABOVE = (1.1283791065216064, 0.1935253143310547, 0.05309910327196121, 0.0038825010415166616, 0.00028454739367589355, 1.9869301013386576e-06)  # fmt: skip
 _ERF_BELOW = (1.0, 0.5048398971557617, 0.11534181237220764, 0.015205547213554382, 0.001185368630103767, 3.742076296475716e-05)  # fmt: skip
-"""Of a ratio of polynomials in the square, times the argument."""
+"""Coefficients of a ratio of polynomials in the square, times the argument."""
 _ERF_MOST = 4.0
-"""Beyond it the value is ±1 in float32."""
+"""Beyond this argument the value is ±1 in float32."""
 
 
 def register() -> None:
@@ -66,7 +66,7 @@ def _exp(x: Any) -> Any:
     bits = (exponent + _like(exponent, _EXPONENT_BIAS - 1)) << _like(exponent, _MANTISSA_BITS)
     power = tirx.reinterpret(_dtype(x), bits)
     result = _polynomial(remainder, _EXP) * power * _like(x, 2.0)
-    # In this order a NaN goes through: every comparison with it is false.
+    # This order keeps a NaN: every comparison with it is false.
     result = tirx.Select(x < _like(x, _EXP_LEAST), _like(x, 0.0), result)
     return tirx.Select(x > _like(x, _EXP_MOST), _like(x, math.inf), result)
 
@@ -74,7 +74,7 @@ def _exp(x: Any) -> Any:
 def _erf(x: Any) -> Any:
     square = x * x
     result = x * _polynomial(square, _ERF_ABOVE) / _polynomial(square, _ERF_BELOW)
-    # Exactly: a GELU multiplies a large negative number with what is left of 1 + erf. A NaN goes through here, too.
+    # Exactly ±1: a GELU multiplies a large negative number by 1 + erf. This keeps a NaN, too.
     result = tirx.Select(x < _like(x, -_ERF_MOST), _like(x, -1.0), result)
     return tirx.Select(x > _like(x, _ERF_MOST), _like(x, 1.0), result)
 

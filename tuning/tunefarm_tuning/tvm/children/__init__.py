@@ -1,9 +1,9 @@
-"""The modules that run in child processes, as the only ones to import the TVM side. The parents of each are named behind it.
+"""The modules that run in child processes, with their parents. Only they import the modules that use TVM.
 
 - `machine`: this machine as LLVM and CUDA see it (`target.parse`, the device agent).
 - `import_network`: a model's outputs and tuning tasks (`frontend.importing`, `frontend.extraction`).
 - `build`: config spaces, and kernels from configs (`measure.builder`); `source`: a config as text (`compiler.kernel_source`).
-- `measure`: kernel timing (`measure.runner`); `calibrate`, `peak`: what a device can do (`measure.calibration`, `measure.peak`).
+- `measure`: kernel timing (`measure.runner`); `calibrate`, `peak`: a device's speed (`measure.calibration`, `measure.peak`).
 - `compile`: kernels and whole models (`compiler.session`); `run`: runs, compares and times both (`measure.device_run`).
 - `artifact`: an artifact through its own loader (`compiler.evaluate`, `compiler.verify`).
 - `evolutionary`: MetaSchedule's search (`tuner.evolutionary`).

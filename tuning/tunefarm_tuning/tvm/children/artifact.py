@@ -1,4 +1,4 @@
-"""Child process: an artifact as its user runs it, through its own loader.
+"""Child process: run an artifact by its own loader, as users do.
 
 The artifact of the last call stays loaded. Arrays are files of `core.array_file`.
 

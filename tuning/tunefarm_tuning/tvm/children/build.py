@@ -1,4 +1,4 @@
-"""Child process: config spaces, and kernels from configs.
+"""Child process: make config spaces, and build kernels of configs.
 
 Handlers:
 
@@ -37,13 +37,13 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TA
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 MAX_OPEN_TASKS = 128
-"""More than a large network has. The oldest are forgotten beyond it; `measure.builder.worker` has the same number."""
+"""Maximum number of open tasks, more than a large network has. `measure.builder.worker` has the same number."""
 
 _open: OrderedDict[str, tuple[Target, DesignSpace]] = OrderedDict()
 
 
 def open_task(params: dict[str, Any]) -> None:
-    """Take in a workload.
+    """Open a task for a workload.
 
     Raises:
         InvalidInputError: If it cannot be built for the target, or be scheduled (`DesignSpace`).
@@ -61,7 +61,7 @@ def config_space(params: dict[str, Any]) -> Any:
 
 
 def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
-    """Build the kernel of a config, unless an equal one was built lately. A candidate that fails is an answer."""
+    """Build the kernel of a config, unless an equal one was built recently. A candidate's failure is an answer."""
     target, space = _space(params)
     config = Config.from_json(params["config"])
     output = Path(params["output"])

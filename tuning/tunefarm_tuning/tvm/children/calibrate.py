@@ -29,12 +29,12 @@ from tunefarm_tuning.tvm.device.gpu import state_of
 from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
 
 SIZE = {"cpu": 320, "cuda": 1024}
-"""Rows and columns: about a millisecond of work, long for a timer and short beside a scheduler's time slice."""
+"""Rows and columns: about a millisecond of work, long for a timer and short compared to a scheduler's time slice."""
 
 _REPEAT = 30
 _TILE = 16
 _ALL_CORES_SEC = 0.3
-"""How long all cores are kept busy, so that their clocks come down where they do."""
+"""How long all cores are kept busy, so that their clocks fall to the level under full load."""
 _ALL_CORES_REPEAT = (5, 300)
 _MOST_CORES = 256
 
@@ -42,7 +42,7 @@ _library: Path | None = None
 
 
 def build(params: dict[str, Any]) -> int:
-    """Build the kernel; return on how many cores it can run at once."""
+    """Build the kernel; return the number of cores on which it can run at once."""
     global _library
     target = Target.from_json(params["target"])
     path = Path(params["work_dir"]) / "calibrate.so"
@@ -143,7 +143,7 @@ def all_cores_kernels(num_cores: int) -> tvm.IRModule:
 
 
 def cores(target: Target) -> int:
-    """Return on how many cores at once a device of the target is calibrated; 1 for GPUs and unknown numbers of cores."""
+    """Return the number of cores of a device's calibration; 1 for GPUs and unknown numbers of cores."""
     named = target.get("num-cores")
     return min(named, _MOST_CORES) if target.kind == "llvm" and isinstance(named, int) else 1
 
@@ -170,7 +170,7 @@ def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> di
 
 
 def _check_free(read: Callable[[], GpuState] | None) -> float | None:
-    """Return the clock of a GPU in MHz, None where it is not known; raise where another process uses the GPU."""
+    """Return the clock of a GPU in MHz, None if unknown; raise if another process uses the GPU."""
     if read is None:
         return None
     state = read()
@@ -180,7 +180,7 @@ def _check_free(read: Callable[[], GpuState] | None) -> float | None:
 
 
 def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) -> tuple[float, str | None]:
-    """Return the seconds of a product on each core while all cores compute one, and what is wrong with the results.
+    """Return the seconds of a product on each core while all cores compute one, and the faults of the results.
 
     The time is the median, not the minimum: the question is how much the cores slow each other down.
     """

@@ -43,12 +43,12 @@ class _Loaded:
     module: tvm.IRModule
     target: Target
     kernels: dict[str, Kernel]
-    """By name: the kernels of the module, then the tuned kernels of its alternatives."""
+    """The kernels of the module, then the tuned kernels of its alternatives, by name."""
     alternatives: list[Alternative]
     fixed: dict[str, tvm.tirx.PrimFunc]
     """The scheduled kernels of the alternatives, by name."""
     scheduled: dict[tuple[str, str], PackedKernel] = field(default_factory=dict)
-    """By workload key and config key: the model is built from the very functions that were checked."""
+    """Scheduled kernels by workload key and config key: the model is built of the functions that were checked."""
 
 
 _loaded: _Loaded | None = None
@@ -100,7 +100,7 @@ def _describe(kernel: Kernel) -> dict[str, Any]:
 
 
 def build_one_kernel(params: dict[str, Any]) -> None:
-    """Build one kernel as a library of its own. A kernel that comes scheduled is built as it is.
+    """Build a kernel as a library. A kernel that is scheduled already is built unchanged.
 
     Raises:
         InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
@@ -139,7 +139,7 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     path = Path(params["path"])
     try:
         module = put_alternatives_in(loaded.module, loaded.alternatives, params["choices"])
-        # Equal kernels of alternatives were merged under the name of the first.
+        # equal kernels of alternatives were merged under the first name
         present = {str(variable.name_hint) for variable in module.get_global_vars()}
         kernels = {
             name: _schedule(loaded, loaded.kernels[name], tuned)

@@ -29,12 +29,12 @@ from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 _MAX_TRIALS = 1 << 30
 _MAX_SEED = 2**31 - 1
-_FAILED_SEC = 1e10  # how MetaSchedule writes a failure down
+_FAILED_SEC = 1e10  # MetaSchedule's time of a failure
 _search: Search | None = None  # one per process: the child serves one tuner
 
 
 class Search:
-    """One evolutionary search over one workload, in generations of `batch_size` candidates."""
+    """An evolutionary search over a workload, in generations of `batch_size` candidates."""
 
     def __init__(self, ir: str, target: Target, seed: int, batch_size: int) -> None:
         self._mod = module_from_text(ir)
@@ -62,10 +62,10 @@ class Search:
         self._proposed: dict[str, Any] = {}
 
     def propose(self) -> list[Config]:
-        """Return the configs that the next generation picks; empty where the search has ended."""
+        """Return the configs of the next generation; empty if the search has ended."""
         candidates = self._strategy.generate_measure_candidates() or []
         if candidates:
-            # The strategy wants results before it goes on, and only counts them.
+            # The strategy needs results to continue, but only counts them.
             pending = [ms.runner.RunnerResult(None, "pending") for _ in candidates]
             self._strategy.notify_runner_results(candidates, pending)
         configs = []
@@ -76,7 +76,7 @@ class Search:
         return configs
 
     def learn(self, results: Sequence[tuple[Config, float | None]]) -> None:
-        """Take in costs in seconds (None: failed), also of configs that this search did not propose."""
+        """Add costs in seconds (None: failed), also of configs that this search did not propose."""
         candidates, answers = [], []
         for config, cost_sec in results:
             candidate = self._proposed.pop(config.key, None) or self._candidate(config)

@@ -1,4 +1,4 @@
-"""Child process: whether TVM can import a model, and the tuning tasks in it.
+"""Child process: import a model with TVM, and extract its tuning tasks.
 
 Handlers:
 
@@ -29,7 +29,7 @@ _ANY_CPU = Target(kind="llvm")
 
 
 def import_network(params: dict[str, Any]) -> dict[str, Any]:
-    """Import and prepare a model for no CPU in particular, and return its outputs.
+    """Import and prepare a model for a generic CPU, and return its outputs.
 
     Raises:
         InvalidModelError: unsupported-operator, zero-size, too-large.

@@ -1,4 +1,4 @@
-"""Child process of `testing.local_rpc`: holds a tracker and a server, which die with it.
+"""Child process of `testing.local_rpc`: runs a tracker and a server, which end with it.
 
 Handlers:
 

@@ -1,4 +1,4 @@
-"""Child process: this machine as LLVM and CUDA see it.
+"""Child process: describe this machine by LLVM and CUDA.
 
 Handlers:
 
@@ -18,7 +18,7 @@ from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.host import cpu_flags, num_cores
 
 _CHECKED_FEATURES = ("avx", "fma", "f16c", "amx", "bmi", "gfni", "vaes", "vpclmulqdq")
-"""Prefixes of vector features: without one that LLVM assumes, a kernel for the named CPU dies of SIGILL."""
+"""Prefixes of vector features: a kernel crashes with SIGILL if LLVM assumes one that the machine lacks."""
 
 
 def host_target(_params: dict[str, Any]) -> dict[str, Any]:

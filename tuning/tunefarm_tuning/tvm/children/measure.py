@@ -50,7 +50,7 @@ _FLUSH = "cache_flush_cpu_non_first_arg"
 """TVM's function that flushes caches on x86 and Arm, and does nothing elsewhere; AutoTVM's ``enable_cpu_cache_flush`` used it."""
 
 _session: DeviceSession | None = None
-# The arguments of the last kernel by their description: the next kernel mostly has the same workload. They belong to this
+# The arguments of the last kernel by their description: the next kernel usually has the same workload. They belong to this
 # process or to the open session.
 _args: tuple[str, list[Any]] | None = None
 
@@ -69,12 +69,12 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
         connect_timeout_sec=params["connect_timeout_sec"],
     )
     if params["address"]["kind"] == "cuda" and (read := gpu.state_of(_session)) is not None:
-        read()  # a driver's first answer can take seconds, which no candidate should be charged
+        read()  # a driver's first answer can take seconds, which must not count as a candidate's time
     return {"host": _session.host, "port": _session.port}
 
 
 def meet_gpu(_params: dict[str, Any]) -> None:
-    """Let this process ask the state of its own GPU, before any candidate's clock runs."""
+    """Let this process ask for the state of its GPU before any candidate's time starts."""
     gpu.offer_state()
 
 
@@ -88,7 +88,7 @@ def hang_up(_params: dict[str, Any]) -> None:
 
 
 def measure(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a kernel on the open session, no longer than it is worth (`time_adaptively`)."""
+    """Time a kernel on the open session, briefly if it is hopeless (`time_adaptively`)."""
     return _over_rpc(_samples, params)
 
 
@@ -222,7 +222,7 @@ def _sampler(
         evaluator = kernel.time_evaluator(
             "main", device, number=number, repeat=repeat, min_repeat_ms=ceil(min_repeat_ms)
         )
-        # TVM's floats are objects of its own, which JSON does not know.
+        # TVM's floats are objects that JSON cannot write.
         return [float(sample) for sample in evaluator(*args).results]
 
     def cold_sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:  # noqa: ARG001
@@ -258,7 +258,7 @@ def _arguments(session: DeviceSession, device: Any, params: dict[str, Any]) -> l
     global _args
     key = f"{params['kind']} {params['args']}"
     if _args is None or _args[0] != key:
-        _args = None  # first, so that old and new ones are never in memory together
+        _args = None  # first, so that old and new arguments are never in memory together
         specs = [TensorSpec.from_json(spec) for spec in params["args"]]
         _args = (key, random_arguments(session, device, specs))
     return _args[1]

@@ -39,7 +39,7 @@ from tunefarm_tuning.tvm.kernels.peak import (
 
 _BATCH = 20
 _MOST_SEC = 0.3
-"""How long one figure may take; a quiet machine needs less."""
+"""Maximum seconds per figure; an idle machine needs less."""
 _GAIN = 1.005
 _TRIAD_BATCH = 5
 _TRIAD_SEC = 2e-3
@@ -160,7 +160,7 @@ def _bandwidth(session: DeviceSession, most_bytes: int) -> list[dict[str, Any]]:
     rates = dict.fromkeys(modules, 1e10)
     for working_set in sets:
         if working_set // _ONE_NUMBER // max(modules) < step:
-            continue  # some of so many threads would have nothing to do
+            continue  # some of the threads would have no work
         for threads, module in modules.items():
             size = working_set // _ONE_NUMBER // threads // step * step
             moved = threads * size * _ONE_NUMBER
@@ -182,7 +182,7 @@ def _triad_sec(module: Any, device: Any, arrays: list[Any], size: int, turns: in
 
 
 def _samples(batch: Callable[[], list[float]]) -> list[float]:
-    """Return samples in batches until two batches in a row bring nothing faster, or the time is up."""
+    """Take samples in batches until two batches in a row have no faster sample, or the time is over."""
     began = time.monotonic()
     samples: list[float] = []
     idle = 0

@@ -72,7 +72,7 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def hang_up(_params: dict[str, Any]) -> None:
-    """Release everything that came from the session, and close it."""
+    """Release all objects of the session, and close it."""
     global _session, _untuned
     _models.clear()
     _untuned = None
@@ -180,7 +180,7 @@ def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offered(name: str) -> Any | None:
-    """Return a function of the device; None where it has none of that name."""
+    """Return a function of the device; None if it has none of that name."""
     try:
         return _get().function(name)
     except AttributeError:
@@ -194,11 +194,11 @@ def _model(path: str) -> Any:
 
 
 def _pack(library: Any, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Pack the arguments that a kernel takes in an order of its own: its library has a function for each."""
+    """Pack the arguments that a kernel takes packed, with the library's function for each."""
     packed = list(arrays)
     for number, array in enumerate(arrays):
         try:
-            # A library on another machine cannot be asked what it has.
+            # a library on another machine cannot list its functions
             packs = library[f"pack_{number}"]
         except AttributeError:
             continue
@@ -251,7 +251,7 @@ def _failure_as_value(handler: Handler) -> Handler:
         except Exception as error:  # noqa: BLE001  (TVM has many error types; a kernel that does not run is data)
             message = " ".join(str(error).split())
             text = f"{type(error).__name__}: {clean(message, 500)}"
-        # Outside of the block, in which the traceback keeps objects of the session alive.
+        # Outside of the block: inside, the traceback keeps objects of the session alive.
         devices_fault = is_devices_fault(message)
         poisoned = devices_fault or poisons(message)
         lost = not poisoned and not _get().is_alive()

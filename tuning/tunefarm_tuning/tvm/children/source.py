@@ -1,4 +1,4 @@
-"""Child process of `compiler.kernel_source`: the kernel of a config as text, scheduled and as generated code.
+"""Child process of `compiler.kernel_source`: return a config's kernel as scheduled TensorIR and as generated code.
 
 Handlers:
 
@@ -48,7 +48,7 @@ def _source(params: dict[str, Any]) -> list[dict[str, Any]]:
 def _schedule(params: dict[str, Any], target: Target) -> tvm.IRModule:
     config = Config.from_json(params["config"])
     schedule = apply_recorded(module_from_text(params["ir"]), target, config, params["space_key"])
-    # Measured kernels are built from exactly this.
+    # measured kernels are built from the same module
     module: tvm.IRModule = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
     return module
 
@@ -75,7 +75,7 @@ def _texts(module: tvm.IRModule, target: Target) -> Iterator[tuple[str, str]]:
 
 
 def _cut(kind: str, text: str, limit_bytes: int) -> dict[str, Any]:
-    """Return a text without terminal escapes, cut after a full line where it is over the limit."""
+    """Return a text without terminal escapes, cut after a full line if it exceeds the limit."""
     data = clean_lines(text).encode()
     size_bytes = len(data)
     if size_bytes > limit_bytes:

@@ -1,4 +1,4 @@
-"""Machine code for GPUs in place of CUDA C, so that running a kernel needs no compiler.
+"""Put machine code for GPUs in place of CUDA C, so that running a kernel needs no compiler.
 
 TVM 0.27 leaves the CUDA C of a GPU's kernels in the library, to be compiled on the device when it is loaded. (On a machine with a
 GPU this is so only because `tvm_target` asks for it.) `export` compiles it with ``nvcc`` while the library is made, and puts the
@@ -112,7 +112,7 @@ def export(library: Any, output: Path, work_dir: Path, target: Target) -> None:
         library: The result of TVM's ``build`` or ``compile``.
         output: A path from which no library was loaded before.
         work_dir: Folder for object files and ``nvcc``'s files.
-        target: The CPU; or the GPU, for whose host the library is linked.
+        target: The CPU or the GPU; for a GPU, the library is linked for its host.
 
     Raises:
         TunefarmError: As of `compile_cuda` and `link`.
@@ -213,7 +213,7 @@ class _Section:
 
 
 def with_symbol(data: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
-    """Return an object file whose symbol has the content that `change` makes of the old one.
+    """Return an object file with `change` applied to the content of its symbol.
 
     The symbol's section moves to the end of the file; nothing may refer to bytes of it behind the symbol.
 

@@ -1,4 +1,4 @@
-"""Build libraries of prepared networks and of single kernels: tuned kernels are put in, the others get default schedules.
+"""Build libraries of prepared networks and single kernels, with tuned kernels and default schedules for the others.
 
 TVM's own ``MetaScheduleApplyDatabase`` is not used: it looks records up by a hash that changes with the version,
 ignores their target, and does not report misses.
@@ -33,11 +33,11 @@ from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
 
 def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
-    """Return a prepared network with some PrimFuncs replaced by scheduled ones, and their weights packed as these take them."""
+    """Return a prepared network with some PrimFuncs replaced by scheduled ones and their weights packed for these."""
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     packed: dict[str, PackedKernel] = {}
     for name, kernel in kernels.items():
-        # A later pass gives new symbols when all functions of the module are known.
+        # a later pass makes new symbols, which are unique in the module
         scheduled = kernel.func.without_attr("global_symbol").with_attr(IS_SCHEDULED, True)
         if kernel.packings:
             packed[name] = PackedKernel(func=scheduled, packings=kernel.packings)
@@ -77,7 +77,7 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
         _export(built, path, target)
 
     if pipeline_name(target) != "cpu":
-        # TVM recognises a reshape by its loops; once these were bound to threads, it would be run.
+        # TVM recognises a reshape by its loops. If they were bound to threads, the reshape would be run.
         module = relax.transform.DeadCodeElimination(["main"])(
             relax.transform.RewriteDataflowReshape()(module)
         )
@@ -85,7 +85,7 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
     packed = {} if plain else _packed_defaults(module, target)
     for careful in (False, True) if packed else ():
         if careful:
-            # One packed kernel may be what does not build; the others keep their packing.
+            # a single packed kernel may fail to build; the others keep their packing
             packed = {name: kernel for name, kernel in packed.items() if _builds(kernel.func, target)}
         try:
             with machine:
@@ -100,7 +100,7 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
 
 
 def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
-    """Return an unscheduled kernel with a default schedule that takes large weights in the order in which it reads them.
+    """Return an unscheduled kernel with a default schedule that takes large weights pre-packed.
 
     It is returned unchanged where the target is no CPU, where no weight gets another order, or where the result does not build.
     """
@@ -118,7 +118,7 @@ def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
 
 
 def _packed_defaults(module: tvm.IRModule, target: Target) -> dict[str, PackedKernel]:
-    """Return by name the kernels of a network whose default schedule takes large weights in another order."""
+    """Return the kernels of a network whose default schedule takes large weights pre-packed, by name."""
     kernels: dict[str, PackedKernel] = {}
     if pipeline_name(target) != "cpu":
         return kernels
@@ -143,17 +143,17 @@ def _build_scheduled(
             raise_if_out_of_memory(error)
             if plain or _is_machines_fault(error):
                 raise
-        # A default schedule may be what does not build: each is tried by itself.
+        # a default schedule may fail to build: each is tried alone
         build(tvm.transform.Sequential(_default_schedules(target, plain=False, careful=True))(module))
 
 
 def _is_machines_fault(error: Exception) -> bool:
-    """Whether an error means that this machine can build no kernel at all."""
+    """Return whether an error means that this machine can build no kernel at all."""
     return isinstance(error, TunefarmError) and error.code not in ("internal", "cuda-compile-failed")
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
-    """Return the module, with an unused kernel if it has none (as a network that returns its input).
+    """Return the module, with an added unused kernel if it has none (as a network that returns its input).
 
     TVM writes a library without any machine code as C source, which would need a compiler.
     """
@@ -166,7 +166,7 @@ def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: bool = False) -> None:
-    """Compile one kernel, as `build_model` does a network, into a library whose ``main`` takes the kernel's arguments.
+    """Compile a kernel, in the same way as `build_model`, into a library whose ``main`` takes the kernel's arguments.
 
     The library's function ``pack_<number>`` packs an argument that the kernel takes packed. Packed arguments too are passed in
     the shape of the workload.
@@ -177,7 +177,7 @@ def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: boo
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
 
     def build(scheduled: tvm.IRModule) -> None:
-        # Without checks of the arguments' shapes: a packed one has another shape than the kernel declares.
+        # Without checks of the arguments' shapes: a packed argument has another shape than the kernel declares.
         config = {**SPLIT_TAILS, "tirx.disable_assert": bool(kernel.packings)}
         with tvm.transform.PassContext(config=config):
             built = tvm.tirx.build(scheduled, machine)

@@ -1,4 +1,4 @@
-"""Link object files into a shared library with any linker on this machine."""
+"""Link object files into a shared library, with any linker of this machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Default schedules of a GPU: the first DLight rule that fits, and else threads over the outer parallel loops.
+"""Default schedules of a GPU: the first DLight rule that fits, else threads over the outer parallel loops.
 
-A GPU runs no kernel whose loops are bound to no threads, so every kernel has to get a schedule. DLight ships with TVM. Its rules
+A GPU only runs kernels whose loops are bound to threads, so every kernel needs a schedule. DLight ships with TVM. Its rules
 are made for language models; on kernels that they do not expect they raise an error or leave a stage without threads.
 """
 
@@ -22,7 +22,7 @@ from tunefarm_tuning.tvm.default_schedules.stage import blocks_of, finished, inl
 Fits = Callable[[tirx.PrimFunc], bool]
 
 _THREADS = 256
-"""Threads of a block in `bind_threads`: a multiple of a warp for which every GPU has registers."""
+"""Threads of a block in `bind_threads`: a multiple of a warp that leaves enough registers on every GPU."""
 _CALLS = {
     f"tirx.{name}" for name in ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_pure_extern")
 }
@@ -45,13 +45,13 @@ def with_gpu_schedules(
         plain: Skip DLight's rules. Such kernels are the reference where a kernel is said to be wrong.
         fits: Is asked of each scheduled kernel; where it says no, the next rule is tried. None: every kernel fits.
     """
-    # DLight itself imports those of tensor cores where it uses them, which takes seconds.
+    # DLight itself imports the intrinsics of tensor cores if it uses them, which takes seconds.
     import_intrinsics(target)
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
             continue
-        if _runs_on_the_host(func) or is_bound(func):  # TVM's own sorts come bound
+        if _runs_on_the_host(func) or is_bound(func):  # TVM's own sorts are bound already
             continue
         if plain:
             result.update_func(name, finished(bind_threads(func.with_attr("global_symbol", "main")), func))
@@ -87,7 +87,7 @@ def _by_dlight(func: tirx.PrimFunc, machine: tvm.target.Target) -> Iterator[tirx
 
 
 def is_bound(func: tirx.PrimFunc) -> bool:
-    """Return whether every loop nest of a kernel that writes something is bound to threads."""
+    """Return whether every writing loop nest of a kernel is bound to threads."""
     return all(_binds_threads(nest) for nest in _loop_nests(func.body) if _writes(nest))
 
 
@@ -111,7 +111,7 @@ def _bind(sch: Any, block: Any) -> None:
     parallel = _outer_parallel_loops(sch, block)
     if parallel:
         try:
-            _spread(sch.copy(), parallel)  # on a copy: a step that fails would leave those before it in place
+            _spread(sch.copy(), parallel)  # on a copy: a failing step would leave the effects of earlier ones
         except Exception as error:  # noqa: BLE001  (shared loops, indices that are no sums, loops of no iterations, ...)
             raise_if_out_of_memory(error)
             parallel = []
@@ -142,7 +142,7 @@ def _outer_parallel_loops(sch: Any, block: Any) -> list[Any]:
 
 
 def _loop_nests(body: Any) -> Iterator[Any]:
-    """Yield the loop nests of a kernel in order; each becomes a launch of its own."""
+    """Yield the loop nests of a kernel in order; each becomes a launch."""
     if isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root":
         yield from _loop_nests(body.block.body)
     elif isinstance(body, tirx.SeqStmt):
@@ -161,12 +161,12 @@ def _binds_threads(nest: Any) -> bool:
 
 
 def _writes(nest: Any) -> bool:
-    """Whether a statement writes anything; between loop nests TVM's kernels also bind values and allocate."""
+    """Return whether a statement writes anything; between loop nests TVM's kernels also bind values and allocate."""
     return any(isinstance(node, tirx.BufferStore) for node in walk(nest))
 
 
 def _runs_on_the_host(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel calls a library, or is marked for the host."""
+    """Return whether a kernel calls a library or is marked for the host."""
     if func.attrs and func.attrs.get("tirx.is_host_func"):
         return True
     return any(isinstance(node, tvm.ir.Op) and node.name in _CALLS for node in walk(func.body))

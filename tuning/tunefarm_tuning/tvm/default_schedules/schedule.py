@@ -1,4 +1,4 @@
-"""Schedule kernels that nobody has tuned for a CPU: by rule, in milliseconds, so that a model is fast at once.
+"""Schedule untuned kernels for a CPU, by rules, in milliseconds.
 
 TVM ships no default schedules for CPUs, and its unscheduled loops are up to two hundred times as slow. A kernel that no rule
 fits keeps its unscheduled loops. The tables below list the rules in the order in which they are tried.
@@ -35,13 +35,13 @@ from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, fini
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing, with_weights_as_given
 
 KernelRule = Callable[[Any, list[Any], Machine], bool]
-"""Takes a schedule, its blocks in program order and the CPU; returns whether the kernel is done, be its loops unchanged."""
+"""Takes a schedule, its blocks in program order and the CPU; returns whether the kernel is done, even with unchanged loops."""
 
 StageRule = Callable[[Any, Any, Machine], bool]
 """Takes a schedule, one block and the CPU; returns whether the block is done."""
 
 BodyRewrite = Callable[[tvm.tirx.PrimFunc, Machine], tvm.tirx.PrimFunc]
-"""Takes a kernel after the rules; returns the very same object where there is nothing to change."""
+"""Takes a kernel after the rules; returns the same object if there is nothing to change."""
 
 
 def schedule_stages(sch: Any, blocks: list[Any], machine: Machine) -> bool:
@@ -51,14 +51,14 @@ def schedule_stages(sch: Any, blocks: list[Any], machine: Machine) -> bool:
 
 
 def _schedule_stage(sch: Any, block: Any, machine: Machine) -> bool:
-    if stage_of(sch, block) is None:  # it moved into another stage's loops, or no rule is made for it
+    if stage_of(sch, block) is None:  # it moved into another stage's loops, or no rule applies to it
         return False
     return any(rule(sch, block, machine) for rule in STAGE_RULES)
 
 
 KERNEL_RULES: tuple[KernelRule, ...] = (
     schedule_int8_dot_product,
-    split_channel_groups,  # prepares the blocks, and leaves the schedule to the rules behind it
+    split_channel_groups,  # prepares the blocks, and leaves the schedule to later rules
     schedule_row_chain,
     schedule_stages,
 )
@@ -73,13 +73,13 @@ class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
 def with_default_schedules(
     module: tvm.IRModule, target: Target, *, fits: Callable[[tvm.tirx.PrimFunc], bool] = lambda _: True
 ) -> tvm.IRModule:
-    """Return the module with its unscheduled PrimFuncs scheduled for a CPU, where the rules fit them and `fits` accepts the result."""
+    """Return the module with its unscheduled PrimFuncs scheduled for a CPU, if a rule fits them and `fits` accepts the result."""
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tvm.tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
             continue
         if relax.analysis.has_reshape_pattern(func):
-            continue  # by its unscheduled loops TVM sees that nothing has to be run
+            continue  # its unscheduled loops show TVM that nothing needs to be run
         with suppress(NoDefaultSchedule):
             scheduled = default_schedule(func, target)
             if fits(scheduled):
@@ -99,7 +99,7 @@ def default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFu
 
 
 def packed_default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> PackedKernel:
-    """Return a kernel scheduled for a CPU by rule that takes large weights in the order in which it reads them.
+    """Return a kernel scheduled for a CPU by rule that takes large weights pre-packed.
 
     Raises:
         NoDefaultSchedule: If no rule fits.
@@ -122,7 +122,7 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
         for rewrite in BODY_REWRITES:
             scheduled = rewrite(scheduled, machine)
     except Exception as error:
-        # TVM now and then refuses a step that looked legal. Its error types are many, and each means unscheduled loops.
+        # TVM sometimes refuses a step that looked legal, with errors of many types. Then the loops stay unscheduled.
         raise_if_out_of_memory(error)
         raise NoDefaultSchedule(clean(str(error), 300)) from error
     if by_rules is None and scheduled.same_as(unscheduled):

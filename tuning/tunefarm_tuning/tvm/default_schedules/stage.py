@@ -1,4 +1,4 @@
-"""The stages of a kernel as schedule rules see them: loops, tensor accesses and strides; and which stages are inlined."""
+"""The stages of a kernel for schedule rules: loops, tensor accesses and strides. Inline stages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"
 _MAX_NEAR_EXTENT = 16
 _REUSE = 1.5
-"""A stage is computed again for each use where it is used up to so many times per element."""
+"""A stage is recomputed for each use if it is used at most this often per element."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 
 
@@ -41,7 +41,7 @@ class Machine:
 
     @classmethod
     def of(cls, target: Target) -> Machine:
-        """Return the facts of an LLVM target's CPU; for other targets those that every CPU meets."""
+        """Return the facts of an LLVM target's CPU; for other targets, the minimum of all CPUs."""
         if target.kind != "llvm":
             return cls(vector_bytes=16, registers=16)
         # TVM's own vector width is 512 bits for every x86 CPU.
@@ -70,7 +70,7 @@ def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a stage reads or writes one tensor.
+    """A stage's access to a tensor.
 
     Attributes:
         strides: For each loop, the elements between one iteration and the next; None where that is not constant. Loops in
@@ -93,7 +93,7 @@ class Stage:
     Attributes:
         extents: Iterations of each loop.
         is_costly: The body is too expensive to compute twice: it has a root, an exponential, a division.
-        selects: The body has a condition, as that of a padding.
+        selects: Whether the body has a condition, as a padding has.
         is_copy: The body is a single element of a tensor.
         shared: Loops that index one dimension of the result together, as the loops over groups and over the channels of a
             group. The tail of a tile of such a loop lies in the next group.
@@ -115,7 +115,7 @@ class Stage:
 
     @property
     def spatial(self) -> list[int]:
-        """Positions of the loops that are no reduction loops."""
+        """Positions of the loops that are not reduction loops."""
         return [axis for axis, reduces in enumerate(self.reduces) if not reduces]
 
     @property
@@ -135,7 +135,7 @@ def itemsize(dtype: str) -> int:
 
 
 def stage_of(sch: Any, block: Any) -> Stage | None:
-    """Describe a block; return None where its loops are not exactly its variables, or its body is not one store."""
+    """Return the stage of a block; None if its loops are not exactly its variables or its body is not a single store."""
     node = sch.get(block)
     loops = [sch.get(loop) for loop in sch.get_loops(block)]
     variables = list(node.iter_vars)
@@ -218,7 +218,7 @@ def _stride(index: Any, variable: Any) -> int | None:
 
 
 def _is_near(index: Any, variable: Any, analyzer: Any) -> bool:
-    """Whether the elements of a short loop lie within the length of two vectors."""
+    """Return whether the elements of a short loop lie within the length of two vectors."""
     extent = int(variable.dom.extent)
     if extent > _MAX_NEAR_EXTENT:
         return False
@@ -250,7 +250,7 @@ def blocks_of(sch: Any) -> list[Any]:
 
 
 def inline_stages(sch: Any) -> None:
-    """Inline elementwise stages into their consumers where that computes nothing costly twice."""
+    """Inline elementwise stages into their consumers, unless that repeats costly work."""
     for block in blocks_of(sch):
         stage = stage_of(sch, block)
         if stage is None or not stage.is_injective:

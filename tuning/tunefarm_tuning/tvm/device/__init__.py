@@ -1,1 +1,1 @@
-"""Devices as child processes use them: sessions with them (`session`), and the state and timing of GPUs (`gpu`)."""
+"""The devices of child processes: sessions (`session`), and the state and timing of GPUs (`gpu`)."""

@@ -1,4 +1,4 @@
-"""Timing on a GPU: in a state in which timings mean something, and with the caches as a network finds them.
+"""Time kernels on a GPU: only while the GPU is in a good state, and with caches as within a network.
 
 `offer_state` and `first_gpu` let this process, as a device, tell the state of its own GPU; `state_of` asks a device for it.
 """
@@ -27,16 +27,16 @@ LAUNCH_SEC = 20e-6
 """Upper bound of what the timing of a single call contains besides the kernel, as the GPU waits for the launch."""
 
 LARGE_WEIGHTS_BYTES = 1 << 20
-"""Smaller weights are read from a GPU's memory in less time than a launch takes."""
+"""Smaller weights are read from a GPU's memory faster than a kernel is launched."""
 
 _PAUSES_SEC = (0.3, 1.0)
-"""Pauses before samples are taken again; what still slows the GPU down after them is reported with the samples."""
+"""Pauses before samples are taken again; a slow-down that lasts longer is reported with the samples."""
 
 _L2_BYTES = 64 << 20
 _MOST_FLUSHED_BYTES = 1 << 30
 _WARM_CALLS = 50
 _WARM_SEC = 0.1
-"""Upper bound of the warm-up: a long kernel is called less often, as a launch hardly matters for it."""
+"""Upper bound of the warm-up: a long kernel is called less often, because its launch hardly matters."""
 _SINGLE_CALLS = 9
 _COLD_CALLS = 4
 
@@ -44,7 +44,7 @@ _Taken = TypeVar("_Taken")
 
 
 def state_of(session: DeviceSession) -> Callable[[], GpuState] | None:
-    """Return a function that asks a session's device for the state of its GPU; None where it does not tell."""
+    """Return a function that asks a session's device for the state of its GPU; None if it offers none."""
     try:
         ask = session.function(GPU_STATE)
     except Exception:  # noqa: BLE001  (TVM has many error types; the next call finds out if the session is gone)
@@ -114,14 +114,14 @@ def take_steadily(
 
 
 def flush_bytes(l2_bytes: int | None) -> int:
-    """Return how many bytes have to be copied to flush a GPU's L2 cache."""
+    """Return the number of bytes whose copy flushes a GPU's L2 cache."""
     return min(2 * (l2_bytes or _L2_BYTES), _MOST_FLUSHED_BYTES)
 
 
 def cold_sampler(
     evaluate: Callable[..., list[float]], *, flush: int, warm: Callable[[float], object] = lambda _: None
 ) -> Sampler:
-    """Return a sampler of calls that find nothing in the GPU's L2 cache.
+    """Return a sampler of calls with a cold L2 cache.
 
     Each call is timed by itself, after a copy that fills the cache. Its time contains the wait for its launch. That wait is the
     difference between a single warm call and a call of many in a row; it is subtracted, except from the one call that tells
@@ -175,7 +175,7 @@ def offer_state() -> None:
 
 
 def first_gpu(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the UUID (``GPU-...``) of CUDA's first GPU, which is TVM's too; empty where there is none.
+    """Return the UUID (``GPU-...``) of CUDA's first GPU, which TVM uses; empty if there is none.
 
     CUDA and NVML count GPUs in orders of their own. Starts CUDA in this process where the environment does not name one GPU.
     """
@@ -187,7 +187,7 @@ def first_gpu(environment: Mapping[str, str] = os.environ) -> str:
     except OSError:
         return ""
     gpu, octets = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    # https://docs.nvidia.com/cuda/cuda-driver-api: each returns 0 where all is well.
+    # https://docs.nvidia.com/cuda/cuda-driver-api: each returns 0 on success.
     if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(gpu), 0) or driver.cuDeviceGetUuid(octets, gpu):
         return ""
     return f"GPU-{uuid.UUID(bytes=bytes(octets))}"

@@ -26,7 +26,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 _INT = struct.Struct("<i")
 
 _CLAIM_AFTER_SEC = 0.5
-"""A leased device that is not free by then is still used by a former holder of the lease."""
+"""If a leased device is not free after this time, a former holder of the lease still uses it."""
 _CLAIM_SEC = 3.0
 
 _uploads = itertools.count()
@@ -70,7 +70,7 @@ class DeviceSession:
         return tvm.get_global_func(name) if self._remote is None else self._remote.get_function(name)
 
     def is_alive(self) -> bool:
-        """Whether the other side still answers; a kernel that crashes ends it."""
+        """Return whether the other side still answers; a crash of a kernel ends the session."""
         if self._remote is None:
             return True
         try:
@@ -147,7 +147,7 @@ def _request(
 
 def _claim(tracker: tuple[str, int], key: str, fence: int) -> None:
     """Have the device end the session of a former lease holder, such as a worker that froze."""
-    # If this fails, the caller just goes on waiting for the tracker.
+    # If this fails, the caller continues to wait for the tracker.
     with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
         with _greet(tracker, _CLAIM_SEC) as connection:
             _send(connection, [base.TrackerCode.SUMMARY])
@@ -161,7 +161,7 @@ def _claim(tracker: tuple[str, int], key: str, fence: int) -> None:
                 connection.sendall(_INT.pack(base.RPC_MAGIC) + _INT.pack(len(hello)) + hello)
                 connection.recv(
                     _INT.size
-                )  # it refuses the key, which opens no session, but has read the fence
+                )  # it refuses the key and opens no session, but it has read the fence
 
 
 def _greet(tracker: tuple[str, int], timeout_sec: float) -> socket.socket:

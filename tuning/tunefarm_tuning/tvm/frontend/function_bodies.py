@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by a body of other operators (`Attention`, `RotaryEmbedding`, ...), for those unknown to TVM's importer."""
+"""Operators that ONNX defines by a body of other operators (`Attention`, ...), for operators that TVM's importer lacks."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _fill_in(
                 if value is None:
                     value = schema.attributes[attribute.ref_attr_name].default_value
                 if not value.name:
-                    continue  # optional, and left out
+                    continue  # optional and omitted
                 filled = onnx.AttributeProto.FromString(value.SerializeToString())
                 filled.name = attribute.name
                 attribute = filled

@@ -29,10 +29,10 @@ _CONTRIBUTED = frozenset({
     "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "MatMulInteger16",
     "SkipLayerNormalization",
 })  # fmt: skip
-"""Names by which TVM's importer means operators of ONNX Runtime, not those that ONNX adopted later."""
+"""Names that mean operators of ONNX Runtime in TVM's importer, not the ones that ONNX adopted later."""
 _CONTRIBUTED_ONLY = _CONTRIBUTED - {"Gelu"}
 _NO_PLAIN_FUNCTIONS = frozenset({"Bernoulli", "SequenceMap"})
-"""Operators that ONNX defines by random numbers, or by a graph of the model's."""
+"""Operators that ONNX defines by random numbers or by a graph in the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     Attributes:
         at: Operator and name of the node that is being imported; None between nodes.
-        first_without_shape: The same of the first node whose output has no fixed shape.
+        first_without_shape: The same for the first node whose output has no fixed shape.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return self._expand(operator, inputs, attributes, opset)
 
     def _expand(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
-        """Convert an operator by the body that ONNX defines it with."""
+        """Convert an operator by the body in ONNX's definition."""
         custom = attributes["tvm_custom"]
         body = function_body(operator, list(inputs), attributes, opset, custom["num_outputs"])
         if body is None:

@@ -1,4 +1,4 @@
-"""The context in which a converter converts an ONNX node, and what converters ask of tensors, constants and attributes."""
+"""The context of a converter, and helpers to read tensors, constants and attributes."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class NodeContext:
 
 
 Converter = Callable[[NodeContext, Sequence[Any], dict[str, Any]], Any]
-"""Takes the context of a node, its inputs (None for one that is left out) and its attributes. Returns the node's value; None to leave
+"""Takes the context of a node, its inputs (None for an omitted one) and its attributes. Returns the node's value; None to leave
 it to TVM's converter."""
 
 
 def constant(x: Any) -> NDArray[Any] | None:
-    """Return the value of a constant; None for a tensor known at run time only, and for an input that is left out."""
+    """Return the value of a constant; None for a tensor that is known only at run time, and for an omitted input."""
     return np.asarray(x.value.numpy()) if isinstance(x, tvm.ir.GenericConst) else None
 
 

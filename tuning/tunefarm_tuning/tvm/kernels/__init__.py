@@ -1,4 +1,4 @@
-"""Kernels that tunefarm makes itself, and how kernels take their weights.
+"""Kernels that tunefarm makes itself, and weight pre-packing.
 
 In the order in which compiling a network meets them:
 

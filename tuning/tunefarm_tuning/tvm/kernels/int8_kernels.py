@@ -1,4 +1,4 @@
-"""Int8 convolutions and matrix products with 32-bit sums, which quantised networks get.
+"""Int8 convolutions and matrix products with 32-bit sums, for quantised networks.
 
 The instruction ``vpdpbusd`` (VNNI) multiplies unsigned activations with signed weights. Zero points are taken out of the sums: the
 sum of ``(x - zero) * w`` is that of ``x * w`` less ``zero`` times the sum of ``w``, which is known at compile time (`offsets`).
@@ -19,7 +19,7 @@ from tunefarm_tuning.tvm.base.tir import int64_sizes
 PRODUCTS = 4
 """Products that one instruction adds to each sum."""
 SUM_STAGE = "byte_dot"
-"""Name of the stage that sums; those of the other stages begin with it. It is part of workload keys."""
+"""Name of the summing stage, and prefix of the other stages' names. It is part of workload keys."""
 MOST_PRODUCTS = (1 << 31) // (255 * 128)
 """More products could overflow a sum of 32 bits."""
 _SIGN = 128
@@ -111,7 +111,7 @@ def int8_matmul(x: Any, weights: Any, offset: Any, scale: Any, *, zero: int) -> 
 
 
 def _unsigned(x: Any, shape: Sequence[int], before: Sequence[int], zero: int) -> Any:
-    """Return activations as uint8, padded with their zero point; the tensor itself where nothing changes."""
+    """Return activations as uint8, padded with their zero point; the same tensor if nothing changes."""
     sizes = [int(size) for size in x.shape]
     if x.dtype == "uint8" and list(shape) == sizes:
         return x

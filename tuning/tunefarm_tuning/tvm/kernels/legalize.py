@@ -1,4 +1,4 @@
-"""Kernels of single operators in the place of TVM's own: extrema that keep a NaN, and linear resizing.
+"""Kernels of single operators that replace TVM's: extrema that keep a NaN, and linear resizing.
 
 ``max(x, 0)`` is 0 for a NaN, ``max(0, x)`` is the NaN (the second argument goes through) at the same cost. TVM's index of a
 maximum begins at -1, and stays there where no element is above the least finite number, or the least integer.
@@ -21,7 +21,7 @@ Binary = Callable[[Any, Any], Any]
 
 
 def legalize_ops(others: Mapping[str, Legalize] | None = None) -> Any:
-    """Return the pass that makes kernels of the operators below; to be run before TVM's own.
+    """Return the pass that makes kernels of the operators below. Run it before TVM's own.
 
     Args:
         others: Further legalisations by operator; they win over those below.
@@ -47,7 +47,7 @@ def _elementwise(function: Callable[[Any], Any], name: str) -> Legalize:
 
 
 def _sign(value: Any) -> Any:
-    # What is neither above nor below is a zero or NaN.
+    # a value that is neither above nor below is a zero or NaN
     below = tirx.Select(value < _like(value, 0), _like(value, -1), value)
     return tirx.Select(value > _like(value, 0), _like(value, 1), below)
 
@@ -71,7 +71,7 @@ def _of_two(tvms: Binary, name: str) -> Legalize:
 
 
 def _index(tvms: Callable[..., Any], name: str) -> Legalize:
-    """Return the legalisation of an index of an extremum; 0 where no element is beyond TVM's start value."""
+    """Return the legalisation of an index of an extremum; 0 if no element is beyond TVM's start value."""
 
     def kernel(x: Any, axis: Any, keepdims: bool) -> Any:
         index = tvms(x, axis, keepdims)

@@ -1,4 +1,4 @@
-"""Kernels that measure a device at its best: fused multiply-adds in registers, and a triad through memory.
+"""Kernels that measure a device's peak: fused multiply-adds in registers, and a triad through memory.
 
 `fma_module` runs ten independent chains of fused multiply-adds, as wide as the target's vectors, with all operands in registers.
 Two such instructions a cycle with a latency of four or five need eight to ten chains; with two registers for the operands,
@@ -8,7 +8,7 @@ multiplies and adds apart, is an error rather than a figure.
 `triad_module` is the triad of McCalpin's STREAM, ``a = b + s * c``: as there, an element counts as two reads and a write.
 """
 
-# TVMScript is no Python to a type checker.
+# type checkers cannot read TVMScript
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, valid-type"
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEPS = 1 << 19
 """About a millisecond: short enough that some samples share the core with nothing else."""
 
 ITEMSIZE = {"float32": 4, "float64": 8}
-_VECTORS = 4  # of the triad, in each iteration of its loop
+_VECTORS = 4  # of the triad, per iteration of its loop
 
 
 def vector_bytes(target: Target) -> int:
@@ -140,7 +140,7 @@ def triad_module(lanes: int, threads: int) -> tvm.IRModule:
 
 
 def triad_step(lanes: int) -> int:
-    """Return the number of elements of which a thread's part of the arrays has to be a multiple."""
+    """Return the number of elements that must divide a thread's part of the arrays."""
     return lanes * _VECTORS
 
 

@@ -1,4 +1,4 @@
-"""Kernels of recurrent layers for CPUs: all steps of an ``LSTM``, a ``GRU`` or an ``RNN`` in one kernel, state in the caches.
+"""Kernels of recurrent layers for CPUs: a kernel runs all steps of an ``LSTM``, ``GRU`` or ``RNN``, with its state in the caches.
 
 Step by step in the graph, a hundred steps would be hundreds of calls and a concatenation of a hundred tensors. The products with
 the inputs stay in the graph, as one matrix product over all steps that is tuned. What is left is a matrix times the state, step
@@ -24,9 +24,9 @@ _LANES = 16
 _TILE = 4 * _LANES  # columns of the matrix whose sums are in registers
 _ROWS = 4  # sequences whose sums are in registers
 _SHARED_POINTS = 1 << 18
-"""Products of a step from which threads share it: some 15 microseconds of one core, which reads a megabyte meanwhile."""
+"""Threads share a step with at least this many products: some 15 microseconds of one core, which reads a megabyte meanwhile."""
 _SHARED_POINTS_BOTH_WAYS = 1 << 20
-"""The same for two directions: with shorter steps each direction has a thread of its own, and none waits for another."""
+"""The same for two directions. With shorter steps each direction has its own thread, and neither waits for the other."""
 _OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 
 Activation = Callable[[Any], Any]
@@ -119,7 +119,7 @@ def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
 
 
 def _write_side_by_side(writers: Sequence[_Writer]) -> None:
-    """Give each direction a thread: they do not wait for each other after every step."""
+    """Give each direction its own thread, so that they do not wait for each other after every step."""
     with T.parallel(len(writers)) as which:
         for number, writer in enumerate(writers):
             with T.If(which == number), T.Then():
@@ -177,7 +177,7 @@ class _Writer:
 
     @property
     def shares_steps(self) -> bool:
-        """Whether a step has so many products that threads share it."""
+        """Return whether a step has so many products that threads share it."""
         return any(self._is_shared(matrix) for matrix in self._matrices)
 
     def _is_shared(self, matrix: Any) -> bool:
@@ -207,14 +207,14 @@ class _Writer:
                 lambda b, j: T.buffer_store(self._reset, self._gate(at, b, j, 1) * h[b, j], [b, j])
             )
             self._product(1, self._reset)
-        # The cell has loops of its own: TVM would take a buffer that lives within one loop for a single number.
+        # The cell has its own loops: TVM would treat a buffer that is used within one loop only as a single number.
         if self._cell.kind == "LSTM":
             self._for_each_unit(lambda b, j: self._keep(1, self._new_cell(at, b, j), at, b, j))
         new = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self._cell.kind]
         self._for_each_unit(lambda b, j: self._advance(at, b, j, new(at, b, j)))
 
     def _advance(self, at: Any, b: Any, j: Any, new: Any) -> None:
-        """Write a unit's state of this step: zero where the sequence has ended; its last state stays."""
+        """Write a unit's state of this step: zero if the sequence has ended; its last state is kept."""
         T.buffer_store(self._y, self._if_runs(at, b, new, _number(0, self._cell.dtype)), [at, b, j])
         self._keep(0, self._y[at, b, j], at, b, j)
 
@@ -257,7 +257,7 @@ class _Writer:
             body(row, v * _LANES + lane)
 
     def _for_each_unit(self, body: Callable[[Any, Any], None]) -> None:
-        """Write loops over every unit of every sequence, vectorised but for a tail."""
+        """Write loops over every unit of every sequence, vectorised except for a tail."""
         vectors, tail = divmod(self._cell.hidden, _LANES)
         with T.serial(self._cell.batch) as b:
             if vectors:

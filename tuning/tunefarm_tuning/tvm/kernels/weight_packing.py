@@ -1,4 +1,4 @@
-"""Weight pre-packing: weights in the order in which a kernel reads them.
+"""Weight pre-packing: store weights in the order in which a kernel reads them.
 
 Weights are known when a network is compiled, so they may lie in memory as their kernel likes best.
 
@@ -33,7 +33,7 @@ _WEIGHTS = "tunefarm.weights"
 """Like `_FREE` for weights that keep their order: no rule of TVM's reads it, but how a kernel is timed depends on it."""
 _PACKS = "meta_schedule.layout_rewrite_preproc"
 _MIN_BYTES = 16 << 10
-"""A smaller weight is in the innermost cache whatever its order."""
+"""Smaller weights fit into the innermost cache in any order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +53,12 @@ class Packing:
 
     @property
     def is_padded(self) -> bool:
-        """Whether the packed weight has elements that no element of the weight goes to; the kernel does not read them."""
+        """Whether the packed weight has padding, which the kernel does not read."""
         return math.prod(self.packed_shape) > math.prod(self.shape)
 
     @property
     def in_order(self) -> bool:
-        """Whether the elements have the same offsets in memory as in the workload."""
+        """Whether all elements keep their offsets in memory."""
         indices = [tirx.Var(f"i{n}", "int64") for n in range(len(self.shape))]
         packed = self.index_map.map_indices(indices)
         shift = _offset(packed, self.packed_shape) - _offset(indices, self.shape)
@@ -67,7 +67,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedKernel:
-    """A kernel that takes some of its arguments packed, by the packings of these arguments' indices."""
+    """A kernel that takes some of its arguments packed; `packings` by the arguments' indices."""
 
     func: tirx.PrimFunc
     packings: Mapping[int, Packing] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def mark_constants(mod: tvm.IRModule, *, may_pack: bool = True) -> tvm.IRModule:
         marks[name] = marks.get(name, weights) & weights
     result = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     for name, weights in marks.items():
-        if weights and CPU_ONLY not in mod[name].attrs:  # such kernels read their weights as given
+        if weights and CPU_ONLY not in mod[name].attrs:  # such kernels read their weights unpacked
             result.update_func(
                 result.get_global_var(name), with_weights(mod[name], weights, may_pack=may_pack)
             )
@@ -107,7 +107,7 @@ def with_weights_as_given(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def may_be_packed(func: tirx.PrimFunc, buffer: Any) -> bool:
-    """Whether a buffer is a weight that a schedule may pack."""
+    """Return whether a buffer is a weight that a schedule may pack."""
     return any(func.params[number].same_as(buffer) for number in packable_weights(func))
 
 
@@ -178,7 +178,7 @@ def split_off_packing(scheduled: tvm.IRModule) -> PackedKernel:
     if any(packing.is_padded and not packing.in_order for packing in packings.values()):
         return PackedKernel(func=func)
     bare = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)["main"]
-    # A new PrimFunc: the type of the old one, which Relax looks at, still has the unpacked weights.
+    # A new PrimFunc, because the type of the old one, which Relax reads, still has the unpacked weights.
     func = tirx.PrimFunc(bare.params, bare.body, bare.ret_type, bare.attrs)
     return PackedKernel(func=func, packings=packings)
 

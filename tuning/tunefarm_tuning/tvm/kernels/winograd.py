@@ -1,4 +1,4 @@
-"""Winograd's convolution F(m x m, 3 x 3) as three kernels: input transform, batched matmul, output transform.
+"""Winograd's convolution F(m x m, 3 x 3) in three kernels: input transform, batched matmul, output transform.
 
 The matmul does all multiplications, and is tuned like any other kernel. The transforms are a few additions per element. They
 are bound by memory, and come with a fixed schedule.
@@ -50,7 +50,7 @@ _MATRICES: dict[int, tuple[list[list[float]], list[list[float]], list[list[float
         [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
     ),
 }
-"""By m: the matrices that transform input tiles, weights and results from both sides (B transposed, G, A transposed)."""
+"""The matrices by m that transform input tiles, weights and results from both sides (B transposed, G, A transposed)."""
 
 TILES = tuple(_MATRICES)
 """The supported m."""
@@ -59,7 +59,7 @@ _LANES = (16, 8, 4)
 
 
 def tiles_of(conv: DirectConv, m: int) -> tuple[int, int]:
-    """Return how many tiles of m x m results cover a convolution's height and width."""
+    """Return the numbers of tiles of m x m results that cover a convolution's height and width."""
     return -(-conv.out_shape[1] // m), -(-conv.out_shape[2] // m)
 
 
@@ -145,7 +145,7 @@ def output_transform(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.Prim
 
 
 def kept_arguments(func: tirx.PrimFunc, conv: DirectConv) -> list[int]:
-    """Return the indices of a fused kernel's arguments that its output transform takes: what the epilogue reads, and the output."""
+    """Return the indices of the fused kernel's arguments for its output transform: those that the epilogue reads, and the output."""
     read = _read_by(conv.epilogue)
     last = len(func.params) - 1
     return [i for i, param in enumerate(func.params) if i == last or param.__chandle__() in read]
@@ -219,7 +219,7 @@ def _schedule_output(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.Prim
 
 
 def _row(index: Any, matrix: Matrix, term: Callable[[int], Any]) -> Any:
-    """Return the product of a matrix's row, chosen by an index, and terms; where loops are unrolled the choice is constant."""
+    """Return the product of terms and the matrix's row with this index, which is constant in unrolled loops."""
     sums = [_combine(row, term) for row in matrix]
     chosen = sums[-1]
     for number in reversed(range(len(sums) - 1)):

@@ -1,4 +1,4 @@
-"""Design spaces: what MetaSchedule offers for a workload, as a config space, and configs as schedules.
+"""MetaSchedule's design spaces as config spaces, and configs as schedules.
 
 `design_space.DesignSpace` is the entry. In order, it
 

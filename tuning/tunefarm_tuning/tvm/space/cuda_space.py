@@ -102,7 +102,7 @@ def cuda_spaces(mod: tvm.IRModule, target: Target) -> Iterator[SpaceMaker]:
     import_intrinsics(target, tensor_cores=bool(inputs))
     if inputs:
         shared = limits_of_target(target).shared_optin_bytes
-        # Their shared memory is requested at launch, so a block may have all that the GPU has for one.
+        # Their shared memory is requested at launch, so a block may use the GPU's maximum.
         roomy = Target.from_json({**target.to_json(), "max_shared_memory_per_block": shared})
         rules = list(ms.ScheduleRule.create("cuda-tensorcore"))
         chosen = {WMMA: _wmma_rule(inputs)}

@@ -1,4 +1,4 @@
-"""How a GPU sketch shares its tiles out among blocks, threads and shared memory, read off its trace (`space.gpu_tiling`)."""
+"""Read the mapping of a GPU sketch's tiles to blocks, threads and shared memory off its trace (`space.gpu_tiling`)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FETCH = "meta_schedule.cooperative_fetch"
 
 
 class _TraceFacts:
-    """What one walk along a trace collects.
+    """The facts that a walk along a trace collects.
 
     Attributes:
-        binds: Names of the loops' bindings, up to that of the threads.
+        binds: Names of the loops' bindings, up to the threads.
         reads: Copies of inputs into shared memory: index of the input and scope.
         writes: Scopes of results in shared memory.
         copies: Copies of an input that a software pipeline holds at a time.
@@ -97,7 +97,7 @@ def gpu_tiling_of(
     target: Target,
     max_shared_bytes: int,
 ) -> GpuTiling | None:
-    """Return how a sketch shares its tiles out; None where it has no tiles, or tiles of an unknown structure.
+    """Return the mapping of a sketch's tiles; None if it has no tiles or an unknown structure.
 
     Args:
         trace: The sketch.
@@ -113,7 +113,7 @@ def gpu_tiling_of(
     if len(facts.binds) != 3 or not facts.binds[2].startswith("threadIdx"):
         return None
     kinds = [len(inst.outputs) == num_levels(reduces=True) for _, inst in facts.tiles]
-    # Loops that are no part of the matrix product (batches) come first, and are not split.
+    # loops outside of the matrix product (batches) come first and are not split
     units = facts.units[-len(kinds) :] if tensor_cores else [1] * len(kinds)
     if len(units) != len(kinds) or not any(kinds):
         return None

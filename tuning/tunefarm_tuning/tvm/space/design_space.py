@@ -56,7 +56,7 @@ _PACKS_WEIGHTS = "RewriteLayout"
 
 
 class DesignSpace:
-    """The sketches of one workload for one target.
+    """The sketches of a workload for a target.
 
     Concurrency: one thread.
 
@@ -137,7 +137,7 @@ class DesignSpace:
 
     @cached_property
     def _block(self) -> str:
-        """Name of the main block; empty where no sketch tiles any."""
+        """Name of the main block; empty if no sketch tiles a block."""
         return next((tiling.block for tiling in self._tilings if tiling.block), "")
 
     @cached_property
@@ -160,18 +160,18 @@ class DesignSpace:
 
     @property
     def _own_knobs(self) -> tuple[Knob, ...]:
-        """The knobs behind those of the sampling instructions."""
+        """The knobs after those of the sampling instructions."""
         return () if self._threads is None else (self._threads,)
 
     def config_of(self, sketch: int, trace: Trace) -> Config:
-        """Return the config of a trace of a sketch; threads share its work where that is a choice."""
+        """Return the config of a sketch's trace; if the number of threads is a knob, threads share the work."""
         decisions: list[Decision] = [decision_of(trace, inst) for inst in sampling(trace)]
         return Config(sketch, (*decisions, *(0 for _ in self._own_knobs)))
 
     def apply(self, config: Config) -> tuple[Schedule, Config]:
         """Return the workload scheduled by a config, and the config as applied.
 
-        The two configs differ where a compute location was not legal: TVM takes the nearest outer one that is.
+        The two configs differ if a compute location was not legal: TVM takes the nearest legal outer one.
         A block at the head of the kernel packs the weights that may lie in any order (`kernels.weight_packing`).
 
         Raises:
@@ -203,7 +203,7 @@ class DesignSpace:
         return with_marked_tails(schedule) if with_tail else schedule, applied
 
     def leaves_tails(self, config: Config) -> bool:
-        """Return whether a config of this space has tiles that leave a tail; MetaSchedule's own traces never have."""
+        """Return whether a config of this space has tiles that leave a tail. MetaSchedule's own traces have none."""
         return bool(self._decided(config)[2])
 
     def _postprocs_for(self, sketch: int, with_tail: Collection[int]) -> list[Any]:
@@ -252,7 +252,7 @@ class DesignSpace:
 
     def _knobs(self, trace: Trace, tail_products: Sequence[tuple[int, ...]]) -> Iterator[Knob]:
         alike = tuple(choice_of(inst) for inst in sampling(trace))
-        if alike not in self._probed:  # sketches often differ only behind the main block; probing is slow
+        if alike not in self._probed:  # sketches often differ only after the main block, and probing is slow
             self._probed[alike] = self._locations(trace)
         own = [int(trace.get_decision(inst)) for inst in sampling(trace) if inst.kind.name == LOCATION]
         locations = (legal | {here} for legal, here in zip(self._probed[alike], own, strict=True))
@@ -277,7 +277,7 @@ class DesignSpace:
         """Return the legal choices of each compute location, in order.
 
         Which loops are legal depends on the decisions before (a loop of one iteration is not). So the
-        choices are those of a few runs of the trace together. Now and then others are legal too.
+        choices are collected from a few runs of the trace. Rarely, others are legal, too.
         """
         locations: list[set[int]] = [
             {int(trace.get_decision(inst))} for inst in sampling(trace) if inst.kind.name == LOCATION

@@ -33,7 +33,7 @@ _SHARED = "meta_schedule.parallel"
 
 
 def thread_knob(schedule: Schedule, target: Target) -> Knob | None:
-    """Return an unscheduled workload's knob for threads; None where it needs none, and threads share the work.
+    """Return an unscheduled workload's knob for threads; None if it needs none because threads always share the work.
 
     The value 1 means that threads share the work, 0 that they do not.
     """
@@ -46,7 +46,7 @@ def thread_knob(schedule: Schedule, target: Target) -> Knob | None:
 
 
 def leave_out_threads(schedule: Schedule) -> None:
-    """Let one thread run a sketch that was applied, but not post-processed."""
+    """Let one thread run a sketch that was applied but not yet post-processed."""
     root = schedule.get_sblock("root")
     if _SHARED in schedule.get(root).annotations:
         schedule.unannotate(root, _SHARED)
@@ -85,7 +85,7 @@ def decision_of(trace: Trace, inst: Any) -> Decision:
 
 
 def is_legal(inst: Any, present: Decision, decision: Decision, tail_products: Collection[int]) -> bool:
-    """Return whether TVM takes a decision unchanged; it silently corrects some illegal ones, and dies of others.
+    """Return whether TVM accepts a decision unchanged; it silently corrects some illegal ones, and crashes on others.
 
     Args:
         inst: The sampling instruction.
@@ -120,7 +120,7 @@ def _leaves_one_tail(inst: Any, present: tuple[int, ...], decision: tuple[int, .
 
 
 def legal_locations(schedule: Schedule, block: Any) -> set[int]:
-    """Return the legal compute locations of a block at this point of a trace's run.
+    """Return the legal compute locations of a block at the present point of a trace's run.
 
     TVM takes a requested location if it is legal, and else the next lower legal one; so the requests go from the top down.
     """

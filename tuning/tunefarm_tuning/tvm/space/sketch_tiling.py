@@ -1,4 +1,4 @@
-"""How a sketch of MetaSchedule's tiles a workload's main block, read off its trace; and what that block computes."""
+"""Read a MetaSchedule sketch's tiling of the main block off its trace, and describe the block's computation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SketchTiling:
 
 
 def block_of(mod: tvm.IRModule, name: str) -> Any | None:
-    """Return a workload's block of a name; None where there is none."""
+    """Return a workload's block of this name; None if there is none."""
     for node in walk(mod["main"]):
         block: Any = node
         if type_key(node).endswith("SBlock") and str(block.name_hint) == name:
@@ -76,7 +76,7 @@ def block_of(mod: tvm.IRModule, name: str) -> Any | None:
 
 
 def computation_of(mod: tvm.IRModule, block: str, target: Target) -> Computation | None:
-    """Describe what a block of a workload computes; return None where an index is not linear in the loops."""
+    """Return the computation of a workload's block; None if an index is not linear in the loops."""
     node = block_of(mod, block)
     if node is None:
         return None

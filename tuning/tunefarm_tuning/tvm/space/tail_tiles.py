@@ -1,4 +1,4 @@
-"""Tiles that leave a tail: which knobs may have them, and how they get into a sketch's trace.
+"""Tiles that leave a tail: find the knobs that may have them, and put them into a sketch's trace.
 
 TVM's sampling instruction for tiles knows only perfect ones, but its split takes any factors. Where the factors multiply to more
 than the extent, each block inside gets a condition. So `with_tails` gives the split its factors as numbers, and
@@ -99,7 +99,7 @@ def keeps_weight_order(mod: tvm.IRModule, block: Any, axes: Collection[int]) -> 
 
 
 def unfuse_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the kernel with parallel loops split where a tail's condition holds for a remainder of their variable."""
+    """Return the kernel with parallel loops split if a tail's condition depends on a remainder of their variable."""
     return func.with_body(rebuilt(func.body, _unfused))
 
 
@@ -128,7 +128,7 @@ def _unfused(loop: Any) -> Any:
             return realize
 
         def substituted(value: Any) -> Any:
-            # TVM exposes no substitution to Python; an index map does it.
+            # TVM exposes no substitution to Python; an index map replaces it
             (index,) = tirx.IndexMap([loop.loop_var], [value], None).map_indices([outer * inside + inner])
             return analyzer.simplify(index)
 
@@ -150,7 +150,7 @@ def _unfused(loop: Any) -> Any:
         loop.annotations,
         loop.step,
     )
-    return _unfused(split)  # it may hold another loop with a tail
+    return _unfused(split)  # it may contain another loop with a tail
 
 
 def _conditions(stmt: Any) -> Iterator[Any]:

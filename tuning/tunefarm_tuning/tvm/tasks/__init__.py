@@ -1,1 +1,1 @@
-"""Which kernels of a network are tuning tasks, and what may take their place."""
+"""The tuning tasks of a network, and alternative algorithms for its kernels."""

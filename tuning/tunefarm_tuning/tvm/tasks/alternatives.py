@@ -1,4 +1,4 @@
-"""Alternative algorithms for the convolutions of a prepared network: which are worth a trial, and how they are put in.
+"""Alternative algorithms for the convolutions of a prepared network: find promising ones, and put chosen ones in.
 
 An alternative replaces one fused kernel, and is named by its workload key. The network around the kernel stays as it is.
 """
@@ -24,11 +24,11 @@ from tunefarm_tuning.tvm.transform.weights.storage import StoredKernel
 from tunefarm_tuning.workload.task import Alternative as AlternativeOf
 from tunefarm_tuning.workload.task import TuningTask
 
-_FLOPS_PER_BYTE = 6.0  # what a core computes while it moves a byte between kernels, roughly
+_FLOPS_PER_BYTE = 6.0  # operations of a core in the time in which it moves a byte between kernels, roughly
 _FLOPS_PER_WEIGHT_BYTE = 10.0  # more, since the weights of a network do not fit into a cache
 _FLOAT_BYTES = 4
 _MAX_EFFORT = 0.85  # as a share of the direct kernel's: a smaller gain is not tried
-_MAX_EFFORT_RATIO = 1.3  # to the best alternative: the estimate is not more exact
+_MAX_EFFORT_RATIO = 1.3  # relative to the best alternative: the estimate is not more exact
 _MIN_CHANNELS = 16
 
 
@@ -165,7 +165,7 @@ def _winograd_effort(conv: DirectConv, m: int) -> float:
 
 
 def _effort(flops: float, weights: int) -> float:
-    """Return the effort of a kernel in floating-point operations: the larger of its arithmetic and the reading of its weights."""
+    """Return the effort of a kernel in floating-point operations: its arithmetic, or the reading of its weights if that is more."""
     return max(flops, _FLOPS_PER_WEIGHT_BYTE * _FLOAT_BYTES * weights)
 
 

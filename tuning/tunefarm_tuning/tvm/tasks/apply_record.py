@@ -1,4 +1,4 @@
-"""Applying the config of a record, which has to give the schedule that was measured."""
+"""Apply the config of a record, and check that it gives the schedule that was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels a prepared module runs, how often, and which of them can be tuned."""
+"""Find the kernels that a prepared module runs, how often, and which of them can be tuned."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _CALLS_OUT = {
 _ROUNDS = frozenset({"round", "nearbyint", "floor", "ceil", "trunc"})
 """Names of rounding operators without their prefix: TVM 0.27 has ``prim.ceil`` and ``tirx.floor``."""
 _INDEX_FIELDS = frozenset({"indices", "reads", "writes", "iter_values", "predicate", "iter_vars"})
-"""Fields of TIR that say where a value is read or written, and not which value."""
+"""Fields of TIR with the place at which a value is read or written, not the value."""
 
 
 class NotTunable(StrEnum):
-    """Why a kernel is no tuning task. It is compiled by its default schedule, which counts neither as hit nor as miss."""
+    """Why a kernel is no tuning task. It gets its default schedule, which counts neither as hit nor as miss."""
 
     SYMBOLIC_SHAPE = "symbolic-shape"
     EXTERN_CALL = "extern-call"  # calls a library, and has no loops
-    RESHAPE = "reshape"  # becomes a view of its input: nothing runs
+    RESHAPE = "reshape"  # a view of its input: nothing runs
     NO_LOOPS = "no-loops"  # a single element
     BYTE_DOTS = (
         "byte-dots"  # int8 dot products: no design space has the instruction, only the default schedule
@@ -52,7 +52,7 @@ class Kernel:
 
     Attributes:
         workload_key: Kernels of a module may share one.
-        module: Normalised: the PrimFunc alone, as ``main``, without graph attributes; what tuning schedules.
+        module: The normalised module, which tuning schedules: the PrimFunc alone, as ``main``, without graph attributes.
         weight: Calls per inference; the calls in both branches of an ``If`` count.
         not_tunable: Why it is no tuning task; None for a tuning task.
     """
@@ -113,7 +113,7 @@ def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
 def rounds_values(func: tirx.PrimFunc) -> bool:
     """Return whether a kernel rounds floats that it computes with to integers, by a function or by a cast.
 
-    Indices do not count: every resize rounds those of the pixels that it reads.
+    Indices do not count: every resize rounds the positions of the pixels that it reads.
     """
     return any(
         (isinstance(node, tvm.ir.Op) and str(node.name).rpartition(".")[2] in _ROUNDS)
@@ -123,7 +123,7 @@ def rounds_values(func: tirx.PrimFunc) -> bool:
 
 
 def rounding_of(func: tirx.PrimFunc) -> str:
-    """Return how a kernel rounds its results, as `comparison.compare_arrays` takes it; empty if it does not."""
+    """Return a kernel's rounding for `comparison.compare_arrays`; empty if it does not round."""
     if any(
         isinstance(node, tirx.Cast) and str(node.ty.dtype) == BFLOAT16
         for node in walk(func.body, leaving_out=_INDEX_FIELDS)

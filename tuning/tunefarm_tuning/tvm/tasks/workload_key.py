@@ -1,4 +1,4 @@
-"""Workload keys: a hash of what a kernel computes, and of nothing else.
+"""Workload keys: a hash of a kernel's computation only.
 
 TVM's structural hash differs between versions. This hash reads a PrimFunc field by field, numbers its variables by first
 appearance, and leaves names out.
@@ -22,7 +22,7 @@ _IGNORED = {
     ("s_tir.SBlock", "name_hint"),
     ("tirx.PrimFunc", "ty"),  # repeats the parameters in Relax's types
     ("ffi.Map", "global_symbol"),
-    ("ffi.Map", "op_pattern"),  # set for the fusion pass, and unused after it
+    ("ffi.Map", "op_pattern"),  # set for the fusion pass and unused afterwards
 }
 
 

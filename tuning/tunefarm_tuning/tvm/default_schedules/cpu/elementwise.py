@@ -11,30 +11,30 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import partitio
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
 PARALLEL_POINTS = 1 << 15
-"""Elements from which threads are worth waking: some microseconds of work."""
+"""Least number of elements for several threads: some microseconds of work."""
 _COSTLY = 8
-"""How many cheap elements a costly one counts as."""
+"""Weight of a costly element, in cheap ones."""
 _TAIL_HINT = "pragma_loop_partition_hint"
 _TRANSPOSE_ROWS = 16
 _MAX_UNROLLED = 64
 _MAX_PIECES = 64
 _UNROLLED_BY_LLVM = 32
-"""Iterations up to which LLVM unrolls a loop; it then vectorises the loop around it, whose elements lie far apart."""
+"""LLVM unrolls a loop of at most so many iterations, and then vectorises the loop around it, whose elements lie far apart."""
 _LONG_ROW = 64
 
 
 def hint_tail(sch: Any, loop: Any) -> None:
-    """Ask TVM to compile the tail of a loop apart, so that the main part has no conditions."""
+    """Make TVM compile the tail of a loop separately, so that the main part has no conditions."""
     sch.annotate(loop, _TAIL_HINT, 1)
 
 
 def is_worth_threads(stage: Stage) -> bool:
-    """Whether a stage has enough work for several threads."""
+    """Return whether a stage has enough work for several threads."""
     return stage.points * (_COSTLY if stage.is_costly else 1) >= PARALLEL_POINTS
 
 
 def reads_indices(stage: Stage) -> bool:
-    """Whether a stage reads what may be indices; TVM 0.27 then mixes up 32 and 64 bits in the tail of a loop."""
+    """Return whether a stage may read indices; TVM 0.27 then mixes up 32 and 64 bits in the tail of a loop."""
     return any(read.dtype in ("int64", "uint64") for read in stage.reads)
 
 
@@ -109,7 +109,7 @@ def _split_lanes(sch: Any, loop: Any, extent: int, lanes: int) -> tuple[Any, Any
 
 
 def _parallel(sch: Any, loops: list[Any], stage: Stage, most: int) -> None:
-    """Let threads share the outermost of a stage's loops."""
+    """Let threads share the outermost loops of a stage."""
     if not is_worth_threads(stage):
         return
     count = max(1, most)
@@ -119,7 +119,7 @@ def _parallel(sch: Any, loops: list[Any], stage: Stage, most: int) -> None:
 
 
 def _partition(sch: Any, loops: list[Any], stage: Stage, points: list[int], lanes: int) -> bool:
-    """Partition the last loop, unless the pieces were too many or too short; return whether it was."""
+    """Partition the last loop, unless the pieces would be too many or too short; return whether it was partitioned."""
     edges = [0, *points, stage.extents[-1]]
     pieces = [end - start for start, end in itertools.pairwise(edges)]
     width = math.gcd(lanes, *edges)
@@ -138,7 +138,7 @@ def _partition(sch: Any, loops: list[Any], stage: Stage, points: list[int], lane
 
 
 def _behind_points(stage: Stage, points: Mapping[int, Sequence[int]], lanes: int) -> int:
-    """Return the first loop inside all loops with partition points, where the loops from there on are long; else 0."""
+    """Return the first loop inside all loops with partition points, if the loops from there on are long; else 0."""
     start = max((axis + 1 for axis in points), default=0)
     row = math.prod(stage.extents[start:])
     return start if start < len(stage.extents) and (row % lanes == 0 or row >= _LONG_ROW) else 0
@@ -170,7 +170,7 @@ def _fuses(stage: Stage, outer: int, inner: int) -> bool:
 
 
 def _loop_across(stage: Stage, last: int) -> int | None:
-    """Return the loop along which a large tensor that is read is contiguous, if that is not the last loop."""
+    """Return the loop along which a large input is contiguous, if it is not the last loop."""
     for read in stage.reads:
         if read.strides[last] in (0, 1, None) or read.elements < stage.points // 2:
             continue
@@ -181,7 +181,7 @@ def _loop_across(stage: Stage, last: int) -> int | None:
 
 
 def _transpose(sch: Any, loops: list[Any], stage: Stage, across: int) -> None:
-    """Walk in squares, so that a line that was read is used up before it leaves the cache."""
+    """Tile in squares, so that a cache line is used completely before it is evicted."""
     last = len(loops) - 1
     row = _divisor(stage.extents[across])
     column = _divisor(stage.extents[last])
@@ -193,5 +193,5 @@ def _transpose(sch: Any, loops: list[Any], stage: Stage, across: int) -> None:
 
 
 def _divisor(extent: int) -> int:
-    """Return the largest divisor that is no longer than the side of a square."""
+    """Return the largest divisor that is at most the side of a square."""
     return max(size for size in range(1, min(extent, _TRANSPOSE_ROWS) + 1) if extent % size == 0)

@@ -19,15 +19,15 @@ from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 _SPATIAL = 0
 _MIN_RESULTS = 4
-"""A group of fewer results fills no vector."""
+"""Fewer results per group do not fill a vector."""
 _MIN_GROUPS_IN_A_VECTOR = 4
-"""Half a vector with the results of one group needs no shuffles, and is as fast or faster."""
+"""With at least half a vector of results per group no shuffles are needed, and the kernel is as fast or faster."""
 _MAX_INPUTS = 2
-"""Inputs for each result: then the inputs of a vector of results lie in two vectors, which is what one shuffle takes."""
+"""Maximum inputs per result: the inputs of a vector of results then lie in two vectors, as a shuffle needs."""
 
 
 def split_channel_groups(sch: Any, blocks: list[Any], machine: Machine) -> bool:
-    """Split the channel loop of every grouped reduction whose groups divide it; return False: other rules go on."""
+    """Split the channel loop of every grouped reduction if its groups divide it. Return False, so that other rules follow."""
     for block in blocks:
         _split(sch, block, machine)
     return False

@@ -24,10 +24,10 @@ from tunefarm_tuning.tvm.default_schedules.stage import Machine, stage_of
 from tunefarm_tuning.tvm.kernels.int8_kernels import PRODUCTS, SUM_STAGE
 
 _REGISTERS = {16: 32, 8: 16}
-"""By lanes: the registers that the AVX-512 or AVX form of the instruction can name."""
-_FACTOR_REGISTERS = 4  # hold factors; the others hold sums
+"""Number of registers of the AVX-512 or AVX form of the instruction, by lanes."""
+_FACTOR_REGISTERS = 4  # registers for factors; the others have sums
 _LATENCY_CYCLES = 4.0
-_TILE_CYCLES = 16.0  # to clear and to store a tile
+_TILE_CYCLES = 16.0  # cycles to clear and store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 _MAX_PARALLEL = 256
 
@@ -50,7 +50,7 @@ def schedule_int8_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> 
 
 
 def _takes_vectors(sch: Any, block: Any, consumer: Any, machine: Machine) -> bool:
-    """Whether a stage reads the sums element by element, and reads whole vectors of the padded channels."""
+    """Return whether a stage reads the sums element by element, in whole vectors of the padded channels."""
     stage = stage_of(sch, consumer)
     written = sch.get(block).writes[0]
     return (
@@ -94,7 +94,7 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
     sch.reorder(*outer, channel, *tiles, *sums, *inner)
     sch.reverse_compute_at(epilogue, tiles[-1])
     shared = [*outer, channel]
-    # Fused with others, a loop with a tail is not split into its main part and the tail: the tile would not unroll.
+    # A fused loop with a tail is not split into main part and tail, so the tile would not be unrolled.
     if spatial > 1 and (extents[spatial - 2] % rows == 0 or prod(_extents(sch, shared)) == 1):
         shared.append(tiles[0])
     _parallel(sch, shared, prod(extents))
@@ -106,7 +106,7 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
     sch.vectorize(list(sch.get_loops(sch.get_child_blocks(init)[0]))[-1])
     for loop in inner:
         sch.unroll(loop)
-    # `insert_dot_products` looks for this.
+    # `insert_dot_products` looks for this annotation
     sch.annotate(dot, SUM_STAGE, lanes)
 
 

@@ -22,7 +22,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 
 SPLIT_TAILS: dict[str, Any] = {"s_tir.LoopPartition": {"partition_const_loop": True}}
-"""Configuration of the `PassContext` of a build: compile the marked tails as loops of their own."""
+"""Configuration of a build's `PassContext`: compile the marked tails as separate loops."""
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
     tirx.LT: lambda difference: difference < 0,
@@ -35,7 +35,7 @@ _HOLDS: dict[type, Callable[[int], bool]] = {
 
 
 def partition_points(sch: Any, block: Any) -> dict[int, list[int]]:
-    """Return the values of each loop at which a condition on that loop alone changes, ascending, by the position of the loop.
+    """Return each loop's partition points, ascending: the values at which a condition on this loop alone changes.
 
     Loops without such a condition are left out. `stage_of` returns a stage for the block.
     """

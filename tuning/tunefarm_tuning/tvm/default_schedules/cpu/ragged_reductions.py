@@ -43,7 +43,7 @@ def vectorize_ragged_reductions(func: tirx.PrimFunc, machine: Machine) -> tirx.P
 
 
 def _vectorized(loop: tirx.For, machine: Machine) -> Any:
-    """Return what replaces a loop; None where it is no serial loop of a reduction along contiguous elements."""
+    """Return the replacement of a loop; None if it is no serial loop of a reduction along contiguous elements."""
     realize = loop.body
     if loop.kind != tirx.ForKind.SERIAL or loop.annotations or not isinstance(realize, SBlockRealize):
         return None
@@ -64,7 +64,7 @@ def _vectorized(loop: tirx.For, machine: Machine) -> Any:
 
 
 def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -> Any:
-    """Write out a reduction: lanes cleared, whole vectors combined, lanes folded into the first, result stored, tail added.
+    """Write a reduction: clear lanes, combine whole vectors, fold lanes into the first, store the result, add the tail.
 
     Args:
         realize: The block of one step, with the values of its variables.
@@ -143,7 +143,7 @@ def _is_store(stmt: Any) -> bool:
 
 
 def _term_of(store: Any) -> Any:
-    """Return what a store combines its own element with; None where it combines nothing, or itself twice."""
+    """Return the operand that a store combines with its own element; None if there is none or the element occurs twice."""
     for own, term in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
         if (
             type_key(own).endswith("TensorLoad")
@@ -164,7 +164,7 @@ def _are_equal(left: Any, right: Any) -> bool:
 
 
 def _starts_neutral(block: Any) -> bool:
-    """Whether a block starts from the neutral element, so that each lane can start from it."""
+    """Return whether a block starts from the neutral element, so that each lane can start from it."""
     start, store = block.init, block.body
     if start is None or not _is_store(start) or not start.buffer.same_as(store.buffer):
         return False
@@ -183,7 +183,7 @@ def _is_number(value: Any, number: int) -> bool:
 
 
 def _is_contiguous(term: Any, along: Any) -> bool:
-    """Whether every access of a term is contiguous along a variable or invariant, and the term has no condition."""
+    """Return whether every access of a term is contiguous along a variable or invariant, and the term has no condition."""
     for node in walk(term):
         kind = type_key(node)
         if kind.endswith(".Select") or (isinstance(node, Op) and str(node.name).endswith("if_then_else")):
@@ -196,7 +196,7 @@ def _is_contiguous(term: Any, along: Any) -> bool:
 
 
 def _slope(index: Any, along: Any) -> int | None:
-    """Return how far an index moves with a variable; -1 where that is not constant."""
+    """Return the stride of an index along a variable; -1 if it is not constant."""
     if not any(node.same_as(along) for node in walk(index)):
         return 0
     factors = list(detect_linear_equation(index, [along]))
@@ -222,7 +222,7 @@ def _loop(index: str, extent: int, body: Callable[[Any], Any], *, vector: bool =
 
 
 def _region(region: Any, along: Any, extent: int, at: Callable[[Any, Any], Any]) -> Any:
-    """Widen the region of one step to that of all steps."""
+    """Widen the region of a step to the region of all steps."""
     index = along.ty.dtype
     ranges = [
         Range.from_min_extent(

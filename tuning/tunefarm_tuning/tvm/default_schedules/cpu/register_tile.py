@@ -1,4 +1,4 @@
-"""Choose the register tile of a reduction: how many results stay in registers, by estimated cycles."""
+"""Choose the register tile of a reduction (the results that stay in registers) by estimated cycles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, 
 _FMA_PER_CYCLE = 2.0
 _LOADS_PER_CYCLE = 2.0
 _FMA_LATENCY_CYCLES = 4.0
-_TILE_CYCLES = 24.0  # to clear and to store a tile, and to start its loops
+_TILE_CYCLES = 24.0  # cycles to clear and store a tile, and to start its loops
 _TAIL = 1.04  # factor on the cycles for each loop with a tail
 _CROWDED = 4.0  # factor on the cycles of a tile whose reads fall on few sets of the cache
 _FIRST_CACHE_BYTES = 24 << 10
-_SECOND_CACHE_CYCLES = 2.0  # for a vector from the second cache
-_SECOND_CACHE_BYTES = 512 << 10  # half of a megabyte: the input is there too
-_MEMORY_CYCLES = 2.5  # for a vector from beyond it
+_SECOND_CACHE_CYCLES = 2.0  # cycles for a vector from the second cache
+_SECOND_CACHE_BYTES = 512 << 10  # half of a megabyte, because the input needs space, too
+_MEMORY_CYCLES = 2.5  # cycles for a vector from beyond the second cache
 _EXPOSED = 0.02
-"""Share of these cycles that is not hidden; more would favour tiles of one vector, which are slow."""
-_LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # of the smallest common first cache
+"""Share of these cycles that is not hidden; a larger share would favour tiles of one vector, which are slow."""
+_LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # size of the smallest common first cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ def vector_loop_of(stage: Stage) -> int | None:
 
 
 def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterTile:
-    """Return the tile of a reduction, along its vector loop, that should take the fewest cycles."""
+    """Return the register tile of a reduction along its vector loop with the fewest estimated cycles."""
     along = [read for read in stage.reads if read.strides[loop] == 1]
     row_loops = _row_loops(stage, loop, along)
-    # A dense convolution walks on along the lines that it reads. A group has few channels: each tap reads all of them again.
+    # A dense convolution continues along the lines that it reads. A group has few channels, and each tap reads all again.
     reread = stage.reads if groups_of(stage, row_loops) else along
     steps = max(1, stage.points // prod(stage.extents[loop] for loop in stage.spatial))
     best: tuple[float, RegisterTile] | None = None
@@ -75,7 +75,7 @@ def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterT
 
 
 def _row_loops(stage: Stage, loop: int, along: list[Access]) -> tuple[int, ...]:
-    """Return up to two loops along which a loaded vector is used again."""
+    """Return up to two loops along which a loaded vector is reused."""
     reusing = [
         axis
         for axis in stage.spatial
@@ -85,7 +85,7 @@ def _row_loops(stage: Stage, loop: int, along: list[Access]) -> tuple[int, ...]:
 
 
 def groups_of(stage: Stage, row_loops: Sequence[int]) -> list[int]:
-    """Return the loops over groups of channels, each of which has weights of its own.
+    """Return the loops over groups of channels with separate weights.
 
     They belong inside the rows of tiles: the next group's channels of a pixel lie next to this group's, and those of the next
     pixel far away.
@@ -131,7 +131,7 @@ def _powers(extent: int, most_lanes: int) -> Iterator[int]:
 
 
 def _dividing(extent: int, most_lanes: int) -> Iterator[int]:
-    """Yield the powers of two that divide an extent; without any, its largest divisor within one vector, or two."""
+    """Yield the powers of two that divide an extent; if there are none, its largest divisor within a vector, or 2."""
     powers = [lanes for lanes in _powers(extent, most_lanes) if extent % lanes == 0]
     divisors = [lanes for lanes in range(1, 2 * most_lanes + 1) if extent % lanes == 0]
     yield from powers or [
@@ -140,7 +140,7 @@ def _dividing(extent: int, most_lanes: int) -> Iterator[int]:
 
 
 def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[int, ...]]:
-    """Yield the rows of all tiles that fit into the registers beside a few that hold factors."""
+    """Yield the rows of all tiles that fit into the registers beside a few for factors."""
     most = (registers - 1 - min(vectors, 4)) // vectors
     if not extents:
         if most >= 1:
@@ -170,7 +170,7 @@ def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int) -
     far = 0.0
     for read in along:
         if tile.row_loops and all(read.strides[axis] == 0 for axis in tile.row_loops):
-            # A panel of weights that the first cache cannot hold is loaded again for each tile, from the second or from beyond.
+            # A panel of weights that exceeds the first cache is loaded again for each tile, from the second cache or beyond.
             panel_bytes = steps * tile.width * itemsize(read.dtype)
             if panel_bytes > _FIRST_CACHE_BYTES:
                 is_near = panel_bytes <= _SECOND_CACHE_BYTES
@@ -188,7 +188,7 @@ def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int) -
 
 
 def _is_crowded(tile: RegisterTile, stage: Stage, reread: Iterable[Access]) -> bool:
-    """Whether the elements that a tile reads again and again fall on few sets of the first cache.
+    """Return whether the elements that a tile reads repeatedly fall on few sets of the first cache.
 
     A depthwise convolution of 256 channels finds the neighbours of a pixel at distances of powers of two.
     """

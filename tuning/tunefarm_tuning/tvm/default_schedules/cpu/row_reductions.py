@@ -13,11 +13,11 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
 _MIN_ROW = 32
-"""Elements of a row from which it is reduced in SIMD lanes."""
+"""Least number of elements of a row that is reduced in SIMD lanes."""
 
 
 def lanes_of(stage: Stage, machine: Machine) -> int:
-    """Return the SIMD lanes in which a reduction along contiguous elements is computed; 0 for any other stage."""
+    """Return the number of SIMD lanes for a reduction along contiguous elements; 0 for any other stage."""
     if stage.is_injective or len(stage.writes) != 1 or len(stage.reduction) != 1:
         return 0
     loop = stage.reduction[0]
@@ -31,7 +31,7 @@ def lanes_of(stage: Stage, machine: Machine) -> int:
 
 
 def split_lanes(sch: Any, block: Any, lanes: int) -> Any:
-    """Split a reduction: into partial results, one a lane, and their combination; return the block of the partial results."""
+    """Split a reduction into partial results, one per lane, and their combination; return the block of the partial results."""
     loop = list(sch.get_loops(block))[-1]
     _, inner = sch.split(loop, [None, lanes])
     partial = sch.rfactor(inner, len(list(sch.get(block).writes[0].region)))
@@ -40,7 +40,7 @@ def split_lanes(sch: Any, block: Any, lanes: int) -> Any:
 
 
 def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
-    """Schedule stages that all walk the same rows, one row at a time; return whether the kernel is such a chain."""
+    """Schedule stages over the same rows, one row at a time; return whether the kernel is such a chain."""
     stages = [stage_of(sch, block) for block in blocks]
     known = [stage for stage in stages if stage is not None]
     if len(known) != len(stages) or len(blocks) < 2 or not known[-1].is_injective:
@@ -80,7 +80,7 @@ def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
 
 
 def schedule_row_reduction(sch: Any, block: Any, machine: Machine) -> bool:
-    """Schedule one reduction along contiguous elements; return whether the block is one."""
+    """Schedule a reduction along contiguous elements; return whether the block is one."""
     stage = stage_of(sch, block)
     if stage is None:
         return False
@@ -132,7 +132,7 @@ def _shared_depth(stages: list[Stage]) -> int:
 
 
 def _keeps_rows(stage: Stage, names: set[str], depth: int) -> bool:
-    """Whether a stage writes only its own row, and of the named buffers reads only that row."""
+    """Return whether a stage writes only its own row, and reads only this row of the named buffers."""
     for access in (*stage.reads, *stage.writes):
         if access.buffer not in names:
             continue

@@ -31,7 +31,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import mark_packing_block, may_b
 _NEAR_BYTES = 256 << 10
 """Weights up to this size are read again for each row of the result; larger ones once, a panel at a time."""
 _PANEL_USES = 4
-"""Tiles that have to use a panel for a copy to be worth it."""
+"""Least number of tiles that use a panel, so that its copy pays."""
 _MAX_PARALLEL = 256
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 
@@ -50,7 +50,7 @@ def schedule_tiled_reduction(sch: Any, block: Any, machine: Machine) -> bool:
 
 
 class _TiledReduction:
-    """The loops of one reduction around its register tile."""
+    """The loops of a reduction around its register tile."""
 
     def __init__(self, sch: Any, block: Any, stage: Stage, tile: RegisterTile, machine: Machine) -> None:
         self._sch = sch
@@ -75,7 +75,7 @@ class _TiledReduction:
         producers = [block for block in sch.get_producers(self._block) if self._is_padding(block)]
         self._lay_out_panel()
         epilogue = self._epilogue()
-        self._tails: set[int] = set()  # loops of the stage whose tile does not divide them
+        self._tails: set[int] = set()  # loops that the tile does not divide
         inner: list[Any] = []
         outer: dict[int, Any] = {}
         for axis, rows in zip(tile.row_loops, tile.rows, strict=True):
@@ -96,7 +96,7 @@ class _TiledReduction:
         self._place_panel(order, spatial, first, fused)
         self._place_paddings(producers, first)
         if any(tile.vector_loop in read.near for read in stage.reads):
-            sch.unroll(sums[-1])  # the indices of a shuffle have to be constants
+            sch.unroll(sums[-1])  # the indices of a shuffle must be constants
         for loop in (*inner, vectors):
             sch.unroll(loop)
         sch.vectorize(lanes)
@@ -107,7 +107,7 @@ class _TiledReduction:
         sch.vectorize(own[-1])
 
     def _lay_out_panel(self) -> None:
-        """Pack large weights panel by panel, as tiles read them, where the compiler may choose their order."""
+        """Pack large weights panel by panel, as tiles read them, if the compiler may choose their order."""
         if self._panel is None or read_bytes(self._panel[1]) <= _NEAR_BYTES:
             return
         index, _ = self._panel
@@ -143,16 +143,16 @@ class _TiledReduction:
         return outer, vectors, lanes
 
     def _outer_order(self) -> list[int]:
-        """Return the order of the loops over tiles: columns inside of rows for small weights, around them for large ones."""
+        """Return the order of the loops over tiles: columns inside rows for small weights, rows inside columns for large ones."""
         tile = self._tile
         if self._panel is None or read_bytes(self._panel[1]) <= _NEAR_BYTES:
             return [*tile.row_loops[:-1], tile.vector_loop, *tile.row_loops[-1:]]
         return [tile.vector_loop, *tile.row_loops]
 
     def _parallel(self, spatial: list[Any], order: list[int]) -> tuple[Any, int]:
-        """Fuse outer loops into one that threads share; return it and how many loops it holds."""
+        """Fuse outer loops into one that threads share; return it and the number of fused loops."""
         count, extent = 0, 1
-        # The tiles of a pool have no rows: its padding is computed for a row of tiles, not again for each tile.
+        # The tiles of a pool have no rows: its padding is computed for a row of tiles, not for each tile.
         inner = 1 if self._tile.row_loops else 2
         for axis, loop in zip(order[:-inner] or order[:1], spatial, strict=False):
             if axis in self._tails or (extent >= _MAX_PARALLEL and count):
@@ -169,7 +169,7 @@ class _TiledReduction:
         return fused, count
 
     def _epilogue(self) -> Any | None:
-        """Return the block behind, if it is the only one and reads the results element by element."""
+        """Return the consumer block, if it is the only one and reads the results element by element."""
         consumers = list(self._sch.get_consumers(self._block))
         if len(consumers) != 1:
             return None
@@ -196,7 +196,7 @@ class _TiledReduction:
         vectorize_inner(sch, own, self._tile.lanes, unroll=True)
 
     def _place_panel(self, order: list[int], spatial: list[Any], first: Any, fused: int) -> None:
-        """Copy the weights of a column of tiles into a panel, where many tiles use them."""
+        """Copy the weights of a column of tiles into a panel, if many tiles use them."""
         tile, stage = self._tile, self._stage
         if self._panel is None or self._lies_in_panels or tile.vector_loop not in order[:-1]:
             return
@@ -220,7 +220,7 @@ class _TiledReduction:
         return stage is not None and stage.is_injective and len(list(self._sch.get_consumers(block))) == 1
 
     def _place_paddings(self, producers: list[Any], loop: Any) -> None:
-        """Compute paddings for a row of tiles, or beforehand where large weights are walked outside of rows."""
+        """Compute paddings for a row of tiles; or before all tiles, if the loop over large weights is outside of rows."""
         for producer in producers:
             if self._panel is not None and read_bytes(self._panel[1]) > _NEAR_BYTES:
                 schedule_elementwise(self._sch, producer, self._machine)

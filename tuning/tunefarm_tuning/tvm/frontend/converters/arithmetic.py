@@ -89,7 +89,7 @@ def convert_leaky_relu(context: NodeContext, inputs: Sequence[Any], attributes: 
 
 
 def convert_log_sum_exp(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `ReduceLogSumExp`, in which TVM's converter subtracts infinity from infinity."""
+    """Convert `ReduceLogSumExp`; TVM's converter subtracts infinity from infinity."""
     x = inputs[0]
     dtype = dtype_of(x)
     if not dtype.startswith("float"):
@@ -153,7 +153,7 @@ def convert_selu(context: NodeContext, inputs: Sequence[Any], attributes: dict[s
 
 
 def convert_thresholded_relu(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `ThresholdedRelu`; TVM's converter multiplies by zero, which makes NaN of infinity."""
+    """Convert `ThresholdedRelu`; TVM's converter multiplies infinity by zero, which gives NaN."""
     x = inputs[0]
     above = context.emit(relax.op.greater(x, _number(x, attributes.get("alpha", 1.0))))
     return relax.op.where(above, x, _number(x, 0.0))
@@ -164,7 +164,7 @@ BROADCASTING = frozenset({"Add", "Div", "Mul", "Pow", "Sub"})
 
 
 def widen_constants(inputs: Sequence[Any]) -> list[Any]:
-    """Return the inputs of an element-wise operator with constants reshaped to full rank, which broadcast alike."""
+    """Return the inputs of an element-wise operator with constants reshaped to full rank; they broadcast in the same way."""
     rank = max((x.ty.ndim for x in inputs if isinstance(x.ty, relax.TensorType)), default=-1)
     widened = []
     for x in inputs:
@@ -220,7 +220,7 @@ def _between(context: NodeContext, x: Any, low: Any, high: Any) -> Any:
 
 
 def _finite(x: Any, bounds: Sequence[Any]) -> list[Any]:
-    """Return the bounds of `Clip` with those that are left out: by ONNX, the last finite number of the dtype."""
+    """Return the bounds of `Clip`; an omitted bound is the last finite number of the dtype, as ONNX defines it."""
     dtype = dtype_of(x)
     if not dtype.startswith("float") or all(bound is None for bound in bounds):
         return list(bounds)
@@ -245,5 +245,5 @@ def _constant(inputs: Sequence[Any], position: int) -> Any:
 
 
 def _pair(inputs: Sequence[Any]) -> list[Any]:
-    """Return the second and third input; None for one that is left out."""
+    """Return the second and third input; None for an omitted one."""
     return [inputs[i] if len(inputs) > i else None for i in (1, 2)]

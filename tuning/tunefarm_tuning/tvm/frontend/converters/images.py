@@ -48,14 +48,14 @@ def convert_conv_transpose(context: NodeContext, inputs: Sequence[Any], attribut
 def convert_non_max_suppression(
     _context: NodeContext, _inputs: Sequence[Any], _attributes: dict[str, Any]
 ) -> Any:
-    """Refuse `NonMaxSuppression`: TVM pads what it returns, or returns nothing where the limit is an input."""
+    """Refuse `NonMaxSuppression`: TVM pads the result, or returns nothing if the limit is an input."""
     raise UnsupportedFormError(
         "it returns as many rows as boxes are left, which is not known before the model runs"
     )
 
 
 def convert_pool(operator: str) -> Converter:
-    """Return the converter of a pool with automatic padding, of which TVM's converter makes some results one row short."""
+    """Return the converter of a pool with automatic padding, for which TVM's converter omits a row in some cases."""
 
     def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         mode = text(attributes, "auto_pad", "NOTSET")

@@ -21,7 +21,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 
 
 def convert_batch_norm(_context: NodeContext, _inputs: Sequence[Any], attributes: dict[str, Any]) -> None:
-    """Refuse `BatchNormalization` in training mode: TVM's converter takes it for inference."""
+    """Refuse `BatchNormalization` in training mode: TVM's converter treats it as inference."""
     if attributes.get("training_mode", 0):
         raise UnsupportedFormError(
             "it is in training mode, where it normalises by the batch's own statistics"
@@ -40,7 +40,7 @@ def convert_dropout(context: NodeContext, inputs: Sequence[Any], _attributes: di
 
 
 def convert_layer_norm(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `LayerNormalization` with its statistics, which TVM's converter makes zeros, and of float64."""
+    """Convert `LayerNormalization` with its statistics, which are zeros in TVM's converter, and in float64."""
     x = inputs[0]
     is_double = dtype_of(x) == "float64"  # for which TVM has no kernel
     if context.outputs < 2 and not is_double:
@@ -63,7 +63,7 @@ def convert_layer_norm(context: NodeContext, inputs: Sequence[Any], attributes: 
 
 
 def convert_lp_norm(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `LpNormalization`, which TVM does not know. The result of zeros is zeros."""
+    """Convert `LpNormalization`, which TVM lacks. The result of zeros is zeros."""
     x = inputs[0]
     rank, dtype = len(needed_shape(x)), dtype_of(x)
     axis = axis_of(attributes.get("axis", -1), rank)

@@ -1,4 +1,4 @@
-"""Converters of quantised operators: as ONNX defines them, inputs are scaled to floats, computed with, and rounded again.
+"""Converters of quantised operators. By ONNX's definition they scale inputs to floats, compute, and round the results.
 
 They emit plain arithmetic with constants of full rank: TVM's `quantize` and `dequantize` have no layout rules, so a quantised network
 would transpose around each of them. Results differ from ONNX Runtime's by one quantisation step at most.

@@ -1,4 +1,4 @@
-"""Converters of `LSTM`, `GRU` and `RNN`: one product with the inputs of all steps, and a kernel of ours for the recurrence.
+"""Converters of `LSTM`, `GRU` and `RNN`: a product with the inputs of all steps, and our own kernel for the recurrence.
 
 TVM's importer knows none of them. The number of steps is fixed, as every size is.
 """
@@ -213,4 +213,4 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float | None, ...
     "Tanh": (lambda: tirx.tanh, ()),
     "ThresholdedRelu": (lambda alpha: lambda x: tirx.Select(x >= _like(x, alpha), x, _like(x, 0)), (None,)),
 }
-"""By name: the constructor, and the defaults of its parameters alpha and beta; None where ONNX and ONNX Runtime differ."""
+"""Constructors by name, with the defaults of alpha and beta; None if ONNX and ONNX Runtime differ in a default."""

@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """How one axis is resized.
+    """The resizing of an axis.
 
     Attributes:
         scale: What positions are computed with.
@@ -52,7 +52,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """The attributes that decide how rows are mixed."""
+    """The attributes that determine the weights of rows."""
 
     mode: str
     coordinates: str
@@ -157,7 +157,7 @@ def _method(attributes: dict[str, Any], *, coordinates: str, nearest: str) -> Me
 def _resized_axes(
     shape: Sequence[int], axes: Sequence[int], scales: Any, sizes: Any, policy: str
 ) -> dict[int, Axis]:
-    """Return how each axis is resized, from either `scales` or `sizes`."""
+    """Return the resizing of each axis, from either `scales` or `sizes`."""
     scale_values = _given(scales, "scales")
     size_values = _given(sizes, "sizes")
     if (scale_values is None) == (size_values is None):
@@ -189,7 +189,7 @@ def _given(x: Any, name: str) -> NDArray[Any] | None:
 
 
 def _is_for_tvm(shape: Sequence[int], changed: dict[int, Axis], method: Method) -> bool:
-    """Whether TVM's `resize2d` computes the same."""
+    """Return whether TVM's `resize2d` computes the same."""
     if len(shape) != 4 or any(axis < 2 for axis in changed) or method.coordinates not in _TVM_COORDINATES:
         return False
     if method.antialias or (method.mode == "cubic" and method.exclude_outside):
@@ -198,7 +198,7 @@ def _is_for_tvm(shape: Sequence[int], changed: dict[int, Axis], method: Method) 
         is_exact = math.isclose(change.scale * change.before, change.after, rel_tol=1e-6)
         if change.after == 1 or change.before == 1 or not is_exact:
             return False
-        # How a tie between two rows falls depends on the rounding of 32-bit floats, unless the scale is an integer.
+        # Unless the scale is an integer, a tie between two rows depends on the rounding of 32-bit floats.
         if method.mode == "nearest" and (change.scale < 1 or change.scale != int(change.scale)):
             return False
     return True
@@ -229,7 +229,7 @@ _NEAREST: dict[str, Callable[[Floats, float], Floats]] = {
     "round_prefer_ceil": lambda p, _: np.floor(p + 0.5),
     "floor": lambda p, _: np.floor(p),
     "ceil": lambda p, _: np.ceil(p),
-    "simple": lambda p, scale: np.ceil(p) if scale < 1 else np.floor(p),  # opset 10, as ONNX Runtime has it
+    "simple": lambda p, scale: np.ceil(p) if scale < 1 else np.floor(p),  # opset 10, as in ONNX Runtime
 }
 
 

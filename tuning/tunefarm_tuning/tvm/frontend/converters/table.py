@@ -1,4 +1,4 @@
-"""The converters of ours, by ONNX operator: where TVM's are wrong, make slow kernels, or do not exist.
+"""Our converters, by ONNX operator: for operators whose TVM converter is wrong, makes slow kernels, or does not exist.
 
 To support another operator, write a converter in a module of this package, add a row here, and add the operator to the list of
 supported ones in `tunefarm_tuning.frontend.onnx.operators`, which a test compares with this. `docs/known-limits.md` says what is
@@ -21,7 +21,7 @@ from tunefarm_tuning.tvm.frontend.converters import (
 from tunefarm_tuning.tvm.frontend.node_context import Converter
 
 MICROSOFT = "com.microsoft."
-"""The prefix of ONNX Runtime's own operators; those of ONNX have none."""
+"""The prefix of ONNX Runtime's own operators; ONNX's operators have none."""
 
 CONVERTERS: Mapping[str, Converter] = {
     "AveragePool": images.convert_pool("AveragePool"),

@@ -30,7 +30,7 @@ _SINCE_AXES_ARE_INPUTS = 13
 
 
 def convert_constant(_context: NodeContext, _inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `Constant` of plain numbers; TVM's converter knows tensors only."""
+    """Convert `Constant` of plain numbers; TVM's converter accepts only tensors."""
     for name, dtype in (("float", np.float32), ("int", np.int64)):
         for key in (f"value_{name}", f"value_{name}s"):
             if key in attributes:
@@ -102,7 +102,7 @@ def convert_size(_context: NodeContext, inputs: Sequence[Any], _attributes: dict
 
 
 def convert_slice(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `Slice` of opset 1, whose bounds are attributes; TVM's converter reads it as a later opset's."""
+    """Convert `Slice` of opset 1, whose bounds are attributes; TVM's converter expects a later opset."""
     if context.opset >= 10:
         return None
     starts, ends = list(attributes["starts"]), list(attributes["ends"])
@@ -112,7 +112,7 @@ def convert_slice(context: NodeContext, inputs: Sequence[Any], attributes: dict[
 
 
 def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `Squeeze` with axes counted from the end, of which TVM's converter makes a shape of negative size."""
+    """Convert `Squeeze` with axes counted from the end, for which TVM's converter makes a shape of negative size."""
     axes = attributes.get("axes")
     if context.opset >= _SINCE_AXES_ARE_INPUTS:
         axes_input = inputs[1] if len(inputs) > 1 else None
@@ -126,7 +126,7 @@ def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dic
 
 
 def convert_top_k(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `TopK` of opset 10, which TVM reads as opset 1's, and unsorted ones, of which any order is right."""
+    """Convert `TopK` of opset 10, which TVM reads as opset 1's, and unsorted `TopK`, for which any order is right."""
     if context.opset < 10 or (context.opset > 10 and attributes.get("sorted", 1) == 1):
         return None
     return context.convert("TopK", inputs, {**attributes, "sorted": 1}, 11)
