@@ -44,6 +44,6 @@ HELP: Mapping[str, str] = {
     "priority": f"{', '.join(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}: jobs with a higher "
     "priority get devices first, jobs of equal priority share them.",
     "precision": f"Format of stored weights: {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} (for quantised models). "
-    "Arithmetic stays float32; the report shows the loss of accuracy.",
+    "Arithmetic stays float32; the report shows the loss of accuracy. For CPUs.",
 }
 """The meaning of each term, in a sentence."""

@@ -139,6 +139,11 @@ def signed_percent(share: float | None) -> str:
     return NONE if share is None else f"{share * 100:.1f} %".replace("-", "−")
 
 
+def change(share: float | None) -> str:
+    """Return how much something grew or shrank, with its sign: ``"+6.0 %"``, ``"−3.1 %"``."""
+    return NONE if share is None else f"{share * 100:+.1f} %".replace("-", "−")
+
+
 def flops(count: float) -> str:
     """Return a number of floating-point operations: ``"1.82 G"``."""
     return f"{count / 1e6:.3g} M" if count < 1e9 else f"{count / 1e9:.3g} G"
@@ -170,6 +175,11 @@ def error(value: float) -> str:
 def temperature(celsius: float | None) -> str:
     """Return ``"47 °C"``."""
     return NONE if celsius is None else f"{celsius:.0f} °C"
+
+
+def clock(mhz: float | None) -> str:
+    """Return the frequency of a processor: ``"3.41 GHz"``."""
+    return NONE if mhz is None else f"{mhz / 1000:.2f} GHz"
 
 
 def shape(dims: Sequence[int], dtype: str = "") -> str:

@@ -40,7 +40,7 @@ class JobOptions(Input):
     round_size: Whole | None = Field(
         None, description="Number of candidates of one round; by default, the server's setting."
     )
-    precision: str | None = Field(None, max_length=100, description=f"{HELP['precision']} For CPUs.")
+    precision: str | None = Field(None, max_length=100, description=HELP["precision"])
 
 
 class JobCheck(Input):

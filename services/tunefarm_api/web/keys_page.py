@@ -74,7 +74,7 @@ async def make_key(request: Request, form: FormDep, services: ServicesDep) -> Re
         return create_api_key(services, name=name, scopes=scopes, by_key_id=key_of(request).id)
 
     key, text = await run_in_threadpool(make)
-    return page("key_made.html", request, made=key, text=text)
+    return page("key_created.html", request, new_key=key, text=text)
 
 
 @router.post("/keys/{key_id}/revoke", dependencies=[needs("admin")])

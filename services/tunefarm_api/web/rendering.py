@@ -47,6 +47,8 @@ def _environment() -> Environment:
     environment.globals["dash"] = quantities.NONE
     for filter_function in (
         quantities.budget,
+        quantities.change,
+        quantities.clock,
         quantities.duration,
         quantities.figures,
         quantities.flops_per_sec,
@@ -59,6 +61,7 @@ def _environment() -> Environment:
         quantities.shape,
         quantities.size,
         quantities.ratio,
+        quantities.temperature,
         quantities.utc,
     ):
         environment.filters[filter_function.__name__] = filter_function

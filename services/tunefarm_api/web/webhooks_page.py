@@ -75,7 +75,7 @@ async def register(request: Request, form: FormDep, services: ServicesDep) -> Re
         )
 
     webhook = await run_in_threadpool(make)
-    return page("webhook_made.html", request, webhook=webhook)
+    return page("webhook_created.html", request, webhook=webhook)
 
 
 @router.get("/webhooks/{webhook_id}", dependencies=[needs("write")])

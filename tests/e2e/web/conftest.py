@@ -19,7 +19,7 @@ PATIENCE_MS = 60_000
 
 _DROP = """
 ([selector, name, base64]) => {
-  const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   const transfer = new DataTransfer();
   transfer.items.add(new File([bytes], name));
   const target = document.querySelector(selector);

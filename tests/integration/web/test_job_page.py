@@ -212,7 +212,7 @@ def test_a_job_of_100_000_trials_costs_no_more_questions(browser: Browser, farm,
 
 def test_a_region_is_renewed_without_the_rest(browser: Browser, done) -> None:
     page_text = browser.get(f"/jobs/{done.id}").text
-    for part, other in (("head", "rest"), ("rest", "head")):
+    for part, other in (("head", "kernels-and-log"), ("kernels-and-log", "head")):
         answer = browser.get(f"/jobs/{done.id}", **{"HX-Request": "true", "HX-Target": part})
         assert f'<div id="{part}"' in answer.text
         assert f'<div id="{other}"' not in answer.text
@@ -229,8 +229,8 @@ def test_of_very_many_kernels_the_longest_are_shown(browser: Browser, farm) -> N
     (more,) = [anchor for anchor in few.all("a") if anchor.text == "Show all 60 kernels"]
     every = browser.page(more.attrs["href"])
     assert len(every.all("table")[0].one("tbody").all("tr")) == 60
-    assert every.one("div", id="rest").attrs["hx-get"] == more.attrs["href"]
-    assert few.one("div", id="rest").attrs["hx-get"] == f"/jobs/{job.id}?rounds=false"
+    assert every.one("div", id="kernels-and-log").attrs["hx-get"] == more.attrs["href"]
+    assert few.one("div", id="kernels-and-log").attrs["hx-get"] == f"/jobs/{job.id}?rounds=false"
 
 
 def test_the_log_goes_back_to_the_beginning(browser: Browser, farm, done) -> None:

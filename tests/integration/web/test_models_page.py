@@ -8,6 +8,7 @@ from page_browser import ORIGIN, Browser
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.states.job import JobState
+from tunefarm_text.job_terms import HELP
 
 
 def upload(browser: Browser, content: bytes, shapes: str = ""):
@@ -45,6 +46,8 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     assert "ready" in page.one("span", id="state").text
     assert "1×8 float32" in page.one("main").text
     form = page.one("form", id="new-job")
+    hints = {hint.attrs["id"]: hint.text for hint in form.all("span", class_="hint")}
+    assert (hints["target-hint"], hints["precision-hint"]) == (HELP["target"], HELP["precision"])
     assert form.one("option", **{"data-rate": ""}).text == "pool: 1 of 1 online"
     started = browser.post(
         form.attrs["action"],

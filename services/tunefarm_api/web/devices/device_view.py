@@ -197,10 +197,10 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _target(target: Mapping[str, Any]) -> str:
-    rest = " ".join(
+    options = " ".join(
         f"-{name}={value}" for name, value in sorted(target.items()) if name != "kind" and _text(value)
     )
-    return f"{target.get('kind', '')} {rest}".strip()[: 4 * _LONGEST]
+    return f"{target.get('kind', '')} {options}".strip()[: 4 * _LONGEST]
 
 
 def _text(value: object) -> str:

@@ -36,7 +36,7 @@ LOG_LINES = 40
 TASKS_SHOWN = 40
 """How many kernels are shown unless all are asked for: those that take longest."""
 
-_PARTS = ("head", "rest")
+_PARTS = ("head", "kernels-and-log")
 _curves = Curves()  # of this process; only what saves reading events twice
 
 

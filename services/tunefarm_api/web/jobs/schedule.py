@@ -41,10 +41,10 @@ def schedule_lines(config: Sequence[Any], space: Space | None, space_key: str) -
 
 
 def _line(knob: Sequence[Any], decision: Any) -> KnobLine:
-    kind, name, *rest = knob
+    kind, name, *parameters = knob
     if kind == "tile":
-        return KnobLine(knob=f"{name}: split {rest[0]} into", decision=_plain(decision))
-    values = rest[0] if rest else ()
+        return KnobLine(knob=f"{name}: split {parameters[0]} into", decision=_plain(decision))
+    values = parameters[0] if parameters else ()
     if kind == "location":
         return KnobLine(knob=f"{name}: computed", decision=_LOCATIONS.get(decision, f"at loop {decision}"))
     chosen = values[decision] if isinstance(decision, int) and 0 <= decision < len(values) else decision

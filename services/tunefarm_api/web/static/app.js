@@ -8,30 +8,30 @@ const near = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-di
 const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
 
 function localTimes(root) {
-  for (const one of root.querySelectorAll("time[data-local]")) {
-    const when = new Date(one.dateTime);
+  for (const element of root.querySelectorAll("time[data-local]")) {
+    const when = new Date(element.dateTime);
     const today = when.toDateString() === new Date().toDateString();
-    one.textContent = one.dataset.local === "full" ? absolute.format(when) : (today ? near : day).format(when);
-    one.title = absolute.format(when);
+    element.textContent = element.dataset.local === "full" ? absolute.format(when) : (today ? near : day).format(when);
+    element.title = absolute.format(when);
   }
 }
 
-// Phases that go on: their clocks do, too, between the news of them.
+// Advances the clocks of running phases between updates from the server.
 function tick() {
-  for (const one of document.querySelectorAll("[data-ticks]")) {
-    one.dataset.from ??= String(performance.now());
-    one.textContent = duration(Number(one.dataset.ticks) + (performance.now() - Number(one.dataset.from)) / 1000);
+  for (const clock of document.querySelectorAll("[data-ticks]")) {
+    clock.dataset.from ??= String(performance.now());
+    clock.textContent = duration(Number(clock.dataset.ticks) + (performance.now() - Number(clock.dataset.from)) / 1000);
   }
 }
 
-// What a page says aloud when it changes: the text of [data-announce], where it is not what it was.
+// Tells screen readers the text of [data-announce] when it has changed.
 const announced = new Map();
 function announce(root) {
-  for (const one of root.querySelectorAll("[data-announce]")) {
-    const before = announced.get(one.id);
-    announced.set(one.id, one.dataset.announce);
-    if (before !== undefined && before !== one.dataset.announce) {
-      document.getElementById("announce").textContent = one.dataset.announce;
+  for (const element of root.querySelectorAll("[data-announce]")) {
+    const before = announced.get(element.id), text = element.dataset.announce;
+    announced.set(element.id, text);
+    if (before !== undefined && before !== text) {
+      document.getElementById("announce").textContent = text;
     }
   }
 }
@@ -58,7 +58,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A region in use (an open fold, a form that was begun) is left as it is until it is let go.
+// A region in use (an open fold, a form that was begun) is not replaced until the user leaves it.
 document.addEventListener("input", (event) => {
   const form = event.target.closest("[data-live] form");
   if (form) form.dataset.begun = "";
@@ -72,7 +72,7 @@ document.addEventListener("toggle", (event) => {
   for (const form of event.target.querySelectorAll("form[data-begun]")) delete form.dataset.begun;
   region.dispatchEvent(new CustomEvent("live"));
 }, true);
-// At once, before anybody sees the text that is there for readers without scripts.
+// Right after a swap, before anybody sees the UTC times that are there for browsers without scripts.
 for (const swapped of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.addEventListener(swapped, () => localTimes(document));
 document.addEventListener("htmx:afterSettle", () => {
   localTimes(document);

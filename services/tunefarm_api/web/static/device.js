@@ -1,5 +1,6 @@
-// A device's charts: its use over time as stacked bars, how the machine is as lines, its calibrations against their limits.
+// A device's charts: its use over time as stacked bars, the machine's state as lines, its calibrations with their limits.
 import { css, fmt, follow, scaleOf } from "./chart.js";
+import { NONE, clock, percent, temperature } from "./units.js";
 
 const TALL = 260, LOW = 165;
 const NARROW_PX = 520;
@@ -10,17 +11,16 @@ const plots = new Map();
 let used = null;
 let calibrated = null;
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 const full = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
-const percent = (v) => v == null ? "–" : `${v >= 9.95 || v === 0 ? Math.round(v) : v.toFixed(1)} %`;
-const when = (sec) => sec == null ? "–" : full.format(sec * 1000);
+const when = (sec) => sec == null ? NONE : full.format(sec * 1000);
 
 function timeAxis(u, ticks) {
   const far = u.scales.x.max - u.scales.x.min > 2.5 * 86400;
   return ticks.map((sec) => {
     const at = new Date(sec * 1000);
-    return far || (at.getHours() === 0 && at.getMinutes() === 0) ? day.format(at) : clock.format(at);
+    return far || (at.getHours() === 0 && at.getMinutes() === 0) ? day.format(at) : timeOfDay.format(at);
   });
 }
 
@@ -47,14 +47,14 @@ function say(host, words) {
   host.textContent = words;
 }
 
-// Each bar is drawn over the one before: all of the lease, what was for jobs, what of it was measuring.
+// The bars overlap: leased time at the back, then time for jobs, then time of measuring.
 function drawUse() {
   const half = used.width_sec / 2, end = used.at.at(-1) + used.width_sec;
-  const thin = use.clientWidth / used.at.length < 8;  // an outline would be all that is seen
+  const thin = use.clientWidth / used.at.length < 8;  // an outline would cover thin bars
   const all = used.work.map((work, i) => Math.min(work + used.calibration[i], 100));
   const bars = uPlot.paths.bars({ size: [0.86, 60] });
   const bar = (label, colour, values, stroke) => ({
-    label, paths: bars, points: { show: false }, width: stroke && !thin ? 1 : 0, fill: css(colour), stroke: css(stroke || colour), value: (_, _v, _s, i) => i == null ? "–" : percent(values[i]),
+    label, paths: bars, points: { show: false }, width: stroke && !thin ? 1 : 0, fill: css(colour), stroke: css(stroke || colour), value: (_, _v, _s, i) => i == null ? NONE : percent(values[i] / 100),
   });
   put(use, TALL, {
     scales: { x: { time: true, range: [used.at[0], end] }, y: { range: [0, 100] } },
@@ -69,9 +69,9 @@ function drawUse() {
 }
 
 const LINES = [
-  ["temperature", "hottest", "--base-a", (v) => `${Math.round(v)} °C`],
+  ["temperature", "hottest", "--base-a", temperature],
   ["load", "load", "--curve-time", (v) => `${+v.toFixed(2)}`],
-  ["clock", "clock", "--base-b", (v) => `${v.toFixed(2)} GHz`],
+  ["clock", "clock", "--base-b", clock],
 ];
 
 function drawVitals() {
@@ -88,14 +88,14 @@ function drawVitals() {
       axes: axes(text, host),
       series: [
         { label: "from", value: (_, v) => when(v == null ? null : v - half) },
-        { label, stroke: css(colour), width: 2, points: { show: known.length < 30, size: 5, fill: css(colour) }, value: (_, v) => v == null ? "–" : text(v) },
+        { label, stroke: css(colour), width: 2, points: { show: known.length < 30, size: 5, fill: css(colour) }, value: (_, v) => v == null ? NONE : text(v) },
       ],
     }, [used.at.map((at) => at + half), used[name]]);
   }
   document.getElementById("no-vitals").hidden = any;
 }
 
-// Zero is where a load begins; temperatures and clocks are read by their changes, but not by their noise.
+// A load's axis begins at zero. Those of temperatures and clocks show changes, but are wide enough to hide noise.
 function level(name, known) {
   const low = Math.min(...known), high = Math.max(...known);
   if (name === "load") return { range: [0, Math.max(high * 1.15, 1)] };
@@ -130,7 +130,7 @@ function drawCalibrations() {
   const values = [...c.ms, ...c.most, ...c.least].filter((v) => v != null);
   const scale = values.length ? scaleOf(values) : { range: [0, 1] };
   const top = values.length ? Math.max(...values) : 1;
-  // What did not come to its end has no time: it is marked where the eye looks for trouble.
+  // A calibration that did not finish has no time: its mark is at the upper limit.
   const failed = c.outcome.map((outcome, i) => outcome === "clean" ? null : c.ms[i] ?? c.most[i] ?? top);
   const line = (label, colour, dash) => ({ label, stroke: css(colour), width: 1.5, dash, points: { show: c.at.length === 1, size: 4 }, spanGaps: true, value: (_, v) => fmt(v) });
   const only = c.at.length === 1 ? { range: [c.at[0] - 1800, c.at[0] + 1800] } : {};
@@ -143,7 +143,7 @@ function drawCalibrations() {
       line("reference", "--curve-time", [10, 5]),
       line("at most", "--base-b", [3, 4]),
       line("at least", "--base-b", [3, 4]),
-      { label: "failed", stroke: css("--bad"), paths: marks, points: { show: false }, value: (_, v, _s, i) => v == null || i == null ? "–" : c.outcome[i] },
+      { label: "failed", stroke: css("--bad"), paths: marks, points: { show: false }, value: (_, v, _s, i) => v == null || i == null ? NONE : c.outcome[i] },
     ],
   }, [c.at, c.ms, c.reference, c.most, c.least, failed]);
 }
@@ -162,7 +162,7 @@ async function load() {
   }
   loading = true;
   const [newUse, newTimes] = await Promise.all([get(use.dataset.url), calibration ? get(calibration.dataset.url) : null]);
-  // Not under the reader's hand: drawing anew forgets what is pointed at, and what was zoomed into.
+  // Not while the pointer is over a chart: drawing resets the legend and the zoom.
   const busy = document.querySelector(".chart:hover") !== null && used !== null;
   if (newUse && !busy) {
     used = newUse;

@@ -1,7 +1,7 @@
 // A job's curve: best latency over time or trials, with the measured baselines as lines across.
 import { names, series } from "./baselines.js";
 import { HEIGHT, atRest, axes, css, fmt, follow, scaleOf } from "./chart.js";
-import { duration } from "./units.js";
+import { NONE, duration } from "./units.js";
 
 const host = document.getElementById("chart");
 
@@ -14,12 +14,12 @@ function axis() {
   return document.querySelector("input[name=axis]:checked").value;
 }
 
-// From the very beginning, so that one sees how long it took until every kernel had been measured.
+// The horizontal axis begins at 0, to show how long it took until every kernel was measured.
 function columns() {
   const x = data[axis()];
   const begins = x[0] > 0;
   const across = begins ? [0, ...x] : x;
-  return [across, begins ? [null, ...data.ms] : data.ms, ...data.baselines.map((one) => across.map(() => one.ms))];
+  return [across, begins ? [null, ...data.ms] : data.ms, ...data.baselines.map((baseline) => across.map(() => baseline.ms))];
 }
 
 function options() {
@@ -33,11 +33,11 @@ function options() {
     plugins: [names(data.baselines)],
     scales: {
       x: { time: false },
-      y: scaleOf([...data.ms, ...data.baselines.map((one) => one.ms)].filter((ms) => ms != null)),
+      y: scaleOf([...data.ms, ...data.baselines.map((baseline) => baseline.ms)].filter((ms) => ms != null)),
     },
     axes: axes({ time: byTime }),
     series: [
-      { label: byTime ? "after" : "trials", value: (_, v) => v == null ? "–" : byTime ? duration(v) : v.toLocaleString() },
+      { label: byTime ? "after" : "trials", value: (_, v) => v == null ? NONE : byTime ? duration(v) : v.toLocaleString() },
       { label: "kernels' best", stroke: css("--curve"), width: 2.5, paths: stepped, points: { show: data.ms.length < 40, size: 5, fill: css("--curve") }, value: (_, v) => fmt(v) },
       ...series(data.baselines),
     ],
@@ -77,6 +77,6 @@ async function load() {
 
 document.querySelector(".choice").addEventListener("change", redraw);
 follow(host, () => plot, redraw);
-// The head is renewed whenever the job changes: then the curve may have, too.
+// The page's head is replaced whenever the job changes; the curve may have changed, too.
 document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.elt.id === "head") load(); });
 load();

@@ -1,10 +1,10 @@
-// What lasts while a region is renewed: the focus, how far a table is scrolled, a field that somebody is in, and a selection.
+// Keeps the focus, the scroll position of tables, a field in use and the selection when a region is replaced.
 const kept = new Map();
 
-// What a thing is called, so that it is found again in the region's next version.
-function name(one) {
-  const words = one.getAttribute("aria-label") || one.textContent.trim();
-  return [one.tagName, one.id, one.getAttribute("href"), one.closest("form")?.getAttribute("action"), words].join("\n");
+// A text that identifies an element in the region's next version, too.
+function identity(element) {
+  const words = element.getAttribute("aria-label") || element.textContent.trim();
+  return [element.tagName, element.id, element.getAttribute("href"), element.closest("form")?.getAttribute("action"), words].join("\n");
 }
 
 function inUse(region) {
@@ -13,7 +13,7 @@ function inUse(region) {
   return region.contains(active) && active.matches("input, select, textarea");
 }
 
-// Regions that were in use when there was news of them.
+// Updates regions that were in use when their data changed.
 function catchUp() {
   for (const region of document.querySelectorAll("[data-stale]")) {
     if (inUse(region)) continue;
@@ -31,17 +31,17 @@ export function keep() {
       return;
     }
     const focused = region.contains(document.activeElement) ? document.activeElement : null;
-    const scrolled = [...region.querySelectorAll(".table-scroll")].map((one) => [name(one), one.scrollLeft]);
-    kept.set(region.id, { focused: focused && name(focused), scrolled: scrolled.filter(([, left]) => left) });
+    const scrolled = [...region.querySelectorAll(".table-scroll")].map((table) => [identity(table), table.scrollLeft]);
+    kept.set(region.id, { focused: focused && identity(focused), scrolled: scrolled.filter(([, left]) => left) });
   });
-  // At once, and not when it has settled: a key that is pressed between would be lost.
+  // Right after the swap, not after htmx has settled it: a key pressed in between would be lost.
   document.addEventListener("htmx:afterSwap", (event) => {
     const region = document.getElementById(event.detail.target.id), before = region && kept.get(region.id);
     if (!before) return;
     kept.delete(region.id);
-    const find = (selector, called) => [...region.querySelectorAll(selector)].find((one) => name(one) === called);
-    for (const [called, left] of before.scrolled) {
-      const table = find(".table-scroll", called);
+    const find = (selector, wanted) => [...region.querySelectorAll(selector)].find((element) => identity(element) === wanted);
+    for (const [wanted, left] of before.scrolled) {
+      const table = find(".table-scroll", wanted);
       if (table) table.scrollLeft = left;
     }
     if (before.focused && document.activeElement === document.body) {

@@ -28,13 +28,13 @@ function take(message) {
   show(message.kind);
   const regions = document.querySelectorAll("[data-live]");
   if (message.kind === "hello") {
-    // From now on every change is told. What came between the page and its stream, or in a break of it, was not.
+    // From now on the stream reports every change. Changes before, or while it was interrupted, are unknown: renew all regions.
     regions.forEach((region) => due.add(region.id));
   } else if (message.kind === "changed") {
     const topics = Object.keys(message.topics);
     for (const region of regions) {
-      const wanted = region.dataset.live.split(" ");
-      if (topics.some((topic) => wanted.some((one) => (one.endsWith(":") ? topic.startsWith(one) : topic === one)))) {
+      const shown = region.dataset.live.split(" ");
+      if (topics.some((topic) => shown.some((name) => (name.endsWith(":") ? topic.startsWith(name) : topic === name)))) {
         due.add(region.id);
       }
     }

@@ -1,7 +1,6 @@
-// Sends a file so that it can be gone on with after a break (tus 1.0). XMLHttpRequest, for fetch tells nothing while it sends.
-// Where the server has got to is kept by the server; the browser keeps only which upload a file belongs to, so that the same
-// file goes on after a reload.
-const PART_BYTES = 32 * 2 ** 20; // a proxy may hold a part back until it has all of it
+// Sends a file in parts, and continues after an interruption (tus 1.0). It uses XMLHttpRequest, since fetch reports no progress.
+// The server keeps how far an upload is. The browser keeps only which upload a file belongs to, to continue after a reload.
+const PART_BYTES = 32 * 2 ** 20; // a proxy may buffer a part until it is complete
 const WAITS_MS = [500, 1000, 2000, 4000, 8000, 15000, 15000, 30000, 30000, 30000, 30000, 30000];
 const AGAIN = new Set([408, 409, 423, 429, 500, 502, 503, 504]);
 const KEPT_MS = 48 * 3600 * 1000;
@@ -23,7 +22,7 @@ export class Resumable {
     this.stopped = false;
   }
 
-  // Runs until the file is there, was refused, was stopped, or nothing went on for long; `start` again then resumes it.
+  // Runs until the upload is complete, refused, stopped, or makes no progress for long. Then `start` resumes it.
   async start() {
     let failures = 0;
     while (!this.stopped) {
@@ -51,10 +50,10 @@ export class Resumable {
     }
   }
 
-  // Ends a wait before its time.
+  // Ends a pause between attempts early.
   hurry() { if (this.wake) this.wake(); }
 
-  // Ends it for good; the server drops what it has.
+  // Ends the upload for good; the server deletes the sent parts.
   async stop() {
     this.stopped = true;
     if (this.request) this.request.abort();
@@ -72,7 +71,7 @@ export class Resumable {
       const answer = await this.call("PATCH", this.at, {
         "Content-Type": "application/offset+octet-stream", "Upload-Offset": String(offset),
       }, part, offset);
-      if (answer.status === 404) { // it was ended, or left for too long
+      if (answer.status === 404) { // it was stopped, or has expired
         this.at = null;
         throw new Broken("the upload has expired on the server");
       }
@@ -84,7 +83,7 @@ export class Resumable {
     return end.model_id;
   }
 
-  // Returns where to go on; null where there is nothing to go on with.
+  // Returns the offset to continue at; null if there is no upload to continue.
   async ask() {
     const answer = await this.call("GET", this.at);
     if (answer.status === 404) return null;
@@ -93,8 +92,8 @@ export class Resumable {
   }
 
   async begin() {
-    const said = { filename: this.file.name, shapes: this.shapes };
-    const metadata = Object.entries(said).filter(([, text]) => text).map(([name, text]) => `${name} ${base64(text)}`);
+    const facts = { filename: this.file.name, shapes: this.shapes };
+    const metadata = Object.entries(facts).filter(([, text]) => text).map(([name, text]) => `${name} ${base64(text)}`);
     const answer = expect(await this.call("POST", this.url, {
       "Upload-Length": String(this.file.size), "Upload-Metadata": metadata.join(","),
     }), 201);
@@ -149,7 +148,7 @@ function base64(text) {
   return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 }
 
-// One entry of the browser's storage; a browser that has none sends files all the same.
+// One entry of the browser's storage. Without storage, files are sent all the same.
 class Memory {
   constructor(key) { this.key = key; }
 
@@ -158,8 +157,8 @@ class Memory {
       for (const key of Object.keys(localStorage)) {
         if (key.startsWith(PREFIX) && !(JSON.parse(localStorage.getItem(key)).at > Date.now() - KEPT_MS)) localStorage.removeItem(key);
       }
-      const found = localStorage.getItem(this.key);
-      return found && JSON.parse(found).url;
+      const entry = localStorage.getItem(this.key);
+      return entry && JSON.parse(entry).url;
     } catch { return null; }
   }
 

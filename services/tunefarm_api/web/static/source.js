@@ -1,16 +1,16 @@
-// Copies a kernel's source: all of it, which may be more than the page shows.
+// Copies all of a kernel's source, which may be more than the page shows.
 const say = (button, text) => {
   button.textContent = text;
   document.getElementById("announce").textContent = text;
 };
 
-async function whole(url) {
+async function sourceBlob(url) {
   const answer = await fetch(url);
   if (!answer.ok) throw new Error(String(answer.status));
   return answer.blob().then((blob) => new Blob([blob], { type: "text/plain" }));
 }
 
-// Where a page may not write to the clipboard (over plain HTTP), what is shown is selected, for the keyboard to copy.
+// Over plain HTTP a page may not write to the clipboard: then this selects the text, to be copied by keyboard.
 function select(button) {
   const lines = button.closest(".source-body").querySelector(".lines");
   getSelection().selectAllChildren(lines);
@@ -24,7 +24,7 @@ document.addEventListener("click", (event) => {
     select(button);
     return;
   }
-  // The promise is handed over at once: some browsers allow it only in the very click.
-  const item = new ClipboardItem({ "text/plain": whole(button.dataset.copyUrl) });
+  // Some browsers allow writing only during the click, so the promise is passed without waiting for it.
+  const item = new ClipboardItem({ "text/plain": sourceBlob(button.dataset.copyUrl) });
   navigator.clipboard.write([item]).then(() => say(button, "Copied"), () => select(button));
 });

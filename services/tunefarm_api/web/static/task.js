@@ -1,5 +1,6 @@
-// All trials of a kernel: points for those that work, crosses along the upper edge for the others, a line for the best.
+// All trials of a kernel: points for those that work, crosses at the upper edge for those that fail, a line for the best.
 import { HEIGHT, atRest, axes, css, fmt, follow, scaleOf } from "./chart.js";
+import { NONE } from "./units.js";
 
 const host = document.getElementById("scatter");
 let plot = null;
@@ -34,8 +35,8 @@ function draw() {
     return;
   }
   host.textContent = "";
-  const failed = data.failed.map((one) => one ? 1 : null);
-  const whole = (v) => v == null ? "–" : v.toLocaleString();
+  const failed = data.failed.map((isFailed) => isFailed ? 1 : null);
+  const count = (v) => v == null ? NONE : v.toLocaleString();
   plot = new uPlot({
     width: host.clientWidth,
     height: HEIGHT,
@@ -44,7 +45,7 @@ function draw() {
     axes: axes(),
     hooks: atRest,
     series: [
-      { label: "trial", value: (_, v) => whole(v) },
+      { label: "trial", value: (_, v) => count(v) },
       { label: "works", stroke: css("--curve-time"), paths: () => null, points: { show: true, size: 5, fill: css("--curve-time") }, value: (_, v) => fmt(v) },
       { label: "best so far", stroke: css("--curve"), width: 2.5, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (_, v) => fmt(v) },
       { label: "fails", stroke: css("--bad"), scale: "failed", paths: crosses, points: { show: false }, value: (_, v) => v ? "yes" : "no" },

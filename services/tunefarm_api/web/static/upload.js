@@ -1,5 +1,6 @@
-// Where models are dropped: one line for each file, with how far it is and what can be done about it. One file at a time is sent.
+// The field for models: one line for each file, with its progress and its buttons. Files are sent one at a time.
 import { Resumable } from "./resumable.js";
+import { size } from "./units.js";
 
 const form = document.getElementById("upload");
 const drop = document.getElementById("drop");
@@ -11,14 +12,12 @@ const queue = [];
 let running = null;
 let chosen = 0;
 
-const size = (bytes) => bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
-
 function fail(name, text) {
-  const one = document.createElement("p");
-  const isolated = document.createElement("bdi"); // a name may hold marks that turn all that follows around
+  const paragraph = document.createElement("p");
+  const isolated = document.createElement("bdi"); // a name may hold direction marks, which would reverse the text after it
   isolated.textContent = name;
-  one.append(isolated, text);
-  error.append(one);
+  paragraph.append(isolated, text);
+  error.append(paragraph);
   error.hidden = false;
 }
 
@@ -33,7 +32,7 @@ class Line {
     this.part("resume").setAttribute("aria-label", `Resume ${model.name}`);
     this.part("stop").addEventListener("click", () => this.stop());
     this.part("resume").addEventListener("click", () => this.resume());
-    const shapes = document.getElementById("shapes").value.split("\n").map((one) => one.trim()).filter(Boolean);
+    const shapes = document.getElementById("shapes").value.split("\n").map((text) => text.trim()).filter(Boolean);
     this.sending = new Resumable(form.dataset.url, model, shapes.join("\n"), this);
     this.say("Waiting for the previous file");
     list.append(this.root);
@@ -92,7 +91,7 @@ class Line {
       return;
     }
     this.isPaused = false;
-    this.part("stop").focus(); // the button that had the focus goes
+    this.part("stop").focus(); // the button that has the focus disappears
     queue.unshift(this);
     next();
   }
@@ -128,13 +127,13 @@ async function next() {
 function take(files) {
   error.hidden = true;
   error.replaceChildren();
-  for (const one of files) {
-    if (one.size > Number(form.dataset.max)) {
-      fail(one.name, ` has ${size(one.size)}: larger than this farm's limit.`);
+  for (const model of files) {
+    if (model.size > Number(form.dataset.max)) {
+      fail(model.name, ` has ${size(model.size)}: larger than this farm's limit.`);
       continue;
     }
     chosen += 1;
-    queue.push(new Line(one));
+    queue.push(new Line(model));
   }
   next();
 }
@@ -142,9 +141,9 @@ function take(files) {
 form.addEventListener("submit", (event) => event.preventDefault());
 file.addEventListener("change", () => { take([...file.files]); file.value = ""; });
 addEventListener("online", () => running && running.sending.hurry());
-// A file that misses the field must not take the place of the page.
+// A file dropped beside the field must not replace the page.
 for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
 for (const kind of ["dragenter", "dragover"]) drop.addEventListener(kind, () => drop.classList.add("over"));
 for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.classList.remove("over"));
 drop.addEventListener("drop", (event) => take([...event.dataTransfer.files]));
-if (file.files.length) take([...file.files]); // chosen before this script was there
+if (file.files.length) take([...file.files]); // chosen before this script was loaded
