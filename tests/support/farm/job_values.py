@@ -1,0 +1,34 @@
+"""Rows of a job, its tasks and its events as a repository returns them; a test names only what matters to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tunefarm_db.states.job import JobState
+from tunefarm_db.values import Event, Job, JobTask
+
+_EMPTY = Job(
+    **dict.fromkeys(Job.__dataclass_fields__),  # type: ignore[arg-type]
+)
+
+
+def job(**changed: Any) -> Job:
+    plain: dict[str, Any] = {
+        "id": "job_1",
+        "state": JobState.TUNING,
+        "budget": {},
+        "progress": {},
+        "trials": 0,
+        "tuned_sec": 0.0,
+    }
+    return replace(_EMPTY, **{**plain, **changed})
+
+
+def task(**changed: Any) -> JobTask:
+    plain: dict[str, Any] = dict.fromkeys(JobTask.__dataclass_fields__)
+    return JobTask(**{**plain, "weight": 1, "history": [], "position": 0, **changed})
+
+
+def event(seq: int, at: float, kind: str, **data: Any) -> Event:
+    return Event(job_id="job_1", seq=seq, kind=kind, data=data, created_at=at)

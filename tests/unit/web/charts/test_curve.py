@@ -1,0 +1,48 @@
+"""A job's curve of latency over its search."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_api.web.charts.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
+
+
+def test_a_curve_keeps_what_changes() -> None:
+    curve = Curve()
+    for number, best in enumerate([None, None, None, 4.0, 4.0, 4.0, 4.0, 3.0]):
+        curve.add(number + 1, {"tuned_sec": number, "trials": 8 * number, "best_latency_sec": best})
+    assert [point.latency_sec for point in curve.points] == [None, None, 4.0, 4.0, 3.0]
+    assert curve.points[-1] == Point(7.0, 56, 3.0)
+    assert curve.rates() == pytest.approx([8.0] * len(curve.rates()))
+    drawn = chart(curve, None)
+    assert (drawn["ms"], drawn["trials"], drawn["seq"]) == ([4000.0, 4000.0, 3000.0], [24, 48, 56], 8)
+
+
+def test_a_confirmation_moves_the_curve_too() -> None:
+    curve = Curve()
+    curve.add(1, {"tuned_sec": 1.0, "trials": 8, "best_latency_sec": 1.0})
+    curve.add(2, {"tuned_sec": 2.0, "best_latency_sec": 1.5})
+    assert curve.points[-1] == Point(2.0, 8, 1.5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, MOST_POINTS, MOST_POINTS + 1, 50_000])
+def test_a_long_curve_is_thinned(count: int) -> None:
+    points = [Point(float(n), n, 1.0 / (n + 1)) for n in range(count)]
+    thin = thinned(points, MOST_POINTS)
+    assert len(thin) == min(count, MOST_POINTS)
+    assert thin == sorted(thin, key=lambda point: point.trials)
+    if count:
+        assert (thin[0], thin[-1]) == (points[0], points[-1])
+
+
+def test_a_curve_of_a_million_rounds_stays_small() -> None:
+    curve = Curve()
+    for number in range(100_000):
+        curve.add(number + 1, {"tuned_sec": number, "trials": number, "best_latency_sec": 1.0 / (number + 1)})
+    assert len(curve.points) <= 40_000
+    assert len(curve.rounds) <= 40_000
+    assert curve.points[-1].trials == 99_999
+
+
+def test_baselines_are_what_was_measured() -> None:
+    assert baselines(None) == baselines({}) == baselines({"latency": {"tuned": None}}) == []

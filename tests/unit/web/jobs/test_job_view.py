@@ -1,0 +1,35 @@
+"""The figures at the top of a job's page."""
+
+from __future__ import annotations
+
+import pytest
+from job_values import job, task
+
+from tunefarm_api.web.jobs.job_view import latency_of, progress_words, speedup_so_far
+
+
+def test_progress_is_held_against_the_limits_that_there_are() -> None:
+    at = {"trials": 1200, "tuned_sec": 28.0}
+    assert progress_words(job(budget={"trials": 5000}, **at)) == "1,200 of 5,000 trials, 28 s"
+    assert progress_words(job(budget={"wall_sec": 30.0}, **at)) == "28 s of 30 s, 1,200 trials"
+    both = progress_words(job(budget={"wall_sec": 30.0, "trials": 5000}, **at))
+    assert both == "1,200 of 5,000 trials, 28 s of 30 s"
+    assert progress_words(job(budget={"patience_trials": 8}, **at)) == "1,200 trials, 28 s"
+
+
+def test_the_latency_is_measured_where_it_can_be() -> None:
+    latency = latency_of(job(best_latency_sec=0.5), None)
+    assert (latency.sec, latency.is_measured) == (0.5, False)
+    latency = latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": {"median_sec": 0.6}}})
+    assert (latency.sec, latency.is_measured) == (0.6, True)
+    assert latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": None}}).sec == 0.5
+
+
+def test_the_speed_up_so_far_weighs_the_kernels() -> None:
+    tasks = [
+        task(weight=2, best_cost_sec=1.0, history=[[8, None], [8, 2.0], [8, 1.0]]),
+        task(weight=1, best_cost_sec=2.0, history=[[8, 2.0]]),
+    ]
+    assert speedup_so_far(tasks).ratio == pytest.approx(6 / 4)
+    assert speedup_so_far([*tasks, task()]) is None
+    assert speedup_so_far([]) is None

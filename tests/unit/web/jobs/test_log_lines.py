@@ -1,0 +1,27 @@
+"""A job's events in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from job_values import event
+
+from tunefarm_api.web.jobs.log_lines import log_line
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        ("round", {"task": "conv", "outcomes": {"ok": 7, "build-error": 1}, "best_cost_sec": 1e-3}, "conv: 7 ok, 1 build-error; best 1 ms"),
+        ("round", {"task": "conv", "outcomes": {}}, "conv: search space exhausted"),
+        ("phase", {"phase": "compiling", "stop_reason": "trials"}, "compiling begins: its limit of trials is reached"),
+        ("retry", {"step": "tune", "attempt": 2, "error": None}, "the tune step is repeated (attempt 2): its worker was lost"),
+        ("finished", {"state": "failed", "error": {"message": "no"}}, "failed: no"),
+        ("budget", {"before": {"trials": 5}, "budget": {"trials": 9}}, "budget 5 trials → 9 trials"),
+        ("of a newer release", {"x": 1, "y": [2]}, "x 1"),
+        ("of a newer release", {}, "of a newer release"),
+    ],
+)  # fmt: skip
+def test_events_in_words(kind: str, data: dict[str, Any], text: str) -> None:
+    assert log_line(event(1, 0.0, kind, **data)).text == text

@@ -1,0 +1,34 @@
+"""The kernels of a job's page."""
+
+from __future__ import annotations
+
+import pytest
+from job_values import task
+
+from tunefarm_api.web.jobs.job_view import Speedup
+from tunefarm_api.web.jobs.task_view import task_lines
+
+
+def test_a_finished_jobs_kernels_are_told_as_they_were_timed_side_by_side() -> None:
+    tasks = [
+        # The search saw each of them at its luckiest; what the compiler timed was another moment.
+        task(position=0, workload_key="a", best_cost_sec=1e-6, untuned_cost_sec=600e-6, history=[[8, 2e-6]]),
+        task(position=1, workload_key="b", best_cost_sec=9e-6, history=[[8, 18e-6]]),
+        task(position=2, workload_key="c", best_cost_sec=3e-6, history=[[8, 6e-6]]),
+    ]
+    misses = [{"workload_key": "b", "reason": "slower-than-untuned", "message": ""}]
+    report = {
+        "coverage": {"hits": [{"workload_key": "a"}, {"workload_key": "c"}], "misses": misses},
+        "kernels": [
+            {"workload_key": "a", "untuned_sec": [600e-6], "tuned_sec": [6e-6, 5e-6, 7e-6]},
+            {"workload_key": "b", "untuned_sec": [1e-6], "tuned_sec": [9e-6]},
+        ],
+    }
+    lines = {line.task.workload_key: line for line in task_lines(tasks, [], report)}
+    assert lines["a"].speedup == Speedup(ratio=pytest.approx(100.0), than="untuned")
+    assert lines["b"].speedup is None, "the artifact runs it untuned"
+    assert lines["c"].speedup == Speedup(ratio=2.0, than="first round"), "nobody timed it"
+    assert [lines[key].share for key in "abc"] == [pytest.approx(share) for share in (0.6, 0.1, 0.3)]
+    before = {line.task.workload_key: line for line in task_lines(tasks, [])}
+    assert before["a"].speedup == Speedup(ratio=2.0, than="first round")
+    assert before["b"].share == pytest.approx(9 / 13)
