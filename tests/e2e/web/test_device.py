@@ -62,7 +62,7 @@ def test_a_device_from_the_list_to_quarantine(
     seat.nothing_serious(page)
     page.get_by_text("The last calibrations as a table").click()
     expect(page.get_by_role("cell", name=re.compile("its clock drifts"))).to_be_visible()
-    page.get_by_text("As a table").click()
+    page.get_by_text("As a table", exact=True).click()
     expect(page.get_by_role("cell", name="3.41 GHz")).to_be_visible()
 
     job = run_a_job(server, tmp_path_factory)

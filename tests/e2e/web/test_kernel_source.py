@@ -77,7 +77,7 @@ def test_a_kernels_source_is_read_copied_and_downloaded(seat, server: ReplayServ
     lines = assembly.locator(".lines")
     expect(lines).to_contain_text("vfmadd231ps")
     expect(assembly).to_contain_text("40,000 lines")
-    expect(assembly).to_contain_text("the first 2,000 are shown")
+    expect(assembly).to_contain_text("The first 2,000 are shown")
     assert lines.inner_text().splitlines()[0] == _LINE.rstrip("\n"), "markup is text"
     assert "taken" not in page.title()
     seat.nothing_serious(page)
