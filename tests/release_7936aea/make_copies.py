@@ -9,8 +9,12 @@ Usage::
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import enum
+import inspect
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -37,6 +41,8 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.task import TuningTask
 
 import tunefarm
+import tunefarm.client
+import tunefarm_tuning
 from tunefarm_tuning import (
     Budget,
     LocalBuilder,
@@ -59,13 +65,13 @@ TARGET = "llvm -mcpu=x86-64-v2 -num-cores=1"
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write copies of what this release leaves behind.")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", choices=WRITERS, nargs="+", default=list(WRITERS), help="copies to write")
     parser.add_argument("--die-in", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.die_in is not None:
         die_in_a_round(args.die_in, json.loads(sys.stdin.read()))
-    write_farm(args.folder)
-    write_engine_files(args.folder)
-    write_client(args.folder)
+    for name in args.only:
+        WRITERS[name](args.folder)
 
 
 def write_farm(copies: Path) -> None:
@@ -224,9 +230,68 @@ def write_client(copies: Path) -> None:
             archive.write(path, path.relative_to(package.parent))
 
 
+def write_public_names(copies: Path) -> None:
+    """Write ``public_names.json``: what users import, with its parameters, fields, members and public methods."""
+    names = {
+        package: {name: description(getattr(module, name)) for name in sorted(module.__all__)}
+        for package, module in (
+            ("tunefarm_tuning", tunefarm_tuning),
+            ("tunefarm", tunefarm),
+            ("tunefarm.client", tunefarm.client),
+        )
+    }
+    text = json.dumps(names, indent=1, sort_keys=True)
+    text = re.sub(r"\[[^][{}]*\]", lambda match: " ".join(match[0].split()), text)  # a list is a line
+    (copies / "public_names.json").write_text(text + "\n", encoding="utf-8")
+
+
+def description(value: Any) -> dict[str, Any]:
+    """Return what a user of a class, a function or a constant may rely on."""
+    if not inspect.isclass(value):
+        return {"call": parameters(value)} if callable(value) else {}
+    described: dict[str, Any] = {"public": {}}
+    if issubclass(value, enum.Enum):
+        described["members"] = {member.name: member.value for member in value}
+    else:
+        described["call"] = parameters(value)
+    if dataclasses.is_dataclass(value):
+        described["fields"] = [field.name for field in dataclasses.fields(value)]
+    for name in sorted(
+        {name for base in value.__mro__ if "tunefarm" in base.__module__ for name in vars(base)}
+    ):
+        if not name.startswith("_") and name not in described.get("members", {}):
+            attribute = inspect.getattr_static(value, name)
+            bound = isinstance(attribute, (staticmethod, classmethod))
+            described["public"][name] = (
+                parameters(getattr(value, name), bound=bound)
+                if bound or inspect.isfunction(attribute)
+                else None
+            )
+    return described
+
+
+def parameters(function: Any, *, bound: bool = True) -> list[str]:
+    """Return the parameters: ``x``, ``x?`` with a default, ``*`` before keywords, ``*x`` and ``**x`` for any more."""
+    listed: list[str] = []
+    for parameter in list(inspect.signature(function).parameters.values())[0 if bound else 1 :]:
+        optional = "" if parameter.default is inspect.Parameter.empty else "?"
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and "*" not in listed:
+            listed.append("*")
+        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+        listed.append(stars.get(parameter.kind, "") + parameter.name + optional)
+    return listed
+
+
 def write_json(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
+
+WRITERS = {
+    "farm": write_farm,
+    "engine": write_engine_files,
+    "client": write_client,
+    "names": write_public_names,
+}
 
 if __name__ == "__main__":
     main()

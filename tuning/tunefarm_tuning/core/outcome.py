@@ -38,3 +38,8 @@ class Outcome(StrEnum):
             Outcome.BUILD_TIMEOUT,
             Outcome.BUILD_CRASH,
         )
+
+    @property
+    def counts_against_candidate(self) -> bool:
+        """Deprecated: whether it is neither `OK` nor `INFRASTRUCTURE_ERROR`."""
+        return self not in (Outcome.OK, Outcome.INFRASTRUCTURE_ERROR)

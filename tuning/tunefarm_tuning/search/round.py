@@ -105,8 +105,8 @@ class PreparedRound:
         option: MeasureOption,
         *,
         cancelled: Callable[[], bool],
-        claim: Claim | None,
         after: PreparedRound | None,
+        claim: Claim | None = None,
     ) -> None:
         self._task = task
         self._n = n

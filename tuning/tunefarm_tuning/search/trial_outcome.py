@@ -59,6 +59,10 @@ class TrialOutcome(TrialResult):
         """Whether it is recorded and counted: it is about the candidate and part of its round."""
         return self.outcome is not Outcome.INFRASTRUCTURE_ERROR and not self.replaced
 
+    def to_result(self) -> TrialResult:
+        """Deprecated: a `TrialOutcome` is a `TrialResult` itself."""
+        return TrialResult(asked=self.asked, config=self.config, outcome=self.outcome, cost_sec=self.cost_sec)
+
     @property
     def recorded_facts(self) -> dict[str, Any]:
         """The facts that go with a record: `facts`, ``run_sec``, and as they apply ``noise``, ``truncated``, ``confirmed``."""

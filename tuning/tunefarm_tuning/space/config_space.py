@@ -252,17 +252,31 @@ class ConfigSpace:
                 changed[near, index] = knob.step_indices(rows[near, index], rng)
         return changed if not self.gpu else np.where(self.fits(changed)[:, None], changed, rows)
 
-    def crossover_rows(self, first: IntArray, second: IntArray, rng: np.random.Generator) -> IntArray:
+    def crossover_rows(self, ones: IntArray, others: IntArray, rng: np.random.Generator) -> IntArray:
         """Return children that take each knob from one of two parents, at even odds.
 
-        A child has the sketch of its parent in `first`. Parents of two sketches exchange the knobs that are equal
+        A child has the sketch of its parent in `ones`. Parents of two sketches exchange the knobs that are equal
         at equal positions.
         """
-        alike = self._alike[first[:, 0], second[:, 0]]
+        alike = self._alike[ones[:, 0], others[:, 0]]
         take = alike & (rng.random(alike.shape) < 0.5)
-        children = first.copy()
-        children[:, 1:][take] = second[:, 1:][take]
-        return children if not self.gpu else np.where(self.fits(children)[:, None], children, first)
+        children = ones.copy()
+        children[:, 1:][take] = others[:, 1:][take]
+        return children if not self.gpu else np.where(self.fits(children)[:, None], children, ones)
+
+    def mutate(self, config: Config, rng: np.random.Generator) -> Config:
+        """Deprecated: `mutate_rows` for one config."""
+        return self.configs(self.mutate_rows(self._parent_row(config), rng))[0]
+
+    def crossover(self, one: Config, other: Config, rng: np.random.Generator) -> Config:
+        """Deprecated: `crossover_rows` for two configs."""
+        return self.configs(self.crossover_rows(self._parent_row(one), self._parent_row(other), rng))[0]
+
+    def _parent_row(self, config: Config) -> IntArray:
+        row = self.row_of(config)
+        if row is None:
+            raise ValueError(f"config {config.key} is of another space")
+        return row[None]
 
     def distances(self, rows: IntArray, others: IntArray) -> npt.NDArray[np.float64]:
         """Return the number of differing knobs, the sketch included. Shape ``(len(rows), len(others))``."""

@@ -62,9 +62,26 @@ class Knob:
 
     @classmethod
     def tile(
-        cls, name: str, extent: int, parts: int, max_innermost: int, tail_products: Sequence[int] = ()
+        cls,
+        name: str,
+        extent: int,
+        parts: int,
+        max_innermost: int,
+        tail_products: Sequence[int] = (),
+        *,
+        rest_extents: Sequence[int] = (),
     ) -> Knob:
-        """Return a knob that splits a loop of `extent` iterations into `parts` factors."""
+        """Return a knob that splits a loop of `extent` iterations into `parts` factors.
+
+        Args:
+            name: Name for people.
+            extent: Iterations of the loop.
+            parts: Number of factors.
+            max_innermost: Upper bound of the last factor.
+            tail_products: Products that the factors may have instead of `extent`.
+            rest_extents: Deprecated name of `tail_products`.
+        """
+        tail_products = tail_products or rest_extents
         if not 1 <= extent <= _MAX_EXTENT or not 1 <= parts <= _MAX_PARTS:
             raise ValueError(f"knob {name}: cannot split {extent} into {parts} parts")
         if max_innermost < 1 or (parts == 1 and extent > max_innermost):
@@ -117,6 +134,11 @@ class Knob:
         """The identity of a dimension: all attributes except the name and the sampling weights."""
         tails = (self.tail_products,) if self.tail_products else ()
         return (self.kind, self.extent, self.parts, self.max_innermost, self.values, *tails)
+
+    @property
+    def rest_extents(self) -> tuple[int, ...]:
+        """Deprecated name of `tail_products`."""
+        return self.tail_products
 
     @property
     def products(self) -> tuple[int, ...]:
