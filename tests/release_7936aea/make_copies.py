@@ -3,7 +3,7 @@
 Usage::
 
     git worktree add /tmp/base 7936aea && make -C /tmp/base setup
-    cd /tmp/base && PYTHONPATH=tests/support:examples .venv/bin/python PATH/make_copies.py FOLDER
+    cd /tmp/base && PYTHONPATH=tests/support:examples .venv/bin/python PATH/make_copies.py FOLDER [--only NAME ...]
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import enum
+import gzip
 import inspect
 import json
+import math
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -25,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from app_farm import Farm, farm_settings, make_farm
+from onnx import TensorProto, helper, numpy_helper
 from reported_farm import ReportingEngine
 from tiny_convnet import build_tiny_convnet
 from tunefarm_app.api_keys import create_api_key
@@ -52,6 +56,7 @@ from tunefarm_tuning import (
     apply_history_best,
     extract_tasks,
     import_model,
+    load_records,
     parse_target,
     tune,
 )
@@ -196,23 +201,11 @@ def die_in_a_round(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def write_engine_files(copies: Path) -> None:
-    """Write a record log, config spaces, and an artifact with what goes in and comes out."""
+    """Write a search of a small network, and an artifact with what goes in and comes out."""
     (copies / "net.onnx").write_bytes(build_tiny_convnet(seed=1, channels=8).SerializeToString())
-    target = parse_target(TARGET)
-    model = import_model(copies / "net.onnx")
-    tasks = extract_tasks(model, target)
-    log = copies / "records.jsonl"
-    log.unlink(missing_ok=True)
-    with (
-        LocalBuilder(workers=1) as builder,
-        LocalRunner(timing=TimingOption(repeat=3, min_repeat_ms=2)) as runner,
-    ):
-        option = MeasureOption(builder=builder, runner=runner)
-        tune(tasks, budget=Budget(trials=32), measure_option=option, tuner="evolutionary", log_path=log)
-        spaces = {task.workload.key: builder.config_space(task).to_json() for task in tasks}
-    write_json(copies / "spaces.json", spaces)
-    write_json(copies / "tasks.json", [task.to_json() for task in tasks])
-    with apply_history_best(log) as history:
+    write_search(copies, trials=32, tuner="evolutionary")
+    with apply_history_best(copies / "records.jsonl") as history:
+        model, target = import_model(copies / "net.onnx"), parse_target(TARGET)
         artifact = compile_model(model, target, output=copies / "net.tunefarm", baseline=False)
     inputs = np.random.default_rng(7).standard_normal((1, 3, 32, 32)).astype(np.float32)
     outputs = tunefarm.load(artifact.path)(inputs)["y"]
@@ -220,14 +213,80 @@ def write_engine_files(copies: Path) -> None:
     assert history.coverage.hits, "no kernel is better than untuned: the machine was busy, try again"
 
 
+def write_tails(copies: Path) -> None:
+    """Write ``tails/``: a search in a space whose tiles may leave a tail."""
+    folder = copies / "tails"
+    folder.mkdir(exist_ok=True)
+    weight = np.random.default_rng(3).standard_normal((48, 58)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "tails",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [197, 48])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [197, 58])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "net.onnx").write_bytes(network.SerializeToString())
+    write_search(folder, trials=16, tuner="random")
+    measured = [record for record in load_records(folder / "records.jsonl") if record.outcome is Outcome.OK]
+    decisions = [decision for record in measured for decision in record.config.decisions]
+    products = {math.prod(decision) for decision in decisions if isinstance(decision, tuple)}
+    assert products - {197, 58, 48}, "no measured tile left a tail: try again"
+
+
+def write_search(folder: Path, *, trials: int, tuner: str) -> None:
+    """Write the tasks and config spaces of ``net.onnx`` and the record log of a search."""
+    tasks = extract_tasks(import_model(folder / "net.onnx"), parse_target(TARGET))
+    log = folder / "records.jsonl"
+    log.unlink(missing_ok=True)
+    with (
+        LocalBuilder(workers=1) as builder,
+        LocalRunner(timing=TimingOption(repeat=3, min_repeat_ms=2)) as runner,
+    ):
+        option = MeasureOption(builder=builder, runner=runner)
+        tune(tasks, budget=Budget(trials=trials), measure_option=option, tuner=tuner, log_path=log)
+        spaces = {task.workload.key: builder.config_space(task).to_json() for task in tasks}
+    write_json(folder / "spaces.json", spaces)
+    write_json(folder / "tasks.json", [task.to_json() for task in tasks])
+
+
+def write_postgres(copies: Path) -> None:
+    """Write ``farm.sql.gz``: the same farm in PostgreSQL (by a restore of its backup), as pg_dump writes it."""
+    from private_postgres import started_postgres
+    from tunefarm_app.blob_store import BlobStore
+    from tunefarm_app.restore import restore
+
+    server = started_postgres("fsync=off")
+    try:
+        with tempfile.TemporaryDirectory() as store:
+            backup = shutil.copy(copies / "farm.backup", store)
+            restore(Path(backup), database_url=server.url, store=BlobStore(Path(store) / "store"))
+        dump = subprocess.run(
+            [server._server.bin_path / "pg_dump", "--no-owner", "--no-privileges", "--inserts", server.url],
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+    finally:
+        server.close()
+    lines = dump.splitlines(keepends=True)
+    statements = b"".join(line for line in lines if not line.startswith((b"\\restrict", b"\\unrestrict")))
+    (copies / "farm.sql.gz").write_bytes(gzip.compress(statements, mtime=0))
+
+
 def write_client(copies: Path) -> None:
-    """Write ``tunefarm.zip``: the client, which Python imports from the archive."""
+    """Write ``tunefarm.zip``: the client and the command, which Python imports from the archive."""
     package = Path(tunefarm.__file__).parent
-    files = [*package.glob("*.py"), *(package / "client").glob("*.py"), *(package / "live").glob("*.py")]
-    files += [package / "cli" / "__init__.py", package / "cli" / "show.py"]
+    engine = Path(tunefarm_tuning.__file__).parent
+    files = [
+        *package.glob("*.py"),
+        *(engine / name for name in ("__init__.py", "errors.py", "untrusted_text.py")),
+    ]
+    files += [path for room in ("client", "live", "cli") for path in (package / room).glob("*.py")]
     with zipfile.ZipFile(copies / "tunefarm.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):
-            archive.write(path, path.relative_to(package.parent))
+            archive.write(
+                path, f"{path.relative_to(path.parents[1 if path.parent in (package, engine) else 2])}"
+            )
 
 
 def write_public_names(copies: Path) -> None:
@@ -288,7 +347,9 @@ def write_json(path: Path, data: Any) -> None:
 
 WRITERS = {
     "farm": write_farm,
+    "postgres": write_postgres,
     "engine": write_engine_files,
+    "tails": write_tails,
     "client": write_client,
     "names": write_public_names,
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from app_farm import Farm, farm_settings, make_farm
 from repository import ROOT
@@ -35,13 +37,25 @@ def farm_folder(copies: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=["database", "backup"])
+@pytest.fixture
+def postgres_url(copies: Path, new_postgres_url: Callable[[], str]) -> str:
+    """URL of the old farm's database in PostgreSQL, as it was left."""
+    url = new_postgres_url()
+    with psycopg.connect(url) as connection:
+        connection.execute(gzip.decompress((copies / "farm.sql.gz").read_bytes()))
+    return url
+
+
+@pytest.fixture(params=["database", "postgresql", "backup"])
 def old_farm(request: pytest.FixtureRequest, copies: Path, tmp_path: Path) -> Iterator[Farm]:
-    """A farm of this release on the old database and store: the files themselves, or their backup restored."""
-    settings = farm_settings(tmp_path, device_retry_sec=0.01, step_turn_sec=0.0)
+    """A farm of this release on the old database and store: the files, the rows in PostgreSQL, or their backup restored."""
+    changes: dict[str, Any] = {"device_retry_sec": 0.01, "step_turn_sec": 0.0}
+    if request.param == "postgresql":
+        changes["database_url"] = request.getfixturevalue("postgres_url")
+    settings = farm_settings(tmp_path, **changes)
     url = settings.database_url.get_secret_value()
-    if request.param == "database":
-        request.getfixturevalue("farm_folder")
+    if request.param != "backup":
+        request.getfixturevalue("farm_folder")  # and its store
         schema.upgrade(url)
     else:
         from tunefarm_app.operations.backup import restore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections import defaultdict
 from dataclasses import replace
@@ -41,9 +42,15 @@ TARGET = "llvm -mcpu=x86-64-v2 -num-cores=1"
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the copies are x86-64's")
 
 
+@pytest.fixture(scope="module", params=[".", "tails"])
+def search(request: pytest.FixtureRequest, copies: Path) -> Path:
+    """The folder of a network, its tasks and spaces, and the records of a search; in ``tails``, tiles may leave a tail."""
+    return copies / str(request.param)
+
+
 @pytest.fixture(scope="module")
-def model(copies: Path) -> Model:
-    return import_model(copies / "net.onnx")
+def model(search: Path) -> Model:
+    return import_model(search / "net.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -55,42 +62,55 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_artifact_computes_what_it_did(copies: Path, model: Model) -> None:
+def test_the_artifact_computes_what_it_did(copies: Path) -> None:
     arrays = np.load(copies / "net.npz")
     tuned = tunefarm.load(copies / "net.tunefarm", threads=1)
     np.testing.assert_allclose(tuned(arrays["x"])["y"], arrays["y"], rtol=1e-4, atol=1e-5)
-    report = verify(copies / "net.tunefarm", model)
+    report = verify(copies / "net.tunefarm", import_model(copies / "net.onnx"))
     assert report.ok
 
 
-def test_records_are_read_and_written_back_as_they_were(copies: Path) -> None:
-    lines = (copies / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    records = list(load_records(copies / "records.jsonl"))
+def test_records_are_read_and_written_back_as_they_were(search: Path) -> None:
+    lines = (search / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    records = list(load_records(search / "records.jsonl"))
     assert [record.to_json() for record in records] == lines
-    assert any(record.confirmed for record in records)
+    assert any(record.confirmed for record in records) or search.name == "tails"
 
 
-def test_tasks_and_spaces_are_the_same(copies: Path, tasks: tuple[TuningTask, ...]) -> None:
+def test_tiles_that_leave_a_tail_are_of_their_space(copies: Path) -> None:
+    spaces = read_json(copies / "tails" / "spaces.json")
+    tails = 0
+    for record in load_records(copies / "tails" / "records.jsonl"):
+        space = ConfigSpace.from_json(spaces[record.workload_key])
+        knobs = space.sketches[record.config.sketch].knobs
+        for knob, decision in zip(knobs, record.config.decisions, strict=True):
+            if isinstance(decision, tuple):
+                assert math.prod(decision) in (knob.extent, *knob.tail_products)
+                tails += math.prod(decision) != knob.extent
+    assert tails > 0
+
+
+def test_tasks_and_spaces_are_the_same(search: Path, tasks: tuple[TuningTask, ...]) -> None:
     """A record is found again by its task, its space and the toolchain: none of these keys may change."""
-    stored = [TuningTask.from_json(task) for task in read_json(copies / "tasks.json")]
+    stored = [TuningTask.from_json(task) for task in read_json(search / "tasks.json")]
     assert [task.workload.key for task in tasks] == [task.workload.key for task in stored]
     assert [task.target.key for task in tasks] == [task.target.key for task in stored]
-    spaces = {key: ConfigSpace.from_json(space) for key, space in read_json(copies / "spaces.json").items()}
+    spaces = {key: ConfigSpace.from_json(space) for key, space in read_json(search / "spaces.json").items()}
     with LocalBuilder(workers=1) as builder:
         for task in tasks:
             space = builder.config_space(task)
             assert space.key == spaces[task.workload.key].key
-            assert space.to_json() == read_json(copies / "spaces.json")[task.workload.key]
-    for record in load_records(copies / "records.jsonl"):
+            assert space.to_json() == read_json(search / "spaces.json")[task.workload.key]
+    for record in load_records(search / "records.jsonl"):
         assert record.toolchain == toolchain_key()
         assert record.space_key == spaces[record.workload_key].key
         assert spaces[record.workload_key].contains(record.config)
 
 
-def test_a_compile_finds_the_records(copies: Path, model: Model, tmp_path: Path) -> None:
+def test_a_compile_finds_the_records(search: Path, model: Model, tmp_path: Path) -> None:
     """They hold for the device model that they were measured on, so they are taken for this machine's."""
     records = [
-        replace(record, device_model=host_device_model()) for record in load_records(copies / "records.jsonl")
+        replace(record, device_model=host_device_model()) for record in load_records(search / "records.jsonl")
     ]
     with apply_history_best(records) as history:
         tunefarm_tuning.compile(model, TARGET, output=tmp_path / "again", baseline=False)
@@ -101,9 +121,9 @@ def test_a_compile_finds_the_records(copies: Path, model: Model, tmp_path: Path)
     assert hits | slow == {record.workload_key for record in records}
 
 
-def test_a_search_goes_on_after_the_records(copies: Path, tasks: tuple[TuningTask, ...]) -> None:
+def test_a_search_goes_on_after_the_records(search: Path, tasks: tuple[TuningTask, ...]) -> None:
     """Configs that were tried are not tried again."""
-    before = list(load_records(copies / "records.jsonl"))
+    before = list(load_records(search / "records.jsonl"))
     tried = defaultdict(set)
     for record in before:
         tried[record.workload_key].add(record.config.key)
@@ -125,8 +145,8 @@ def test_a_search_goes_on_after_the_records(copies: Path, tasks: tuple[TuningTas
     assert all(record.config.key not in tried[record.workload_key] for record in result.records)
 
 
-def test_the_best_record_is_the_same(copies: Path, tasks: tuple[TuningTask, ...]) -> None:
-    records = list(load_records(copies / "records.jsonl"))
+def test_the_best_record_is_the_same(search: Path, tasks: tuple[TuningTask, ...]) -> None:
+    records = list(load_records(search / "records.jsonl"))
     history = History(records)
     for task in tasks:
         record, reason, _ = history.find(

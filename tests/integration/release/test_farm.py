@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 from api_server import api_server
 from app_farm import Farm, farm_settings, make_farm
 
@@ -27,6 +28,16 @@ def test_the_database_keeps_its_rows(farm_folder: Path, facts: Any) -> None:
             for table in facts["rows"]
         }
     connection.close()
+    assert rows == facts["rows"]
+
+
+def test_the_database_in_postgresql_keeps_its_rows(postgres_url: str, facts: Any) -> None:
+    schema.upgrade(postgres_url)
+    with psycopg.connect(postgres_url) as connection:
+        rows = {
+            table: connection.execute(f'SELECT count(*) FROM "{table}"'.encode()).fetchone()[0]
+            for table in facts["rows"]
+        }
     assert rows == facts["rows"]
 
 
