@@ -1,4 +1,4 @@
-"""Model files of every format that tunefarm knows: which format a file has, and TFLite and StableHLO as ONNX.
+"""Model files: recognise their format, and convert TFLite and StableHLO to ONNX.
 
 This is the package's only entry point; an import contract keeps others out of its modules. Importing it is cheap, and
 safe in any process. `to_onnx` and `run_in_source` parse a stranger's bytes with libraries that may crash over them

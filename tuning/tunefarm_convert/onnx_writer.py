@@ -1,4 +1,4 @@
-"""Building an ONNX graph node by node, with unique names."""
+"""Build an ONNX graph node by node, with unique names."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class OnnxWriter:
     def model(
         self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[tuple[str, onnx.ValueInfoProto]]
     ) -> onnx.ModelProto:
-        """Close the graph, given its inputs and its outputs in order, each output with the tensor that it is."""
+        """Finish the graph, given its inputs and its outputs in order, each output with its tensor."""
         nodes = list(self._nodes)
         renamed: dict[str, str] = {}
         produced = {name for node in nodes for name in node.output}

@@ -1,4 +1,4 @@
-"""Which format a model file has, told by its first bytes and its name, before any parser reads it."""
+"""Recognise a model file's format by its first bytes and its name, before any parser reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 
 HEAD_BYTES = 4096
-"""How much of a file `file_format` looks at, unless it has to look for the module in a file of ``jax.export``."""
+"""Number of bytes that `file_format` reads, unless it must find the module in a file of ``jax.export``."""
 
 Buffer = bytes | mmap.mmap
 
@@ -43,7 +43,7 @@ _ONNX_FIRST_BYTES = frozenset(
     for tag in (number << 3 | wire for number, wire in _ONNX_FIELDS.items())
 )
 _MAX_FIELDS = 100_000
-"""Fields of a ModelProto; an honest model has a dozen."""
+"""Maximum number of fields of a ModelProto; a valid model has a dozen."""
 
 _TFLITE_MAGIC = b"TFL3"
 _TFLITE_MAX_ROOT = 1 << 20
@@ -76,7 +76,7 @@ _HINTS = (
 
 
 def file_format(data: Buffer, suffix: str = "") -> FileFormat | None:
-    """Tell a file's format; None where it is none of ours.
+    """Return a file's format; None if it is unknown.
 
     Args:
         data: The file's first `HEAD_BYTES` or more. A file of ``jax.export`` is recognised only if all of it is there.
@@ -100,7 +100,7 @@ def file_format(data: Buffer, suffix: str = "") -> FileFormat | None:
 
 
 def file_format_of(path: Path) -> FileFormat | None:
-    """Tell a file's format by its bytes and its name; None where it is none of ours.
+    """Return a file's format by its bytes and its name; None if it is unknown.
 
     Raises:
         InvalidInputError: no-such-file.
@@ -169,7 +169,7 @@ def check_onnx_bytes(data: bytes) -> None:
 
 
 def stablehlo_module(data: bytes) -> bytes:
-    """Return the MLIR module, text or bytecode, that a StableHLO file holds.
+    """Return the MLIR module in a StableHLO file, text or bytecode.
 
     Raises:
         InvalidModelError: not-stablehlo.
@@ -187,7 +187,7 @@ def stablehlo_module(data: bytes) -> bytes:
 
 
 def is_portable(module: bytes) -> bool:
-    """Tell whether a module is bytecode that StableHLO promises to read in later versions."""
+    """Return whether a module is bytecode that later versions of StableHLO promise to read."""
     return module.startswith(_MLIR_BYTECODE) and module[len(_MLIR_BYTECODE) :][1:].startswith(_PORTABLE)
 
 
@@ -197,7 +197,7 @@ class _CutOff(Exception):  # noqa: N818  (never leaves this module)
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return protobuf's number at a position, and the position behind it."""
+    """Return protobuf's number at a position, and the next position."""
     value = 0
     for shift in range(0, 70, 7):
         if position == len(data):
@@ -232,7 +232,7 @@ def _is_mlir(head: bytes) -> bool:
 
 
 def _jax_module(data: Buffer) -> slice | None:
-    """Return where the module is in a complete file of ``jax.export``; None for any other file."""
+    """Return the position of the module in a complete file of ``jax.export``; None for any other file."""
     field = _jax_module_field(data)
     if field is None:
         return None
@@ -249,7 +249,7 @@ def _jax_module(data: Buffer) -> slice | None:
 
 
 def _jax_module_field(data: Buffer) -> int | None:
-    """Return where a flatbuffer's root table keeps the offset of ``jax.export``'s module; None if it has no such field."""
+    """Return the position of the offset of ``jax.export``'s module in a flatbuffer's root table; None without such a field."""
     try:
         (root,) = struct.unpack_from("<I", data, 0)
         (back,) = struct.unpack_from("<i", data, root)

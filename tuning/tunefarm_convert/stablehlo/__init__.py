@@ -1,1 +1,1 @@
-"""Reading StableHLO programs as ONNX models (docs/adr/0034-stablehlo-is-converted-by-the-user.md)."""
+"""Convert StableHLO programs to ONNX (docs/adr/0034-stablehlo-is-converted-by-the-user.md)."""

@@ -1,4 +1,4 @@
-"""MLIR's types and attributes, as plain values."""
+"""Read MLIR's types and attributes as plain values."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def read_type(type_: Any) -> Type:
 
 
 def read_attribute(kind: str, name: str, attribute: Any) -> Any:
-    """Return an operation's attribute as a plain value, or as its text if its kind is not known."""
+    """Return an operation's attribute as a plain value, or as text if its kind is unknown."""
     if (kind, name) in _BY_PLACE:
         wrapper, fields = _NAMED[_BY_PLACE[kind, name]]
         wrapped = wrapper(attribute)
@@ -129,7 +129,7 @@ def _plain(attribute: Any) -> Any:
 
 
 def dense_array(attribute: Any, blobs: dict[str, bytes] | None = None) -> NDArray[Any] | None:
-    """Return a constant's elements; None if their type is not read.
+    """Return a constant's elements; None if their type is not supported.
 
     If all elements are one number, the array is a view of a single element.
 

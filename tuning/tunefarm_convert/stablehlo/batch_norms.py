@@ -1,4 +1,4 @@
-"""Turning written-out batch norms behind convolutions into ONNX's operator, which tunefarm merges into the weights."""
+"""Replace written-out batch norms after convolutions by ONNX's operator, which tunefarm merges into the weights."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _norm(
     channels: int,
     rank: int,
 ) -> _Norm:
-    """Return the longest chain of nodes behind a tensor that is such a batch norm."""
+    """Return the longest chain of nodes after a tensor that forms such a batch norm."""
     norm = _Norm([], {})
     order = list(_FIELDS)
     while len(readers.get(tensor, [])) == 1 and not outputs[tensor]:

@@ -1,4 +1,4 @@
-"""Converting a StableHLO program to an ONNX model."""
+"""Convert a StableHLO program to an ONNX model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CONVERTERS: Mapping[str, Converter] = {
 _REGION_OPERATIONS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 """Operations whose regions are converted; the regions of others are matched as a whole."""
 _MAX_OPERATIONS = 200_000
-"""Most operations to convert; those in functions and loops count as often as they run."""
+"""Maximum number of operations; those in functions and loops count as often as they run."""
 _MAX_CALL_DEPTH = 64
 
 
@@ -71,7 +71,7 @@ def convert_file(data: bytes) -> onnx.ModelProto:
     except (MemoryError, RecursionError, InvalidModelError):
         raise
     except Exception as error:
-        # A damaged file can parse, and hold texts and numbers that are none.
+        # A damaged file may be parsed and contain invalid texts and numbers.
         raise bad_program(
             f"the file is probably damaged ({clean_message(error)}); export it again"
         ) from error
@@ -92,7 +92,7 @@ def convert(program: Program) -> onnx.ModelProto:
     except (InvalidModelError, MemoryError):
         raise
     except Exception as error:
-        # Sizes, counts and names that no honest file holds.
+        # sizes, counts and names that no valid file has
         reason = clean_message(error, 200)
         raise bad_program(f"the StableHLO program is malformed: {reason}") from error
 
@@ -233,7 +233,7 @@ def _check_result(type_: Type, operands: Values) -> None:
 
 
 def _check_results(operation: Operation, results: Sequence[Value]) -> None:
-    """Check a converter's results against the program's types: they differ by a mistake of ours, or in a bad file."""
+    """Check a converter's results against the program's types. They differ because of a bug of ours or a bad file."""
     actual = [(value.shape, value.dtype) for value in results]
     declared = [(type_.shape, type_.dtype) for _, type_ in operation.results if isinstance(type_, TensorType)]
     if actual != declared:
@@ -259,7 +259,7 @@ def edge_names(declared: Sequence[str], count: int, otherwise: str, writer: Onnx
 
 
 def _plain_name(text: str) -> str:
-    """Return a path in a tree as one name, ``params.dense.kernel``; nothing for any other text."""
+    """Return a path in a tree as a name, ``params.dense.kernel``; empty for any other text."""
     if not _TREE_PATH.fullmatch(text):
         return ""
     head, *rest = re.split(r"(?=[.\[])", text, maxsplit=1)

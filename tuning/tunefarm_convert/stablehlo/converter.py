@@ -1,4 +1,4 @@
-"""The context of a converter: one operation, its operands, and the graph that it becomes a part of."""
+"""The context of a converter: an operation, its operands, and the ONNX graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefarm_convert.stablehlo.values import Emitter, Value, Values, splat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """One operation to convert.
+    """An operation to convert.
 
     Attributes:
         emit: Makes ONNX nodes of values.
@@ -45,7 +45,7 @@ class OperatorContext:
     def result(self, position: int = 0) -> TensorType:
         """Return the type of a result."""
         type_ = self.operation.results[position][1]
-        assert isinstance(type_, TensorType)  # others are refused before
+        assert isinstance(type_, TensorType)  # other types are refused before
         return type_
 
     def constant(self, position: int, operand: str) -> NDArray[Any]:
@@ -64,7 +64,7 @@ class OperatorContext:
         return data
 
     def apply(self, operator: str, *values: Value, dtype: str | None = None, **attributes: Any) -> Value:
-        """Apply an ONNX operator that computes each element by itself."""
+        """Apply an elementwise ONNX operator."""
         return self.emit.apply(operator, *values, dtype=dtype, **attributes)
 
     def like(self, value: Value, number: Any) -> Value:

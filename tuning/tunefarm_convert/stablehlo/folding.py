@@ -1,4 +1,4 @@
-"""Constant folding: the results of ONNX's operators on constants."""
+"""Constant folding: compute ONNX's operators on constants."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 
 
 def fold(operator: str, arrays: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return an ONNX operator's result (`Cast` included) on constants of matching shapes; None where it is not folded."""
+    """Return an ONNX operator's result (`Cast` included) on constants of matching shapes; None if it is not folded."""
     if max((array.size for array in arrays), default=0) > LARGEST_ELEMENTS:
         return None
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Parsing a StableHLO module into a program; MLIR's parser runs nowhere else."""
+"""Parse a StableHLO module into a program. No other module runs MLIR's parser."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse_module(data: bytes) -> Any:
 
 
 def custom_calls(module: Any) -> set[str]:
-    """Return all functions outside of the file that a module names in any part, run or not."""
+    """Return all external functions that a module names anywhere, even in unused parts."""
     targets: set[str] = set()
 
     def look(operation: Any) -> Any:

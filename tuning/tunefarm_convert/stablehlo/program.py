@@ -10,12 +10,12 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 
 _LISTED = 24
-"""Entries of an error's message."""
+"""Maximum number of entries in an error's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A tensor of known size and of a dtype that NumPy has, or ``bfloat16``."""
+    """The type of a tensor of known size, with a dtype of NumPy or ``bfloat16``."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -23,14 +23,14 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class TupleType:
-    """Several values as one."""
+    """The type of a tuple of values."""
 
     items: tuple[Type, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OtherType:
-    """A type that is not read: its text is a stranger's, `why` says what about it is not read, `code` is the error's."""
+    """An unsupported type: its text (a stranger's), `why` it is not supported, and the error's `code`."""
 
     text: str
     why: str
@@ -42,7 +42,7 @@ Type = TensorType | TupleType | OtherType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An operation; values are given by numbers that are unique in the program.
+    """An operation; values have numbers that are unique in the program.
 
     Attributes:
         number: Its position in the program's text.
@@ -86,7 +86,7 @@ class Program:
 
 
 class UnsupportedFormError(Exception):
-    """An operation is in a form that is not read. `UnsupportedParts` collects these."""
+    """An operation has an unsupported form. `UnsupportedParts` collects these errors."""
 
     def __init__(self, why: str, code: str = "unsupported-operator") -> None:
         super().__init__(why)
@@ -95,11 +95,11 @@ class UnsupportedFormError(Exception):
 
 
 class BrokenOperandError(Exception):
-    """An operand comes from an operation that is not read. That operation is reported, this one is not."""
+    """An operand comes from an unsupported operation. Only that operation is reported."""
 
 
 class UnsupportedParts:
-    """The parts of a program that are not read, in the order in which they were met; one error tells them all.
+    """The unsupported parts of a program, in program order; one error names them all.
 
     Operations of one kind that are not read for the same reason are one entry, with the first place and a count.
     """
@@ -110,14 +110,14 @@ class UnsupportedParts:
         self._first: Operation | None = None
 
     def add(self, operation: Operation, why: str, code: str) -> None:
-        """Note an operation; `why` is empty for one of no known kind."""
+        """Add an operation; `why` is empty if its kind is unknown."""
         key = (operation.kind, why)
         self._places.setdefault(key, {}).setdefault(operation.number, operation.label)
         self._codes.append(code)
         self._first = self._first or operation
 
     def add_text(self, text: str, code: str) -> None:
-        """Note something that is no operation, such as an input's type."""
+        """Add a part that is no operation, such as an input's type."""
         self._places.setdefault(("", text), {})
         self._codes.append(code)
 

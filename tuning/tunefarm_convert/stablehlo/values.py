@@ -1,4 +1,4 @@
-"""The values of a program during its conversion: as constants, or as ONNX tensors in one or more layouts.
+"""The values of a program during its conversion: constants, or ONNX tensors in one or more layouts.
 
 Most of these programs have images as NHWC, ONNX has them as NCHW, and programs often broadcast one number over a tensor.
 So a value is held in some order of its dimensions, and with size one along dimensions that it was broadcast along.
@@ -21,7 +21,7 @@ from tunefarm_convert.stablehlo.program import BrokenOperandError
 from tunefarm_tuning.core.array_file import numpy_dtype
 
 _SMALL = 1024
-"""Most elements of a broadcast constant that is stored whole; larger ones are expanded when the graph runs."""
+"""Maximum number of elements of a broadcast constant that is stored whole; larger ones are expanded at run time."""
 
 Order = tuple[int, ...]
 
@@ -66,7 +66,7 @@ Values = tuple[Value, ...]
 
 
 def constant(data: NDArray[Any]) -> Value:
-    """Return a value that is known."""
+    """Return a constant value."""
     return Value(shape=data.shape, dtype=str(data.dtype), data=data, held=compact(data).shape)
 
 
@@ -76,7 +76,7 @@ def splat(number: Any, dtype: str, shape: Sequence[int] = ()) -> Value:
 
 
 def broken(shape: Sequence[int], dtype: str) -> Value:
-    """Return a value in the place of an operation's that is not read."""
+    """Return a placeholder for the result of an unsupported operation."""
     return Value(shape=tuple(shape), dtype=dtype, held=tuple(shape), broken=True)
 
 
@@ -127,7 +127,7 @@ class Emitter:
         )
 
     def name(self, value: Value, order: Order | None = None, *, whole: bool = True) -> str:
-        """Return the ONNX tensor of a value in an order of dimensions, with all its elements (`whole`) or as held."""
+        """Return the ONNX tensor of a value in an order of dimensions, with all its elements (`whole`) or as stored."""
         self.check(value)
         order = value.plain if order is None else order
         if value.data is not None:
@@ -183,14 +183,14 @@ class Emitter:
         return self.computed(self.writer.node(operator, names, **attributes), shape, dtype, order, held)
 
     def common_order(self, values: Sequence[Value]) -> Order:
-        """Return the order of dimensions that most elements of the values, all of one rank, are held in."""
+        """Return the order of dimensions of most elements of the values, which have one rank."""
         weights: dict[Order, int] = {}
         for value in values:
             if value.data is None and not value.broken:
                 for order in value.forms:
                     weights[order] = weights.get(order, 0) + int(np.prod(value.held, dtype=np.int64))
         plain = values[0].plain
-        # Of equal ones the one that is not plain: an operator needed it.
+        # on a tie, the permuted order: an operator needed it
         return max(weights, key=lambda order: (weights[order], order != plain), default=plain)
 
     def _operand(self, value: Value, order: Order, *, whole_rank: bool) -> str:

@@ -1,4 +1,4 @@
-"""Running a StableHLO program in XLA's CPU compiler, which jaxlib brings, without JAX."""
+"""Run a StableHLO program in XLA's CPU compiler, a part of jaxlib, without JAX."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(data: bytes, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
 
 
 class _Buffer:
-    """An array of XLA's, for `numpy.from_dlpack`."""
+    """An array of XLA, for `numpy.from_dlpack`."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -53,7 +53,7 @@ class _Buffer:
 
 
 def _compile_and_run(module: Any, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    # jaxlib asks whether 64-bit numbers are allowed, which JAX would have told it.
+    # jaxlib asks whether 64-bit numbers are allowed; usually JAX answers
     _jax.jax_jit.set_enable_x64_state(_jax.config.Config("jax_enable_x64", True))
     client = xla_client.make_cpu_client(asynchronous=False)
     (device,) = client.local_devices()[:1]

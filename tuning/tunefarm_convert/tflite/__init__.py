@@ -1,1 +1,1 @@
-"""TFLite files, read as ONNX models: docs/adr/0023-tflite-files-are-read-as-onnx.md."""
+"""Convert TFLite files to ONNX models (docs/adr/0023-tflite-files-are-read-as-onnx.md)."""

@@ -1,4 +1,4 @@
-"""Converting a TFLite file to an ONNX model."""
+"""Convert a TFLite file to an ONNX model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def convert(data: bytes) -> onnx.ModelProto:
     except (InvalidModelError, MemoryError):
         raise
     except Exception as error:
-        # Sizes, counts and names that no honest file holds.
+        # sizes, counts and names that no valid file has
         raise bad_file(f"the TFLite file is malformed: {clean_message(error, 200)}") from error
 
 

@@ -1,4 +1,4 @@
-"""The context of a converter: one operator, its tensors, and the graph that it becomes a part of."""
+"""The context of a converter: an operator, its tensors, and the ONNX graph."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tunefarm_tuning.core.untrusted_text import clean
 
 _RELU = 1
 _RANGES = {2: (-1.0, 1.0), 3: (0.0, 6.0)}
-"""The ranges of fused activations. The interpreter's operators fuse no others that the format names."""
+"""The ranges of fused activations. The interpreter's operators fuse no other activations of the format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """One operator to convert, with the conversion's values and writer."""
+    """An operator to convert, with the conversion's values and writer."""
 
     operator: Operator
     values: Values
     writer: OnnxWriter
 
     def bad_file(self, message: str) -> InvalidModelError:
-        """Make the error for an operator that breaks TFLite's own rules."""
+        """Return the error for an operator that breaks TFLite's own rules."""
         return bad_file(f"{self.operator.label}: {message}")
 
     def unsupported_form(self, why: str) -> InvalidModelError:
-        """Make the error for an operator that is known, but not in this form."""
+        """Return the error for a known operator in an unsupported form."""
         kind, node = clean(self.operator.kind, 60), str(self.operator.index)
         message = f"{self.operator.label}: {why}"
         return InvalidModelError(message, code="unsupported-operator", operator=kind, node=node)
@@ -43,21 +43,21 @@ class OperatorContext:
         return self.operator.options.get(name, default)
 
     def has(self, position: int) -> bool:
-        """Tell whether an input is there."""
+        """Return whether an input is given."""
         return position < len(self.operator.inputs) and self.operator.inputs[position] >= 0
 
     def index(self, position: int) -> int:
-        """Return which tensor an input is."""
+        """Return the tensor of an input."""
         if not self.has(position):
             raise bad_file(f"{self.operator.label}, has no input number {position}")
         return self.operator.inputs[position]
 
     def inputs(self) -> list[int]:
-        """Return all inputs, none of which may be left out."""
+        """Return all inputs; none may be omitted."""
         return [self.index(i) for i in range(len(self.operator.inputs))]
 
     def output(self, position: int = 0) -> int:
-        """Return which tensor an output is."""
+        """Return the tensor of an output."""
         if position >= len(self.operator.outputs):
             raise bad_file(f"{self.operator.label}, has no output number {position}")
         return self.operator.outputs[position]
@@ -104,11 +104,11 @@ class OperatorContext:
         return shape
 
     def prefers_first(self, *indexes: int) -> bool:
-        """Tell whether any of the tensors is an image that was computed with its channels first."""
+        """Return whether any of the tensors is an image that was computed with its channels first."""
         return any(self.values.shape(i) and self.values.is_first_only(i) for i in indexes)
 
     def can_stay_raw(self, indexes: Sequence[int], outputs: Sequence[int]) -> bool:
-        """Tell whether integers can be moved without dequantising: all tensors have one scale and zero point."""
+        """Return whether integers can be moved without dequantising: all tensors have one scale and zero point."""
         tensors = [self.values.tensor(i) for i in (*indexes, *outputs)]
         if not all(tensor.is_quantized for tensor in tensors):
             return not any(tensor.is_quantized for tensor in tensors)

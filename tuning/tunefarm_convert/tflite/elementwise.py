@@ -1,4 +1,4 @@
-"""Operators that compute each element by itself: arithmetic, comparisons, activations, choices, casts."""
+"""Elementwise operators: arithmetic, comparisons, activations, selections, casts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunefarm_convert.tflite.converter import Converter, OperatorContext
 
 
 def operands(op: OperatorContext, positions: list[int] | None = None) -> tuple[list[str], bool]:
-    """Return the inputs as real numbers, and whether they have channels first, which they have if an image among them has.
+    """Return the inputs as real numbers, and whether they have channels first, as they do if an image among them has.
 
     They broadcast from the last dimension, as in the file.
     """
@@ -38,7 +38,7 @@ def _operand(op: OperatorContext, index: int, *, first: bool) -> str:
 
 
 def _plain(*operators: str) -> Converter:
-    """Make a converter to a chain of ONNX operators, the first of which takes all inputs."""
+    """Return a converter to a chain of ONNX operators; the first operator takes all inputs."""
 
     def convert(op: OperatorContext) -> None:
         inputs, first = operands(op)
@@ -51,7 +51,7 @@ def _plain(*operators: str) -> Converter:
 
 
 def _computed(compute: Callable[..., str], count: int | None = None) -> Converter:
-    """Make a converter that computes the output's elements from those of all inputs, or of the first `count`."""
+    """Return a converter that computes the output's elements from those of all inputs, or of the first `count`."""
 
     def convert(op: OperatorContext) -> None:
         inputs, first = operands(op, None if count is None else list(range(count)))

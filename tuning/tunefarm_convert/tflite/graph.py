@@ -18,14 +18,14 @@ ACTIVATION_DTYPES = ("int8", "uint8", "int16")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Quantization:
-    """How integers stand for real numbers: ``(q - zero) * scale``, per tensor, or per index of one axis."""
+    """Quantisation: integers mean the real numbers ``(q - zero) * scale``, per tensor, or per index of an axis."""
 
     scale: NDArray[np.float32]
     zero: NDArray[np.int64]
     axis: int
 
     def same_as(self, other: Quantization) -> bool:
-        """Tell whether equal integers stand for equal numbers."""
+        """Return whether equal integers mean equal numbers."""
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
 
 
@@ -57,7 +57,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A node: tensors by index (-1 for an input that is left out), and the fields of its options table."""
+    """A node: tensors by index (-1 for an omitted input), and the fields of its options table."""
 
     index: int
     kind: str
@@ -72,7 +72,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """The one graph of a file. Operators are in the order in which they run."""
+    """The graph of a file. Operators are in the order in which they run."""
 
     tensors: tuple[Tensor, ...]
     operators: tuple[Operator, ...]
@@ -81,5 +81,5 @@ class Graph:
 
 
 def bad_file(message: str, **fields: Any) -> InvalidModelError:
-    """Make the error for a file that breaks TFLite's own rules."""
+    """Return the error for a file that breaks TFLite's own rules."""
     return InvalidModelError(message, code="invalid-tflite", **fields)

@@ -1,4 +1,4 @@
-"""Running a TFLite file in LiteRT, TFLite's own interpreter, if its package is installed."""
+"""Run a TFLite file in LiteRT, TFLite's own interpreter, if its package is installed."""
 
 from __future__ import annotations
 

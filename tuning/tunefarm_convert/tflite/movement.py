@@ -15,7 +15,7 @@ _LONGEST_RANGE = 1 << 20
 
 
 def _reshape(op: OperatorContext) -> None:
-    """Reshape the first input to the shape that the file gives the output; other sources of the shape are ignored."""
+    """Reshape the first input to the output's shape in the file; other sources of the shape are ignored."""
     source, shape = op.index(0), op.out_shape()
     if math.prod(op.values.shape(source)) != math.prod(shape):
         raise op.bad_file(

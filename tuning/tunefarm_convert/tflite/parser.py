@@ -1,4 +1,4 @@
-"""Parsing a TFLite file, a flatbuffer whose offsets and counts are all checked."""
+"""Parse a TFLite file, a flatbuffer, with checks of all offsets and counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_RANK = 8
 _MAX_ARGUMENTS = 4096
 _MAX_SIZE = 1 << 31
 _PLACEHOLDER = 127
-"""In the byte that held an operator's number before there were more than 127 operators."""
+"""Value of the old one-byte field of an operator's number if the number is above 127."""
 
 _DTYPES = {
     "FLOAT32": "float32",
@@ -48,7 +48,7 @@ def read_graph(data: bytes) -> Graph:
     except (InvalidModelError, MemoryError):
         raise
     except Exception as error:
-        # An offset or a count that leads out of the file: struct's, numpy's or Python's own error.
+        # errors of struct, numpy or Python: an offset or a count points outside of the file
         raise bad_file(
             f"the TFLite file is damaged or cut off after {len(data)} bytes: something in it points outside of it"
         ) from error
@@ -137,10 +137,10 @@ class _Reader:
     ) -> NDArray[Any] | None:
         if not 0 <= buffer < self._model.BuffersLength():
             raise bad_file(f"{label} keeps its data in buffer {buffer}, of {self._model.BuffersLength()}")
-        if buffer == 0:  # by convention the empty one
+        if buffer == 0:  # by convention the empty buffer
             return None
         table = self._model.Buffers(buffer)
-        if table.Offset() > 1:  # of large files, behind the flatbuffer
+        if table.Offset() > 1:  # in large files, after the flatbuffer
             if table.Offset() + table.Size() > len(self._data):
                 raise InvalidModelError(
                     f"the model is cut off after {len(self._data)} bytes: the data of {label} lies behind",
@@ -182,7 +182,7 @@ class _Reader:
         )
 
     def _fields(self, table: Any) -> dict[str, Any]:
-        """Read an options table, whichever it is: its numbers, and its lists of numbers as tuples."""
+        """Read an options table of any kind: its numbers, and its lists of numbers as tuples."""
         union = table.BuiltinOptions()
         name = self._options.get(table.BuiltinOptionsType())
         kind = getattr(self._tflite, str(name), None)
@@ -202,7 +202,7 @@ class _Reader:
 
 
 def _ints(array: Any) -> tuple[int, ...]:
-    """Return a vector of the file; the library gives 0 for one that is not there."""
+    """Return a vector of the file; the library returns 0 for a missing one."""
     return tuple(array.tolist()) if isinstance(array, np.ndarray) else ()
 
 

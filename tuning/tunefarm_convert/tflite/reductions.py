@@ -15,7 +15,7 @@ _SMALLEST_NORM = 1e-6
 
 
 def _stays_first(op: OperatorContext, axes: list[int], *, keep: bool) -> bool:
-    """Tell whether to reduce an image with its channels first: the remaining dimensions must be in the file's order."""
+    """Return whether to reduce an image with its channels first: the remaining dimensions must be in the file's order."""
     index = op.index(0)
     if not op.prefers_first(index):
         return False

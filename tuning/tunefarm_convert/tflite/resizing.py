@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
 
 LARGEST_SIDE = 1 << 16
-"""Most rows of an image that are selected by a list of indices."""
+"""Maximum number of rows of an image that are selected by a list of indices."""
 
 
 def _resize(op: OperatorContext) -> None:

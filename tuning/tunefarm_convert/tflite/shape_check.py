@@ -1,4 +1,4 @@
-"""Checking the shapes that a TFLite file gives its tensors against those that its operators compute.
+"""Compare the shapes in a TFLite file with those that its operators compute.
 
 Converters use the file's shapes. The interpreter infers them again, so a file can work there with wrong ones: by mistake,
 or because it leaves dimensions open.
@@ -15,7 +15,7 @@ from tunefarm_convert.tflite.graph import Tensor, bad_file
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 _SMALL = 64
-"""Most elements of a constant that shape inference may need."""
+"""Maximum number of elements of a constant that shape inference may need."""
 
 
 def check_shapes(model: onnx.ModelProto, declared: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
@@ -35,7 +35,7 @@ def check_shapes(model: onnx.ModelProto, declared: Mapping[str, tuple[Tensor, tu
         dims = list(weight.dims)
         if len(dims) <= 1 and sum(dims) <= _SMALL:
             graph.initializer.append(weight)
-        else:  # shape inference does not need its many numbers
+        else:  # shape inference does not need the elements of a large constant
             graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, dims))
     for value in model.graph.output:
         kind = value.type.tensor_type.elem_type

@@ -84,7 +84,7 @@ def _strided_slice(op: OperatorContext) -> None:
 
 
 def _cut(op: OperatorContext, cuts: list[_Cut], result: list[int] | None) -> None:
-    """Cut a part out of the first input, and reshape it if a shape is given."""
+    """Take a slice of the first input, and reshape it if a shape is given."""
     source, output = op.index(0), op.output()
     data = op.values.constant(source)
     shape = [cut.count for cut in cuts]
@@ -147,7 +147,7 @@ def _pad(op: OperatorContext) -> None:
     value = op.values.constant(op.index(2)) if op.has(2) else np.zeros(())
     raw = op.can_stay_raw([source], [output])
     if op.has(2) and op.tensor(2).is_quantized:
-        raw = False  # the value may be read otherwise
+        raw = False  # another operator may read the value in another way
     elif value is not None and not value.any() and raw and len(pads) == 4 and pads[0] == pads[3] == (0, 0):
         (top, bottom), (left, right) = pads[1], pads[2]
         op.values.note_padding(output, source, (top, left, bottom, right))

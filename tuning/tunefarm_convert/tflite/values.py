@@ -1,4 +1,4 @@
-"""The tensors of a conversion, each in up to four forms.
+"""The tensors of a conversion, in up to four forms each.
 
 TFLite's images have their channels last, ONNX's first. TFLite's quantised operators compute on integers, ONNX on the
 real numbers that they stand for. A form of a tensor is made when a converter first asks for it. So transposes appear
@@ -57,12 +57,12 @@ class Values:
         return self._values[index].tensor.shape
 
     def exists(self, index: int) -> bool:
-        """Tell whether a tensor has been computed, is fed, or is a constant."""
+        """Return whether a tensor has a value: computed, fed or constant."""
         value = self._values[index]
         return value.data is not None or bool(value.forms)
 
     def forms(self) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
-        """Return by the name of each ONNX tensor the file's tensor that it holds, and that one's shape in this form."""
+        """Return the file's tensor and its shape in this form, by the name of the ONNX tensor."""
         return {
             name: (
                 value.tensor,
@@ -77,7 +77,7 @@ class Values:
         return self._values[index].data
 
     def set_constant(self, index: int, data: NDArray[Any], quantization: Quantization | None = None) -> None:
-        """Make a tensor a constant: `data`, which `quantization` turns into the tensor's numbers."""
+        """Make a tensor a constant: `data`, interpreted by `quantization`."""
         value = self._values[index]
         if data.shape != value.tensor.shape:
             raise bad_file(
@@ -87,7 +87,7 @@ class Values:
         value.data, value.data_quantization = data, quantization
 
     def is_first_only(self, index: int) -> bool:
-        """Tell whether the tensor exists with its channels first only."""
+        """Return whether the tensor exists only with its channels first."""
         value = self._values[index]
         return value.data is None and bool(value.forms) and all(first for _, first in value.forms)
 
@@ -104,7 +104,7 @@ class Values:
         value.forms[_key(value.tensor, raw=True), first] = name
 
     def get(self, index: int, *, first: bool = False, raw: bool = False) -> str:
-        """Return the ONNX tensor that holds a tensor in the form that is asked for."""
+        """Return the ONNX tensor of a tensor in the given form."""
         value = self._values[index]
         if value.data is not None:
             perm = TO_FIRST if first else tuple(range(value.tensor.rank))
@@ -155,12 +155,12 @@ class Values:
     def reshaped(self, index: int, shape: Sequence[int], *, raw: bool = False) -> str:
         """Return a tensor in another shape."""
         value = self._values[index]
-        # Where only one dimension is not of size one, both forms hold their elements in the same order.
+        # if only one dimension has more than one element, both forms have the same order of elements
         first = self.is_first_only(index) and _is_reshape(value.tensor.shape)
         return self.writer.node("Reshape", [self.get(index, first=first, raw=raw), self.writer.ints(shape)])
 
     def note_padding(self, index: int, source: int, pads: tuple[int, int, int, int]) -> None:
-        """Remember that a tensor is `source` padded with zeros: top, left, bottom, right."""
+        """Note that a tensor is `source` padded with zeros: top, left, bottom, right."""
         self._values[index].padded = (source, pads)
 
     def padding(self, index: int) -> tuple[int, tuple[int, int, int, int]]:

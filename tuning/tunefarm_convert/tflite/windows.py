@@ -19,7 +19,7 @@ def _positive(op: OperatorContext, *names: str) -> list[int]:
 
 
 def _same_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return the padding before and after that makes one window start at every stride: TFLite's SAME."""
+    """Return the padding before and after of TFLite's SAME: a window starts at every stride."""
     windows = -(-size // stride)
     total = max((windows - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
     return total // 2, total - total // 2
@@ -73,7 +73,7 @@ def _transposed_convolution(op: OperatorContext) -> None:
         raise op.bad_file(f"weights of shape {list(weights)} do not take {list(image)} to {list(out)}")
     pads = _pads(op, out, kernel, strides, [1, 1])
     full_shape = [(image[1 + i] - 1) * strides[i] + kernel[i] for i in range(2)]
-    # Rows that no window reaches hold the bias only.
+    # rows that no window reaches have only the bias
     missing = [out[1 + i] - (full_shape[i] - pads[i] - pads[2 + i]) for i in range(2)]
     if any(not 0 <= size < strides[i] for i, size in enumerate(missing)):
         raise op.unsupported_form(f"an output of shape {list(out)} for an image of {list(image)}")

@@ -1,4 +1,4 @@
-"""Calls, which are inlined, and loops, which are unrolled if the number of their rounds is constant."""
+"""Calls, which are inlined, and loops, which are unrolled if their number of iterations is constant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tunefarm_convert.stablehlo.program import UnsupportedFormError
 from tunefarm_convert.stablehlo.values import Value, Values, one_number
 
 _MAX_ROUNDS = 4096
-"""Most rounds of a loop that is unrolled."""
+"""Maximum number of iterations of a loop that is unrolled."""
 _WITHOUT_EFFECT = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
     "annotate_device_placement", "MoveToHost", "MoveToDevice", "xla.sdy.FuncResultSharding",
@@ -19,7 +19,7 @@ _WITHOUT_EFFECT = frozenset({
 
 
 def is_harmless(target: str) -> bool:
-    """Tell whether a custom call names a function that XLA itself has, or one without effect, and none of the process's."""
+    """Return whether a custom call names a function of XLA itself or one without effect, not a function of the process."""
     return target in _WITHOUT_EFFECT or target.replace("mhlo.", "chlo.") in FUNCTIONS
 
 

@@ -15,13 +15,13 @@ from tunefarm_tuning.core.array_file import numpy_dtype
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    """How the kernel moves over the image, per spatial dimension."""
+    """The movement of the kernel over the image, per spatial dimension."""
 
     strides: list[int]
     low: list[int]
     high: list[int]
     gaps: list[int]
-    """Between elements of the image, and one: more than 1 makes it a transposed convolution."""
+    """Distance of the image's elements; more than 1 makes it a transposed convolution."""
     dilations: list[int]
     kernel: list[int]
 
@@ -98,7 +98,7 @@ def _around(image: Value, low: list[int], high: list[int], inner: list[int]) -> 
 
 
 def _cut(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Window]:
-    """Cut off the image what negative padding cuts off, if the image is not dilated."""
+    """Crop the image by negative padding, if the image is not dilated."""
     if all(n >= 0 for n in (*window.low, *window.high)):
         return image, window
     if any(gap > 1 for gap in window.gaps):
@@ -111,7 +111,7 @@ def _cut(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Wi
 
 
 def _spaced(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Window]:
-    """Write the zeros of the image's dilation and padding into the image."""
+    """Insert the zeros of the image's dilation and padding into the image."""
     if all(gap == 1 for gap in window.gaps):
         return image, window
     none = [0] * len(window.low)
@@ -152,7 +152,7 @@ def _plain_convolution(
 def _transposed_convolution(
     op: OperatorContext, image: Value, kernel: Value, window: _Window, groups: int
 ) -> Value | None:
-    """Return the result of ONNX's ConvTranspose; None if that has no such form."""
+    """Return the result of ONNX's ConvTranspose; None if it has no such form."""
     gaps = window.gaps
     if all(gap == 1 for gap in gaps) or any(stride > 1 for stride in window.strides):
         return None

@@ -1,4 +1,4 @@
-"""Operations that compute each element by itself: arithmetic, comparisons, choices, conversions."""
+"""Elementwise operations: arithmetic, comparisons, selections, conversions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def widened(op: OperatorContext, *values: Value) -> list[Value]:
 
 
 def _plain(operator: str, *, of_booleans: str = "") -> Converter:
-    """Make a converter to one ONNX operator."""
+    """Return a converter to a single ONNX operator."""
 
     def convert(op: OperatorContext) -> list[Value]:
         dtype = op.operands[0].dtype

@@ -1,4 +1,4 @@
-"""Functions of one real number: ONNX's own, and others as a few of its operators.
+"""Functions of a real number: ONNX's own, and others by a few of its operators.
 
 Small results keep as many digits as StableHLO's: ``exp(x) - 1`` near zero, ``log(1 + x)``.
 """
@@ -102,4 +102,4 @@ FUNCTIONS: Mapping[str, Function] = {
     "chlo.acosh": _chain("Acosh"),
     "chlo.atanh": _chain("Atanh"),
 }
-"""By the name of an operation, a composite or a custom call."""
+"""Functions by the name of an operation, a composite or a custom call."""

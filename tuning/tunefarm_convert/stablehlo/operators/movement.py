@@ -27,7 +27,7 @@ def transposed(value: Value, perm: Sequence[int]) -> Value:
 
 
 def reshaped(emit: Emitter, value: Value, shape: Sequence[int]) -> Value:
-    """Return a value in another shape; the order of its elements stays."""
+    """Return a value in another shape, with its elements in the same order."""
     shape = tuple(shape)
     if shape == value.shape:
         return value

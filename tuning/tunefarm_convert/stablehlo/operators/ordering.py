@@ -72,7 +72,7 @@ def _picked(emit: Emitter, value: Value, positions: Value, dim: int) -> Value:
 
 
 def _descends(block: Block, count: int, dtype: np.dtype[np.generic], outer: Mapping[int, object]) -> bool:
-    """Tell whether a comparison of the first two values puts the larger first.
+    """Return whether a comparison of the first two values puts the larger first.
 
     Raises:
         UnsupportedFormError: It does not compare as smaller or larger, or looks at other values.

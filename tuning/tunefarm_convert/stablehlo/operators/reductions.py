@@ -44,7 +44,7 @@ def combined(emit: Emitter, reducer: str, a: Value, b: Value) -> Value:
 
 
 def with_start(emit: Emitter, reducer: str, value: Value, start: Value) -> Value:
-    """Combine a reduction with its initial value, unless that is neutral."""
+    """Combine a reduction with its initial value, unless the value is neutral."""
     number = one_number(start)
     if number is not None and number == neutral(reducer, value.dtype):
         return value
@@ -113,7 +113,7 @@ def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
 
 
 def _counts(indices: Value, dim: int) -> bool:
-    """Tell whether a value is 0, 1, 2 ... along a dimension."""
+    """Return whether a value is 0, 1, 2 ... along a dimension."""
     if indices.data is None:
         return False
     along = np.moveaxis(compact(indices.data), dim, -1)

@@ -1,4 +1,4 @@
-"""The regions of reductions, scatters and sorts: which operator one is, or how it orders numbers."""
+"""The regions of reductions, scatters and sorts: recognise their operator or their order of numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def operator_of(block: Block) -> str:
-    """Return which operator a region is, ``"assign"`` where it returns the second of its two arguments.
+    """Return a region's operator; ``"assign"`` if it returns the second of its two arguments.
 
     Raises:
         UnsupportedFormError: It is something else.

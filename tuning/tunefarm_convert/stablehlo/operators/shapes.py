@@ -1,4 +1,4 @@
-"""Converters of constants, and of operations that change shapes and orders only."""
+"""Converters of constants, and of operations that only change shapes and orders."""
 
 from __future__ import annotations
 

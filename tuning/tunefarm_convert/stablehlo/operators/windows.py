@@ -16,13 +16,13 @@ from tunefarm_convert.stablehlo.program import UnsupportedFormError
 from tunefarm_convert.stablehlo.values import Emitter, Value, splat
 
 _MOST_TAPS = 64
-"""Most elements of a window that is combined element by element."""
+"""Maximum number of elements of a window that is combined element by element."""
 _MOST_DIMS = 3
-"""Most dimensions that ONNX's pools slide along."""
+"""Maximum number of dimensions that ONNX's pools slide along."""
 
 
 class _Window:
-    """How a window moves, per dimension of the value: strides, padding, dilation of the value and of the window."""
+    """The movement of a window, per dimension of the value: strides, padding, dilation of the value and of the window."""
 
     def __init__(self, op: OperatorContext, rank: int) -> None:
         ones = [1] * rank
@@ -107,7 +107,7 @@ def _pooled(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value
     pads = [[side[i] for i in dims] for side in (window.low, window.high)]
     kernel = [window.sizes[i] for i in dims]
     if any(pad >= size for side in pads for pad, size in zip(side, kernel, strict=True)):
-        # No window of ONNX's may lie in the padding alone. Of infinities alone ONNX Runtime computes a wrong extreme.
+        # No window of ONNX's may lie only in the padding: ONNX Runtime computes wrong extrema of infinities alone.
         if reducer != "add" and math.prod(kernel) <= _MOST_TAPS:
             return None
         around = splat(neutral(reducer, value.dtype), value.dtype)
@@ -144,7 +144,7 @@ def _positions(size: int, window: _Window, dim: int) -> int:
 
 
 def _put_together(emit: Emitter, reducer: str, value: Value, window: _Window, around: Value) -> Value:
-    """Combine one shifted copy of the value for each element of the window."""
+    """Combine shifted copies of the value, one for each element of the window."""
     if math.prod(window.sizes) > _MOST_TAPS:
         raise UnsupportedFormError(
             f"a window of {math.prod(window.sizes)} elements in this form; tunefarm supports up to "

@@ -1,4 +1,4 @@
-"""Convolutions of a network: which a call is, and the same with other operands or attributes."""
+"""Convolutions of a network: recognise them, and copy them with other operands or attributes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAKERS: Mapping[str, Callable[..., Any]] = {
 
 
 def convolution_name(call: Any, layouts: Mapping[str, Layouts]) -> str | None:
-    """Return the operator of a convolution in these layouts, its result in the layout of its data; None for any other call."""
+    """Return the operator of a convolution in these layouts, with data and result in the same layout; None for any other call."""
     name = operator_name(call)
     if name not in _MAKERS:
         return None
@@ -55,7 +55,7 @@ def convolve(
     padding: Sequence[int] | None = None,
     layouts: Layouts | None = None,
 ) -> Any:
-    """Return the convolution of other operands, with the attributes of a given one where no others are given.
+    """Return a convolution of other operands, with a given convolution's attributes except those that are given.
 
     Args:
         like: The given convolution.

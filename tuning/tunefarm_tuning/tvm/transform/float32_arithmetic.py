@@ -1,4 +1,4 @@
-"""Arithmetic of 16-bit floats in float32: every result is rounded once.
+"""Do the arithmetic of 16-bit floats in float32, and round every result once.
 
 bfloat16 has two digits: a sum of some hundred terms loses the small ones, and TVM has no kernels for much of the rest
 (normalisations, operators that ask for a NaN). So tensors are bfloat16 in memory, and float32 while they are computed with, as ONNX
@@ -28,7 +28,7 @@ _PRODUCTS: dict[str, Callable[..., Any]] = {
     "relax.nn.conv1d_transpose": relax.op.nn.conv1d_transpose,
     "relax.nn.conv2d_transpose": relax.op.nn.conv2d_transpose,
 }
-"""Operators that can be told which type to add up in."""
+"""Operators whose accumulator type can be chosen."""
 _SUMS = {
     f"relax.{name}"
     for name in (
@@ -36,7 +36,7 @@ _SUMS = {
         *("nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d", "nn.adaptive_avg_pool2d"),
     )
 }
-"""Operators that add up in the type of their input. Normalisations widen it by themselves."""
+"""Operators that accumulate in the type of their input. Normalisations widen it themselves."""
 _SCATTERS = ("scatter_elements", "scatter_nd")
 _DATA_MOVEMENT = frozenset(
     f"relax.{name}"
@@ -67,7 +67,7 @@ def compute_bfloat16_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def add_up_float16_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with sums of float16 made in float32, and rounded at the end."""
+    """Return the module with sums of float16 accumulated in float32 and rounded at the end."""
     return rewrite_calls(mod, _add_up_in_float32)
 
 
@@ -115,12 +115,12 @@ def _add_up_in_float32(call: Any, builder: Any) -> Any:
 
 
 def _wide_product(call: Any) -> Any:
-    """Return the call of one of `_PRODUCTS` that adds up in float32 and returns float32."""
+    """Return a call of one of `_PRODUCTS` that accumulates in float32 and returns float32."""
     attributes = {name: value for name, value in parts(call.attrs) if name != "out_dtype"}
     return _PRODUCTS[call.op.name](*call.args, **attributes, out_dtype=_WIDE)
 
 
 def _combines(call: Any) -> bool:
-    """Whether an operator is a scatter that combines elements, by a sum or the like."""
+    """Return whether an operator is a scatter that combines elements, for example by a sum."""
     is_scatter = call.op.name.removeprefix("relax.") in _SCATTERS
     return is_scatter and str(call.attrs.reduction) != "update"

@@ -1,6 +1,6 @@
-"""Convolutions and matrix products of quantised activations and weights, computed with int8 dot products.
+"""Compute convolutions and matrix products of quantised activations and weights with int8 dot products.
 
-The importer writes what ONNX defines: integers are scaled to floats, computed with, and rounded again. If both factors of a product are
+The importer follows ONNX's definition: it scales integers to floats, computes, and rounds the results. If both factors of a product are
 8-bit integers times a scale, the integers can be multiplied as they are, and their sum scaled: exactly, and several times as fast
 on a CPU that has ``vpdpbusd`` (ADR 0031).
 """
@@ -116,7 +116,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         )
 
     def _quantised(self, value: Any) -> _Quantised | None:
-        """Return activations as quantised ones; None if they are not."""
+        """Return activations in quantised form; None if they are not quantised."""
         moves = []
         call = self._value(value)
         while operator_name(call) in _MOVES:

@@ -1,4 +1,4 @@
-"""The layout of tensors: channels last, for all operators by TVM's rules, or around each convolution alone.
+"""The layout of tensors: channels last, for all operators by TVM's rules, or only around each convolution.
 
 On a CPU the innermost loop is then contiguous and vectorises: 128 against 102 GFLOPS on a 3x3 layer. On a GPU neighbouring threads read
 neighbouring addresses however small the image, and tensor cores take this layout (ADR 0026).
@@ -21,12 +21,12 @@ from tunefarm_tuning.tvm.transform.convolution import (
 
 LAYOUTS = {
     **{name: list(layouts) for name, layouts in CHANNELS_LAST.items()},
-    # TVM has no channels-last kernels for these. They are named, since they would follow the layout of their input otherwise.
+    # TVM has no channels-last kernels for these. They are listed, or they would follow the layout of their input.
     "relax.nn.conv1d_transpose": ["NCW", "IOW"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
     "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
-"""The layouts of data and weights that TVM's ``ConvertLayout`` is asked for, by operator."""
+"""The layouts of data and weights for TVM's ``ConvertLayout``, by operator."""
 
 
 def convolve_channels_last(mod: tvm.IRModule) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""Legalization rules of ours: the kernels of operators for which TVM's rule loses a NaN or a rounding."""
+"""Our legalization rules, for operators whose kernel loses a NaN or a rounding under TVM's rule."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tunefarm_tuning.tvm.base.relax_graph import tensor_dtype
 from tunefarm_tuning.tvm.kernels.legalize import CPU_KERNELS, Legalize
 
 _OUT_FUSABLE = 3
-"""TVM's operator pattern of a reduction: element-wise steps before it fuse into it, and nothing fuses behind it."""
+"""TVM's operator pattern of a reduction: element-wise steps before it fuse into it, and no steps after it."""
 
 
 def _round_to_bfloat16(builder: Any, call: Any) -> Any:
-    """Make a cast to bfloat16 the last step of a kernel, which rounds where it stores.
+    """Make a cast to bfloat16 the last step of a kernel, so that it rounds when it stores.
 
     For a CPU, TVM computes bfloat16 in float32 and drops casts to it inside a kernel (``BF16ComputeLegalize``): a number is
     rounded only where it is stored. So an operator that reads the rounded number has to be in another kernel.
@@ -35,7 +35,7 @@ def _relu(builder: Any, call: Any) -> Any:
     def kernel(x: Any) -> Any:
         def positive(*i: Any) -> Any:
             zero = tirx.const(0, str(x.dtype))
-            # A NaN goes through, since every comparison with it is false.
+            # a NaN is kept, since every comparison with it is false
             return tirx.Select(x[i] < zero, zero, x[i])
 
         return te.compute(x.shape, positive, name="compute", tag="elemwise")
@@ -44,7 +44,7 @@ def _relu(builder: Any, call: Any) -> Any:
 
 
 def _keeping_nan(of_two: Callable[[Any, Any], Any], name: str) -> Legalize:
-    """Return the rule of a maximum or minimum of two tensors that is NaN where either is."""
+    """Return the rule of a maximum or minimum of two tensors that is NaN if either operand is NaN."""
 
     def kernel(a: Any, b: Any) -> Any:
         return topi.where(topi.isnan(a), a, topi.where(topi.isnan(b), b, of_two(a, b)))
@@ -63,4 +63,4 @@ GPU_RULES: Mapping[str, Legalize] = {
     "relax.minimum": _keeping_nan(topi.minimum, "minimum"),
     "relax.nn.relu": _relu,
 }
-"""Of operators in which CUDA's ``fmaxf`` would lose a NaN: it returns the other number."""
+"""Rules of operators in which CUDA's ``fmaxf`` would lose a NaN, because it returns the other number."""

@@ -1,4 +1,4 @@
-"""Convolutions with few output channels made wider: neighbouring pixels of a row are computed as channels of one pixel.
+"""Widen convolutions with few output channels: compute neighbouring pixels of a row as channels of one pixel.
 
 Vectors run along output channels, and a single channel leaves seven of eight lanes idle. Eight neighbouring pixels fill them: a convolution
 of eight times the stride, whose eight kernels are the original one, each shifted by one more pixel. It multiplies by zeros where a
@@ -21,11 +21,11 @@ from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution
 _LANES = 8
 """Half a vector of AVX-512, two of NEON. The same for all CPUs, since a farm shares the tasks of a model among them."""
 _MAX_COST_RATIO = 0.7
-"""The wider convolution has at most this share of the vector operations; its pixels are put side by side again afterwards."""
+"""Maximum share of vector operations of the wider convolution, whose pixels must be put side by side again afterwards."""
 _NARROW_LANES, _MAX_NARROW_COST_RATIO = 4, 1.2
-"""On a CPU with vectors of so few lanes it gains less or nothing, and may have at most this share."""
-_MIN_PRODUCTS = 128  # of an output: with fewer, reading the pixels again costs more than is gained
-_MIN_TOTAL_PRODUCTS = 1 << 18  # with fewer, a kernel takes some tens of microseconds anyway
+"""The same for CPUs with vectors of so few lanes, where it gains less or nothing."""
+_MIN_PRODUCTS = 128  # products per output: with fewer, reading the pixels again costs more than the gain
+_MIN_TOTAL_PRODUCTS = 1 << 18  # with fewer, a kernel takes only some tens of microseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class _NarrowConvolution:
 
     @property
     def best_pixels(self) -> int:
-        """How many pixels to compute as channels; 1 leaves it as it is."""
+        """Number of pixels to compute as channels; 1 means no change."""
         divisors = [pixels for pixels in range(2, _LANES + 1) if self.out[2] % pixels == 0]
         best = min(divisors, key=lambda pixels: self.vectors(pixels, _LANES), default=1)
         gains = self.vectors(best, _LANES) <= _MAX_COST_RATIO * self.vectors(1, _LANES)

@@ -1,4 +1,4 @@
-"""The graph passes, in order: which there are, at which level, and for which targets.
+"""The graph passes in order, with their levels and targets.
 
 A pass is added to `PASSES`, and nowhere else. It is a pass of TVM's, or a function of ours from module to module. Levels are like those
 of ONNX Runtime's graph transformers: a pass relies on what the levels before its own have done.
@@ -40,7 +40,7 @@ from tunefarm_tuning.tvm.transform.weights.fold import fold_batch_norms, fold_we
 
 
 class Level(IntEnum):
-    """What a pass relies on.
+    """The level of a pass: the form of the graph that it needs.
 
     Members:
         SIMPLIFY: The operators of the file, with channels first.
@@ -58,7 +58,7 @@ class Level(IntEnum):
 
 
 class Layout(Enum):
-    """How tensors are laid out."""
+    """The layout of tensors."""
 
     BY_OPERATOR = "by-operator"  # channels last, by TVM's layout rule for each operator
     AROUND_CONVOLUTIONS = "around-convolutions"  # channels last, between transposes around each convolution
@@ -67,7 +67,7 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
-    """What passes depend on besides the module: target, layout, and which parallel products and convolutions are fused."""
+    """The context of passes: target, layout, and the selection of parallel products and convolutions to fuse."""
 
     target: Target
     layout: Layout
@@ -85,8 +85,8 @@ class PassContext:
 
     @property
     def selection(self) -> Selection:
-        """Which parallel products and convolutions are fused on this target."""
-        # The measurements behind `select_faster` are of CPUs. One large kernel fills a GPU better than three small ones.
+        """Selects the parallel products and convolutions to fuse on this target."""
+        # `select_faster` follows measurements on CPUs. On a GPU a large kernel is better than three small ones.
         return select_read_in_place if self.select is select_faster and not self.on_cpu else self.select
 
 
@@ -175,7 +175,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("FoldConstant", Level.LAYOUT, relax.transform.FoldConstant()),
     GraphPass("MultiplyInt8", Level.SPECIALIZE, _multiply_int8, lambda context: context.int8_lanes > 0),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
-    # GPUs have kernels of their own for sorting and sampling: before the generic ones of LegalizeOps.
+    # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps
     GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),
     GraphPass("DispatchSortScan", Level.LOWER, relax.backend.DispatchSortScan()),
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(CPU_RULES), _on_cpu),

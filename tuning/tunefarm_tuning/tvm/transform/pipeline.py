@@ -1,4 +1,4 @@
-"""The graph pipeline: from an ONNX file to a Relax module whose kernels are the workloads to tune.
+"""The graph pipeline: turns an ONNX file into a Relax module whose kernels are the workloads to tune.
 
 `prepare` is deterministic, so extracting tasks today and compiling tomorrow see the same kernels.
 """
@@ -29,7 +29,7 @@ from tunefarm_tuning.workload.task import TensorSpec
 
 _LAYOUTS = {
     "cpu": (Layout.BY_OPERATOR, Layout.AROUND_CONVOLUTIONS),
-    # The other one leaves transposes around each convolution, which are propagated away on CPUs only.
+    # The other layout leaves transposes around each convolution, which only CPUs propagate away.
     "gpu": (Layout.BY_OPERATOR,),
 }
 """The channels-last layouts to try, in order, by pipeline."""
@@ -40,7 +40,7 @@ _KEPT_LAYOUT = (
 )
 
 _LEFT_TO_RUN_TIME = {"relax.reshape", "relax.shape_to_tensor"}
-"""Operators that the virtual machine runs itself where a shape is known at run time only."""
+"""Operators that the virtual machine runs itself if a shape is known only at run time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def _refuse_cpu_only_kernels(mod: tvm.IRModule) -> None:
 
 
 def _refuse_leftovers(mod: tvm.IRModule) -> None:
-    """Refuse a module in which operators are left that have to be kernels: it would fail at the end of a compile."""
+    """Refuse a module with operators that should have become kernels: it would fail at the end of a compile."""
     for node in walk(mod["main"].body):
         is_left = isinstance(node, tvm.ir.Op) and node.get_attr("FLegalize") is not None
         if is_left and node.name not in _LEFT_TO_RUN_TIME:

@@ -1,4 +1,4 @@
-"""Simplifications: operators in a form that runs faster, or that later passes understand."""
+"""Simplifications: rewrite operators into forms that run faster or that later passes understand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ keeps its sign. A cube by two products would differ."""
 
 
 def simplify_powers(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with floating-point powers by 1, 2 and 0.5 as the tensor, a product or a root.
+    """Return the module with floating-point powers by 1, 2 and 0.5 replaced by the tensor, a product or a root.
 
     A layer norm that an exporter took apart squares by ``Pow``, which would call the C library for each element.
     """
@@ -31,7 +31,7 @@ def simplify_powers(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def simplify_takes(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with each ``take`` at consecutive constant indices as a slice: queries out of QKV, a class token.
+    """Return the module with each ``take`` at consecutive constant indices replaced by a slice (queries out of QKV, a class token).
 
     A slice fuses with what follows it, and transposes move below it; a ``take``, whose indices may be known at run time only,
     allows neither.
@@ -114,14 +114,14 @@ def _crop_kernel(call: Any, builder: Any) -> Any:
         first, last = (reaching[0], reaching[-1]) if reaching else (0, taps[-1])
         ahead -= first * dilation
         behind = padding[rank + axis] - (taps[-1] - last) * dilation
-        # With less padding than that, the image itself would have to be cropped: rare, and left alone.
+        # With less padding the image would have to be cropped, which is rare and not done.
         if min(ahead, behind) < 0:
             first, last = 0, taps[-1]
         else:
             padding[axis], padding[rank + axis] = ahead, behind
         kept.append(slice(first, last + 1))
     cropped = np.ascontiguousarray(value[tuple(kept)])
-    # Padding times NaN or infinity is not zero. Looked at last, since hardly any network has kernels to crop.
+    # Padding times NaN or infinity is not zero. Checked last, since hardly any network has kernels to crop.
     if cropped.shape == value.shape or not np.isfinite(value.astype(np.float64)).all():
         return call
     return builder.normalize(

@@ -1,4 +1,4 @@
-"""Transposed convolutions as sub-pixel convolutions: a convolution, and a shuffle of its channels into pixels.
+"""Replace transposed convolutions by sub-pixel convolutions: a convolution, and a shuffle of its channels into pixels.
 
 A transposed convolution of stride s scatters each input over a window. Its outputs at positions of equal remainder by s (a phase) are a
 plain convolution of the inputs, with every s-th weight (Shi et al., 2016, "Is the deconvolution layer the same as a convolutional
@@ -23,11 +23,11 @@ _CONVOLUTIONS: dict[str, tuple[Callable[..., Any], str, str]] = {
     "relax.nn.conv2d_transpose": (relax.op.nn.conv2d, "NCHW", "IOHW"),
     "relax.nn.conv3d_transpose": (relax.op.nn.conv3d, "NCDHW", "IODHW"),
 }
-"""By the operator: the plain convolution, and the layouts of data and weights that are supported."""
+"""The plain convolution and the supported layouts of data and weights, by operator."""
 
 
 def decompose_transposed_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with its transposed convolutions as sub-pixel convolutions.
+    """Return the module with its transposed convolutions replaced by sub-pixel convolutions.
 
     Those by constant weights, of static shapes, without groups and dilation are replaced.
     """
@@ -89,7 +89,7 @@ def _is_supported(call: Any) -> bool:
 
 
 def _phase_weights(weight: NDArray[Any], strides: list[int], taps: list[int]) -> NDArray[Any]:
-    """Return the weights ``[inputs, outputs, *sizes]`` as those of the convolution that computes all phases, of up to `taps` each.
+    """Return weights ``[inputs, outputs, *sizes]`` for the convolution that computes all phases, of up to `taps` each.
 
     Returns:
         ``[product of strides · outputs, inputs, *taps]``, its taps in reverse order, as a convolution has them.

@@ -1,1 +1,1 @@
-"""Horizontal fusion: parallel matrix products and convolutions of one input become one."""
+"""Horizontal fusion: replace parallel matrix products or convolutions of one input by a single one."""

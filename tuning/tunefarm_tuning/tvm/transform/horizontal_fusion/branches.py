@@ -1,4 +1,4 @@
-"""Parallel branches: products and convolutions that read one value, and the element-wise steps that they have in common."""
+"""Find parallel branches: products and convolutions that read one value, and their common element-wise steps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class Branches:
-    """Calls that can be one call, and the steps that they have in common after it.
+    """Calls that can be fused into one, and their common steps after it.
 
     Attributes:
         calls: The calls, in program order.
@@ -61,7 +61,7 @@ class Branches:
 
     @property
     def is_product(self) -> bool:
-        """Whether they are products of matrices."""
+        """Whether the calls are matrix products."""
         return operator_name(self.calls[0]) == "relax.matmul"
 
     @property
@@ -82,7 +82,7 @@ class Branches:
         )
 
     def joined(self, constants: Sequence[Array]) -> Array | None:
-        """Return the constants of all branches as one that fits the joint result; None if they do not fit together."""
+        """Return the constants of all branches as a constant for the joint result; None if they do not fit together."""
         first = constants[0]
         if first.size == 1 and all(value.shape == first.shape and value == first for value in constants):
             return first
@@ -121,7 +121,7 @@ class Block:
         return self._readers.get(var, [])
 
     def parallel(self) -> Iterator[list[Any]]:
-        """Yield the variables of calls that read one value and could be one call, in program order."""
+        """Yield groups of variables, in program order: calls that read one value and could be fused."""
         groups: dict[Any, list[Any]] = {}
         for var, value in self._value.items():
             if _can_be_combined(value):
@@ -129,7 +129,7 @@ class Block:
         yield from (group for group in groups.values() if len(group) > 1)
 
     def branches(self, roots: Sequence[Any]) -> Branches:
-        """Return calls with their common steps: as many as possible so that only the last value of each branch is read elsewhere."""
+        """Return calls with as many common steps as possible, such that only the last value of each branch is read elsewhere."""
         branches = Branches(calls=[self._value[root] for root in roots], values=[[root] for root in roots])
         self._supply_biases(branches)
         while self._extend(branches):
@@ -149,7 +149,7 @@ class Block:
         return name, self._origin(call.args[0]), str(call.attrs), str(call.args[1].ty.dtype), tuple(sizes)
 
     def _origin(self, data: Any) -> Any:
-        """Return an input so that equal reshapes of one tensor are equal."""
+        """Return a key of an input that is equal for equal reshapes of one tensor."""
         value: Any = self._value.get(data)
         if operator_name(value) == "relax.reshape" and static_shape(value) is not None:
             return self._origin(value.args[0]), tuple(_sizes(value))

@@ -1,4 +1,4 @@
-"""Horizontal fusion: products and convolutions of one input become one (an attention's projections, the branches of an Inception block).
+"""Fuse products and convolutions of one input (an attention's projections, the branches of an Inception block).
 
 Their weights, their biases and the constants of the element-wise steps that all of them take are concatenated, and the result is cut
 apart again by slices, which fuse with the operators that read them. TVM's ``CombineParallelMatmul`` knows neither convolutions nor
@@ -40,7 +40,7 @@ class _Part:
 
 
 class _FusionPlan:
-    """What happens to variables: joint calls go in front of `heads`, `parts` become slices of a joint result, `dropped` are left out."""
+    """The plan: joint calls are emitted before `heads`, `parts` become slices of a joint result, `dropped` are omitted."""
 
     def __init__(self) -> None:
         self.heads: dict[Any, Branches] = {}

@@ -1,4 +1,4 @@
-"""Which parallel products and convolutions are fused: those that ``benchmarks/results/combined.md`` measured as faster."""
+"""Select the parallel products and convolutions to fuse: those that ``benchmarks/results/combined.md`` measured as faster."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tunefarm_tuning.tvm.base.relax_graph import operator_name
 from tunefarm_tuning.tvm.transform.horizontal_fusion.branches import ELEMENTWISE, Block, Branches
 
 Selection = Callable[[Block, Sequence[Any]], list[Any]]
-"""Takes a block and the variables of calls that could be one call; returns those of them that become one."""
+"""Takes a block and the variables of calls that could be fused; returns the variables of the calls to fuse."""
 
 _MAX_EVEN_WIDTH = 32  # two vectors of the widest kind: a tile needs no more
-_LONG_SUM = 256  # next to so many multiply-adds, copying a result costs little
-_SMALL_FLOPS = float(1 << 25)  # a larger kernel gains nothing by being one call
+_LONG_SUM = 256  # with so many multiply-adds per element, copying a result costs little
+_SMALL_FLOPS = float(1 << 25)  # a larger kernel gains nothing by fusion
 
 
 def select_none(_block: Block, _roots: Sequence[Any]) -> list[Any]:
@@ -27,7 +27,7 @@ def select_none(_block: Block, _roots: Sequence[Any]) -> list[Any]:
 def select_faster(block: Block, roots: Sequence[Any]) -> list[Any]:
     """Select branches that are faster as one kernel on a CPU.
 
-    Either the joint result splits better into vectors than that of any branch, and this gains more than cutting it apart costs.
+    Either the joint result splits better into vectors than any branch's, and this gains more than the slices cost.
     Or the branches are small products, and the kernels that read them copy them anyway.
     """
     fused = block.branches(roots)
@@ -45,13 +45,13 @@ def select_faster(block: Block, roots: Sequence[Any]) -> list[Any]:
 
 
 def select_read_in_place(block: Block, roots: Sequence[Any]) -> list[Any]:
-    """Select products, of any size, that the kernels behind them read out of the joint result, without further kernels."""
+    """Select products of any size if the kernels after them can read the joint result without further kernels."""
     copied = _copied_anyway(block, roots)
     return copied if copied and block.branches(copied).is_product else []
 
 
 def _copied_anyway(block: Block, roots: Sequence[Any]) -> list[Any]:
-    """Return the branches that a kernel which is there anyway can read out of the joint result; none if fewer than two."""
+    """Return the branches whose slice of the joint result an existing kernel can read; none if fewer than two."""
     candidates = list(roots)
     while len(candidates) > 1:
         branches = block.branches(candidates)
@@ -67,7 +67,7 @@ def _copied_anyway(block: Block, roots: Sequence[Any]) -> list[Any]:
 
 
 def _is_copied(block: Block, var: Any, branches: Branches) -> bool:
-    """Whether a single kernel reads a variable, is there anyway, and can begin with a slice."""
+    """Return whether a variable has a single reader that exists in any case and can begin with a slice."""
     readers = block.readers(var)
     if len(readers) != 1 or not isinstance(var, relax.DataflowVar):
         return False
@@ -76,7 +76,7 @@ def _is_copied(block: Block, var: Any, branches: Branches) -> bool:
     if name == "relax.concat":
         return True
     if name == "relax.permute_dims":
-        # The transpose of a convolution's result may be the one that cancels its change of layout.
+        # the transpose of a convolution's result may cancel its change of layout
         return branches.is_product and _moves_elements(call)
     if name == "relax.reshape" or (name in ELEMENTWISE and _reads_only(call, var)):
         return _is_copied(block, readers[0], branches)
@@ -88,7 +88,7 @@ def _reads_only(call: Any, var: Any) -> bool:
 
 
 def _moves_elements(call: Any) -> bool:
-    """Whether a transpose is more than a reshape."""
+    """Return whether a transpose is more than a reshape."""
     rank = len(call.ty.shape)
     axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
     long_axes = [axis for axis in axes if int(call.args[0].ty.shape[axis]) > 1]
@@ -96,7 +96,7 @@ def _moves_elements(call: Any) -> bool:
 
 
 def _evenness_gain(widths: Sequence[int]) -> int:
-    """Return how much more even the joint width is than that of any branch; below 0 if it is less even."""
+    """Return how many more factors of two the joint width has than any branch's; below 0 if fewer."""
     return _evenness(sum(widths)) - max(_evenness(width) for width in widths)
 
 
@@ -106,7 +106,7 @@ def _evenness(width: int) -> int:
 
 
 def _sum_length(branches: Branches) -> int:
-    """Return how many products each element of a result adds up."""
+    """Return the number of products per element of a result."""
     return prod(int(size) for size in branches.calls[0].args[1].ty.shape) // branches.widths[0]
 
 

@@ -1,1 +1,1 @@
-"""Transpose propagation: moving transposes through a network to where they cancel, or move fewer elements."""
+"""Transpose propagation: move transposes through a network until they cancel or move fewer elements."""

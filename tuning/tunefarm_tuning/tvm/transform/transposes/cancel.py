@@ -1,4 +1,4 @@
-"""Cancelling transposes: two in a row become one, or none.
+"""Cancel transposes: join two in a row, and drop those without effect.
 
 A network that was exported with channels last is transposed for ONNX; the layout pass transposes it back.
 """
@@ -15,7 +15,7 @@ from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_calls
 
 
 def cancel_transposes(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with transposes of transposes joined, and those that change nothing left out."""
+    """Return the module with transposes of transposes joined, and transposes without effect dropped."""
     return rewrite_calls(mod, _cancel_transpose)
 
 

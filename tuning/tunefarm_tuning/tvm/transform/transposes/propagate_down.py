@@ -1,4 +1,4 @@
-"""Transpose propagation towards the end: transposes move below other operators where fewer elements are moved then.
+"""Transpose propagation towards the end: move transposes below other operators if they then move fewer elements.
 
 The layout of a network is chosen operator by operator. An operator without a layout rule (a pad, the reshapes of a channel shuffle or
 of attention heads) is left between two transposes, or keeps all that follows in the layout of the file. A transpose that moves
@@ -21,7 +21,7 @@ from tunefarm_tuning.tvm.transform.transposes.rules import Transposed, rule_of
 
 
 def propagate_transposes_down(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with those transposes moved down that then are fewer, or move fewer elements.
+    """Return the module with transposes moved down if they then become fewer or move fewer elements.
 
     Transposes that meet form a group: all of a group move, or none. A network with branches (``If``) stays as it is, since a
     branch is not run each time.
@@ -32,7 +32,7 @@ def propagate_transposes_down(mod: tvm.IRModule) -> tvm.IRModule:
     before = clean_up(cancel_transposes(mod))
     if _has_branches(before):
         return before
-    # First move all, to see which groups gain by it; then move those groups only.
+    # First move all, to find the groups that gain; then move only those groups.
     trial = _DownPropagation(before, lambda _: True)
     moved = rewrite_main(before, trial)
     gaining = trial.gaining_groups(moved)
@@ -57,7 +57,7 @@ def _has_branches(mod: tvm.IRModule) -> bool:
 def moved_elements(
     mod: tvm.IRModule, group_of: Callable[[Any, Any], object] = lambda _var, _call: None
 ) -> Counter[object]:
-    """Return how many elements the transposes of a network move, by group; results that nothing reads do not count.
+    """Return the number of elements that a network's transposes move, by group; unread results do not count.
 
     `group_of` gets the variable that a transpose is bound to, and its call.
     """
@@ -91,7 +91,7 @@ def _add_variables(expr: Any, variables: set[Any]) -> None:
 
 @relax.expr_functor.mutator
 class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
-    """Moves transposes as far down as there are rules for their readers, if `may_move` says so of the transpose's number.
+    """Moves transposes down as far as there are rules for their readers, if `may_move` allows it for the transpose's number.
 
     Transposes are numbered in program order. A group is named by its lowest number.
     """
@@ -99,10 +99,10 @@ class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule, may_move: Callable[[int], bool]) -> None:
         super().__init__(mod)
         self._may_move = may_move
-        self._number_of_source: dict[Any, int] = {}  # by the variable that is transposed, new ones included
+        self._number_of_source: dict[Any, int] = {}  # by the transposed variable, new ones included
         self._number_of_added: dict[Any, int] = {}  # by the variable of a transpose that a rule added
         self._parents: list[int] = []  # the groups, as a union-find forest over the numbers
-        self._elements: list[int] = []  # that each transpose moved before
+        self._elements: list[int] = []  # elements that each transpose moved before
 
     def group_of(self, number: int) -> int:
         """Return the group of a transpose."""
@@ -115,7 +115,7 @@ class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
         return {self.group_of(number) for number in range(len(self._parents))}
 
     def gaining_groups(self, rewritten: tvm.IRModule) -> set[int]:
-        """Return the groups that move fewer elements in the network that this has rewritten."""
+        """Return the groups that move fewer elements in the rewritten network."""
         before: Counter[int | None] = Counter()
         for number, elements in enumerate(self._elements):
             before[self.group_of(number)] += elements
@@ -190,7 +190,7 @@ class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
         return var
 
     def _join(self, *numbers: int) -> int:
-        """Make the groups of some transposes one, and return it."""
+        """Merge the groups of some transposes, and return the merged group."""
         groups = {self.group_of(number) for number in numbers}
         for group in groups:
             self._parents[group] = min(groups)
@@ -202,7 +202,7 @@ class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
         return expr
 
     def _as_transposed(self, expr: Any) -> Transposed | None:
-        """Return an operand as the transpose of a source that may move; None if it is not one."""
+        """Return an operand as the movable transpose of a source; None if it is no such transpose."""
         value = self._value_of(expr)
         axes = transpose_axes(value)
         if axes is None or value.args[0] not in self._number_of_source:

@@ -1,4 +1,4 @@
-"""Transpose propagation towards the start: a transpose behind a resize that enlarges images moves in front of it.
+"""Transpose propagation towards the start: move a transpose in front of a resize that enlarges images.
 
 A network that classifies every pixel ends in a resize of a small map to the whole image, transposed to channels first. The small map
 has fewer elements to move.

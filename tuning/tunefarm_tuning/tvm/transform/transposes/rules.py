@@ -1,4 +1,4 @@
-"""Rules of transpose propagation: how an operator is computed from the tensors in front of the transposes that it reads.
+"""Rules of transpose propagation: compute an operator from the sources of its transposed operands.
 
 A rule takes a call and, for each tensor that it reads, the source and the order of the transpose that makes it. It returns the
 result in the same form: a new source, and the order in which that is transposed. It returns None where it does not know how, or
@@ -26,13 +26,13 @@ CHANNELS_LAST = (0, 3, 1, 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transposed:
-    """A tensor as ``permute_dims(source, order)``; `source` is a tuple for several results that are transposed alike."""
+    """A tensor as ``permute_dims(source, order)``; `source` is a tuple for several results with the same transpose."""
 
     source: Any
     order: tuple[int, ...]
 
     def axis(self, axis: int) -> int:
-        """Return which axis of the source an axis of the tensor is."""
+        """Return the source's axis for an axis of the tensor."""
         return self.order[axis % len(self.order)]
 
     @property
@@ -45,7 +45,7 @@ Rule = Callable[[Any, Sequence[Transposed | None], Emit], Transposed | None]
 
 
 def rule_of(call: Any) -> Rule | None:
-    """Return the rule for a call; None where there is none."""
+    """Return the rule for a call; None if there is none."""
     name = operator_name(call)
     return _elementwise if name in ELEMENTWISE else _RULES.get(name)
 
@@ -74,7 +74,7 @@ def _elementwise(call: Any, operands: Sequence[Transposed | None], emit: Emit) -
 
 
 def _like(argument: Any, operand: Transposed | None, first: Transposed, emit: Emit) -> Any:
-    """Return an argument in the axis order of the first operand's source; None where its shape is not known."""
+    """Return an argument in the axis order of the first operand's source; None if its shape is unknown."""
     if operand is not None and operand.order == first.order:
         return operand.source
     shape = static_shape(argument)
@@ -204,7 +204,7 @@ def _reshape(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Tr
         return None
 
     def position(group: AxisGroup) -> int:
-        # Axes that become one axis have to lie together: they go where the innermost of them is.
+        # Axes that are merged must be adjacent: they are moved to the innermost of them.
         long_axes = [axis for axis in group.before if before[axis] > 1] or group.before
         return first.order[long_axes[-1]] if long_axes else -1
 
@@ -229,7 +229,7 @@ class AxisGroup:
 
 
 def axis_groups(before: Sequence[int], after: Sequence[int]) -> list[AxisGroup] | None:
-    """Return which axes become which in a reshape: the smallest groups, in order; None for a tensor without elements."""
+    """Return the mapping of axes in a reshape: the smallest groups, in order; None for a tensor without elements."""
     if 0 in (*before, *after):
         return None
     groups = []

@@ -1,1 +1,1 @@
-"""What is done to a network's weights at compile time: folding, pre-packing, storing in fewer bytes."""
+"""Transformations of a network's weights at compile time: folding, pre-packing, storage in fewer bytes."""

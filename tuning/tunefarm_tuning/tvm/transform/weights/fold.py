@@ -1,4 +1,4 @@
-"""Folding at compile time of what is done to weights: batch norms are merged into convolutions, and steps on constants computed."""
+"""Fold operations on weights at compile time: merge batch norms into convolutions, and compute steps on constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTEGERS = {"int8", "uint8", "int32"}
 
 
 def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with constant batch norms behind 2-D convolutions merged into their constant weights.
+    """Return the module with constant batch norms after 2-D convolutions merged into the convolutions' constant weights.
 
     TVM's ``FoldBatchnormToConv2D`` writes epsilon as a float32, which float16 and float64 do not take.
     """
@@ -43,7 +43,7 @@ def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
             merged = (_array(matches[weight]).astype(np.float64) * factor.reshape(-1, 1, 1, 1)).astype(dtype)
             offset = (shift - mean * factor).reshape(1, -1, 1, 1).astype(dtype)
         if not (np.isfinite(merged).all() and np.isfinite(offset).all()):
-            return norm_output  # the merged weights overflow, where a norm after the convolution may not
+            return norm_output  # the merged weights overflow; a norm after the convolution may not
         result = relax.Call(old.op, (old.args[0], relax.const(merged, dtype)), old.attrs)
         return relax.op.add(result, relax.const(offset, dtype))
 
@@ -114,7 +114,7 @@ class _ConstantFolder(relax.PyExprMutator):  # type: ignore[misc]
         self.builder_.emit_normalized(relax.VarBinding(binding.var, relax.const(value, str(value.dtype))))
 
     def _evaluate(self, expr: Any) -> Array | None:
-        """Return the value of an expression; None if it is not constant, or left to TVM."""
+        """Return the value of an expression; None if it is not constant or TVM shall fold it."""
         if isinstance(expr, tvm.ir.GenericConst):
             constant = _array(expr)
             return constant if str(constant.dtype) in _FLOATS else None

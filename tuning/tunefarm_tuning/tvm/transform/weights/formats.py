@@ -1,4 +1,4 @@
-"""The formats that weights are stored in, and which arrays they can hold."""
+"""The formats of stored weights, and checks whether an array fits a format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefarm_tuning.core.array_file import numpy_dtype
 from tunefarm_tuning.workload.precision import Precision
 
 _LARGEST_LOSS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""The relative error of rounding a number, at most; over a channel it is less than half of that."""
+"""The maximum relative error of rounding a number; over a channel it is less than half of that."""
 _MAX_STEPS = 255
 _INT8 = np.iinfo(np.int8)
 _MIN_ROW_MAXIMUM = float(np.finfo(np.float32).tiny) * _MAX_STEPS
@@ -24,7 +24,7 @@ _GRID_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:
-    """How a weight is stored.
+    """The format of a stored weight.
 
     Attributes:
         axis: The axis along which scales vary; None for a format without scales.
@@ -41,14 +41,14 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWeight:
-    """A weight as it is stored: `arrays` are its elements, then the scales of a format that has them."""
+    """A stored weight: `arrays` are its elements, then the scales if the format has them."""
 
     format: WeightFormat
     arrays: tuple[NDArray[Any], ...]
 
 
 def store(weight: NDArray[Any], precision: Precision, channels: Collection[int]) -> StoredWeight | None:
-    """Return a float32 weight in the format of a precision; None if that cannot hold it.
+    """Return a float32 weight in the format of a precision; None if the format cannot represent it.
 
     The error is judged for each channel along the axes `channels`.
     """
@@ -107,7 +107,7 @@ def as_int8(weight: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]
 
 
 def _scales(rows: NDArray[Any]) -> NDArray[Any] | None:
-    """Return for each row the scale of which all its elements are multiples; None if a row has none."""
+    """Return each row's scale, of which all elements are multiples; None if a row has no such scale."""
     largest = np.abs(rows).max(axis=1)
     scale = np.zeros(len(rows), np.float32)
     for row in range(len(rows)):

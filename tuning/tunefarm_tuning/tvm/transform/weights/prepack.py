@@ -1,4 +1,4 @@
-"""Weight pre-packing: constant weights are laid out at compile time as the tuned kernels read them."""
+"""Weight pre-packing: lay out constant weights at compile time in the order in which tuned kernels read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing, ke
 
 
 def prepack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
-    """Return a module with some kernels replaced by ones that take their weights packed, and with these weights packed.
+    """Return a module with some kernels replaced by ones that take packed weights, and with these weights packed.
 
     Args:
         mod: A lowered module.

@@ -1,4 +1,4 @@
-"""Weights stored in fewer bytes than the network computes with; each kernel widens them where it reads them.
+"""Store weights in fewer bytes than the network computes with; kernels widen them when they read them.
 
 A kernel that waits for memory has time for one more conversion per vector of weights. The arithmetic, and all tensors between kernels,
 stay float32.
@@ -29,7 +29,7 @@ _REDUCES = 2  # tirx.IterVar's CommReduce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKernel:
-    """A kernel that takes some of its weights in fewer bytes.
+    """A kernel that reads some of its weights in fewer bytes.
 
     Attributes:
         plain: The kernel that takes them as float32. This kernel has the same arguments, and scales in front of the output.
@@ -55,7 +55,7 @@ class StoredKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """How a network's weights are stored.
+    """The formats of a network's stored weights.
 
     Attributes:
         stored: The number of tensors in fewer bytes.
@@ -81,7 +81,7 @@ class Storage:
 
 
 def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule, Storage]:
-    """Return a prepared module with the weights of its products in fewer bytes, and how they are stored."""
+    """Return a prepared module with the weights of its products in fewer bytes, and their formats."""
     if precision is Precision.AS_MODEL:
         return mod, Storage()
     rewriter = _WeightStorageRewriter(mod, precision)
@@ -174,7 +174,7 @@ class _WeightStorageRewriter(relax.PyExprMutator):  # type: ignore[misc]
         return self._weights[key][1:]
 
     def _reader(self, name: str, func: tirx.PrimFunc, formats: tuple[tuple[int, WeightFormat], ...]) -> Any:
-        """Return the kernel that takes its weights in such formats; None if it cannot be made."""
+        """Return the kernel that takes its weights in these formats; None if it cannot be made."""
         if (name, formats) not in self._readers:
             try:
                 reader = reading_stored(func, dict(formats))
