@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
+from job_values import job
 
 from tunefarm_app.jobs.progress import eta_sec, share_done, time_left
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Job
-
-JOB = Job(
-    **dict.fromkeys(Job.__dataclass_fields__),  # type: ignore[arg-type]
-)
-
-
-def job(**changed: Any) -> Job:
-    plain: dict[str, Any] = {
-        "id": "job_1",
-        "state": JobState.TUNING,
-        "budget": {},
-        "progress": {},
-        "trials": 0,
-        "tuned_sec": 0.0,
-    }
-    return replace(JOB, **{**plain, **changed})
 
 
 def test_what_is_left_is_the_limit_that_comes_first() -> None:
