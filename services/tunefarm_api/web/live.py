@@ -1,6 +1,6 @@
 """Tell open pages what changed in the farm, by one stream of server-sent events per browser.
 
-A notice says *what* changed and never how: the page asks again for what it shows. So nothing can be missed that matters.
+A notice names what changed, without the new values: the page loads its regions again. So a page misses no change.
 A page asks once when its stream greets it: when it has just been opened, and after a break (it slept, or the API was
 restarted). Changes between two looks at the database are one notice, however many there were.
 """

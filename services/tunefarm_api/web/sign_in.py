@@ -20,8 +20,8 @@ router = APIRouter(include_in_schema=False)
 def sign_in_page(next: str = "/", link: str = "") -> HTMLResponse:  # noqa: A002
     """Ask for a key. With the text of a link there is one button to press, which a script presses.
 
-    The link itself changes nothing: what looks at links before people do would use it up, and a browser that comes from
-    another site would not show a strict cookie on the page after.
+    Opening a link must not use it up, since programs that preview links open it first. And a browser that came from
+    another site would not send a strict cookie with the next page.
     """
     return _page(next, link=link)
 
@@ -29,12 +29,12 @@ def sign_in_page(next: str = "/", link: str = "") -> HTMLResponse:  # noqa: A002
 @router.post(SIGN_IN)
 async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Response:
     """Sign a browser in with an API key or a link."""
-    link, where = form.get("link", ""), form.get("next", "/")
+    link, path = form.get("link", ""), form.get("next", "/")
     text = await run_in_threadpool(start_session, services, (link or form.get("key", "")).strip())
     if text is None:
         wrong = "This link was used already, or has expired." if link else "This is not a key of this farm."
-        return _page(where, wrong=wrong, status=403)
-    response = RedirectResponse(where if is_local(where) else "/", 303)
+        return _page(path, wrong=wrong, status=403)
+    response = RedirectResponse(path if is_local(path) else "/", 303)
     set_session(request, response, text)
     return response
 
@@ -50,8 +50,8 @@ async def sign_out(request: Request, services: ServicesDep) -> Response:
     return response
 
 
-def _page(where: str, *, link: str = "", wrong: str = "", status: int = 200) -> HTMLResponse:
+def _page(path: str, *, link: str = "", wrong: str = "", status: int = 200) -> HTMLResponse:
     text = render_text(
-        "sign_in.html", key=None, next=where if is_local(where) else "/", link=link, wrong=wrong
+        "sign_in.html", key=None, next=path if is_local(path) else "/", link=link, wrong=wrong
     )
     return HTMLResponse(text, status)

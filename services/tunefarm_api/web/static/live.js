@@ -1,5 +1,5 @@
-// Keeps [data-live] regions up to date. A region names the topics that it shows ("job:" means every job); when one of them
-// changes the region gets the event `live`, and asks the server for itself. At most once a second, and not while hidden.
+// Keeps [data-live] regions up to date. A region names the topics that it shows ("job:" means every job). When one of them
+// changes, the region gets the event `live` and reloads itself: at most once a second, and not while the page is hidden.
 const EVERY_MS = 1000;
 const due = new Set();
 let timer = 0;
@@ -10,7 +10,7 @@ export function listen() {
   document.getElementById("link").hidden = false;
   document.addEventListener("visibilitychange", flush);
   if (window.SharedWorker) {
-    // One stream for all tabs: browsers open six connections to a host at most, and each stream would hold one.
+    // All tabs share a stream: browsers open at most six connections to a host, and each stream holds one.
     const worker = new SharedWorker(script, { name: "tunefarm" });
     worker.port.onmessage = (event) => take(event.data);
     worker.port.start();

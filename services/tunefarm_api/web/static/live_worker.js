@@ -1,4 +1,4 @@
-// One stream of server-sent events for all tabs of this browser; it ends with the last tab.
+// A stream of server-sent events, shared by all tabs of this browser. It ends with the last tab.
 const ports = new Set();
 let source = null;
 let live = false;
@@ -21,7 +21,7 @@ function open() {
   source.onerror = () => {
     live = false;
     tell({ kind: "away" });
-    // A refusal (signed out, a proxy's error) ends the source for good; the network's troubles do not.
+    // After a refusal (signed out, a proxy's error) the source stays closed: open another. After a network error it reconnects.
     if (source && source.readyState === EventSource.CLOSED) {
       source = null;
       setTimeout(() => { if (ports.size && !source) open(); }, 5000);

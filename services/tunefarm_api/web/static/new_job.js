@@ -1,4 +1,4 @@
-// Says what a budget comes to, by the pace of the pool's last jobs.
+// Estimates the trials or the time of a budget, from the pace of the pool's last jobs.
 const count = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 2 });
 const time = (minutes) => minutes < 90 ? `${count.format(Math.max(minutes, 0.1))} minutes` : `${count.format(minutes / 60)} hours`;
 

@@ -1,2 +1,2 @@
-// A link to sign in: the page is ours by now, so its form may be sent.
+// Submits the form of a sign-in link. A request from this page is same-site, so the session's strict cookie is sent.
 document.querySelector("form[data-send]")?.requestSubmit();
