@@ -299,6 +299,13 @@ def write_public_names(copies: Path) -> None:
             ("tunefarm.client", tunefarm.client),
         )
     }
+    for client in (tunefarm.client.Client, tunefarm.client.AsyncClient):  # what is reached through an object
+        parts = vars(client("http://127.0.0.1:9", "key")).items()
+        names[f"tunefarm.client.{client.__name__}"] = {
+            name: {"public": description(type(part))["public"]}
+            for name, part in sorted(parts)
+            if not name.startswith("_") and "tunefarm" in type(part).__module__
+        }
     text = json.dumps(names, indent=1, sort_keys=True)
     text = re.sub(r"\[[^][{}]*\]", lambda match: " ".join(match[0].split()), text)  # a list is a line
     (copies / "public_names.json").write_text(text + "\n", encoding="utf-8")
