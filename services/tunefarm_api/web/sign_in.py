@@ -51,7 +51,5 @@ async def sign_out(request: Request, services: ServicesDep) -> Response:
 
 
 def _page(path: str, *, link: str = "", wrong: str = "", status: int = 200) -> HTMLResponse:
-    text = render_text(
-        "sign_in.html", key=None, next=path if is_local(path) else "/", link=link, wrong=wrong
-    )
+    text = render_text("sign_in.html", key=None, next=path if is_local(path) else "/", link=link, wrong=wrong)
     return HTMLResponse(text, status)
