@@ -3,29 +3,22 @@
 ``@pytest.mark.exhaustive`` is on a test that is long and that shorter tests prove most of. ``@pytest.mark.matrix(every=4)`` is
 on a parametrised test of many like cases: `make test` runs every fourth. The option ``--exhaustive`` says which of them run:
 ``no`` (as `make test`), ``all`` (as `make test-all`), or a Git revision. With a revision, the tests that a file changed since
-then can break run in full: those of the engine if the engine changed, and those of the farm if anything did. A test that is
-named on the command line by its ``::`` always runs.
+then can break run in full (`can_break` says which). A test that is named on the command line by its ``::`` always runs.
 """
 
 from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 ENGINE_TESTS = ("tests/contract/tuning/", "tests/integration/tuning/", "tests/unit/tuning/")
-ENGINE = (
-    "tuning/",
-    "pyproject.toml",
-    "uv.lock",
-    "services/tunefarm_text/",
-    "tests/support/",
-    "tests/conftest.py",
-)
-"""What the engine's tests depend on. All other tests depend on the whole product."""
+ABOVE_ENGINE = ("services/", "db/", "deploy/", "docs/", "docker-compose.yml")
+BELOW_ENGINE = ("services/tunefarm_text/",)
+"""The engine's tests depend on everything but what is above the engine."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,23 +50,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         every = matrix.kwargs["every"] if matrix else 1
         runs = item.get_closest_marker("exhaustive") is None and cases[test] % every == 0
         cases[test] += 1
-        (chosen if runs or _can_break(test.split("::")[0], changed) else left_out).append(item)
+        runs = runs or any(can_break(path, test.split("::")[0]) for path in changed)
+        (chosen if runs else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
 
 
 def _changed_since(revision: str) -> tuple[str, ...]:
-    names = subprocess.run(
-        ["git", "diff", "--name-only", "-z", revision, "--"],
-        cwd=ROOT, capture_output=True, check=True, text=True,
-    ).stdout  # fmt: skip
-    return tuple(name for name in names.split("\0") if name and not name.endswith(".md"))
+    """Return the paths of the files that differ from the revision.
+
+    Raises:
+        pytest.UsageError: Git does not know the revision.
+    """
+    done = subprocess.run(
+        ["git", "diff", "--name-only", "--no-renames", "-z", revision, "--"],
+        cwd=ROOT, capture_output=True, check=False, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise pytest.UsageError(f"--exhaustive takes no, all or a Git revision: {done.stderr.strip()}")
+    return tuple(name for name in done.stdout.split("\0") if name)
 
 
-def _can_break(test: str, changed: tuple[str, ...]) -> bool:
-    """Whether one of the changed files can make a test fail."""
-    depends_on = (
-        ENGINE if test.startswith(ENGINE_TESTS) else (*ENGINE, "db/", "services/", "workers/", "deploy/")
-    )
-    return test in changed or any(path.startswith(depends_on) for path in changed)
+def can_break(changed: str, test: str) -> bool:
+    """Whether a change of one file can make the tests of another fail. Both are paths below the repository's root.
+
+    A test file breaks its own tests alone, prose none, and every other file all tests; but the engine's tests depend neither on
+    the services nor on the database.
+    """
+    if changed == test:
+        return True
+    if changed.endswith(".md") or (
+        changed.startswith("tests/") and PurePath(changed).name.startswith("test_")
+    ):
+        return False
+    above = changed.startswith(ABOVE_ENGINE) and not changed.startswith(BELOW_ENGINE)
+    return not (above and test.startswith(ENGINE_TESTS))

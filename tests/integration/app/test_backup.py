@@ -81,7 +81,6 @@ def halfway(farm: Farm) -> Any:
     return job
 
 
-@pytest.mark.matrix(every=3)
 def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> None:
     job = halfway(farm)
     before = farm.trials(job.id)
@@ -114,7 +113,6 @@ def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> 
         other.services.close()
 
 
-@pytest.mark.matrix(every=3)
 def test_it_is_one_moment_of_a_running_farm(farm: Farm, other_url: str, tmp_path: Path) -> None:
     """While one thread tunes, backups are made: in each, counters and trials agree, as in no other moment's mixture."""
     farm.add_device()

@@ -46,7 +46,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.matrix(every=2)
 @KINDS
 def test_the_server_is_killed_and_comes_back(kind: str, file: Path, tmp_path: Path) -> None:
     progressed: list[int] = []

@@ -132,7 +132,6 @@ def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) ->
         postgres.close()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_each_part_is_missed(
     parts: Parts, start: Callable[..., Any], start_tracker: Callable[..., Any], tmp_path: Path

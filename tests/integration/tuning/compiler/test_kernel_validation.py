@@ -132,7 +132,6 @@ def test_a_wrong_answer_is_noticed(bench: Bench, tmp_path: Path) -> None:
     assert bench.check().hit is not None
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [

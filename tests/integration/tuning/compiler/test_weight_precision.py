@@ -300,7 +300,6 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
     }
 
 
-@pytest.mark.exhaustive
 def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:
     """A network of double precision keeps its weights, and the tolerance of its outputs."""
     graph = GraphBuilder()

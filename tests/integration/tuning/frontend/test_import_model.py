@@ -64,7 +64,6 @@ def test_branches_are_accepted(stored: Path) -> None:
     assert dict(model.operators) == {"If": 1, "Relu": 1, "Neg": 1, "Exp": 1}
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("name", sorted(bad_models.REFUSED))
 def test_bad_models_are_refused_each_with_its_code(name: str, stored: Path) -> None:
     code, build = bad_models.REFUSED[name]

@@ -90,7 +90,6 @@ def test_a_small_kernel_without_choices_is_spent() -> None:
     assert 1 <= result.trials < 200
 
 
-@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
     """And survives the death of its child."""

@@ -1,0 +1,89 @@
+"""Which tests run where a change is known (tests/support/exhaustive.py): a test left out by mistake would be a fault let through."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import exhaustive
+import pytest
+from exhaustive import can_break
+
+ENGINE_TEST = "tests/unit/tuning/space/test_config_space.py"
+FARM_TEST = "tests/soak/test_killed_workers.py"
+
+
+@pytest.mark.parametrize(
+    ("changed", "engine", "farm"),
+    [
+        ("tuning/tunefarm_tuning/space/knob.py", True, True),
+        ("tuning/tunefarm_convert/tflite/graph.py", True, True),
+        ("workers/tunefarm_workers/device/agent.py", True, True),
+        ("services/tunefarm_text/quantities.py", True, True),
+        ("benchmarks/models/__init__.py", True, True),
+        ("examples/tiny_convnet.py", True, True),
+        ("pyproject.toml", True, True),
+        ("uv.lock", True, True),
+        ("Makefile", True, True),
+        (".ci/run", True, True),
+        ("tests/conftest.py", True, True),
+        ("tests/integration/conftest.py", True, True),
+        ("tests/support/networks/onnx_models.py", True, True),
+        ("services/tunefarm_api/app.py", False, True),
+        ("services/tunefarm_web/static/app.js", False, True),
+        ("db/tunefarm_db/engine.py", False, True),
+        ("docker-compose.yml", False, True),
+        ("docs/generate.py", False, True),
+        ("docs/tutorial/first.ipynb", False, True),
+        ("docs/testing.md", False, False),
+        ("README.md", False, False),
+        ("tests/unit/api/routes/test_jobs.py", False, False),
+        (FARM_TEST, False, True),
+        (ENGINE_TEST, True, False),
+    ],
+)
+def test_what_a_change_can_break(changed: str, *, engine: bool, farm: bool) -> None:
+    assert can_break(changed, ENGINE_TEST) == engine
+    assert can_break(changed, FARM_TEST) == farm
+
+
+TWO_TESTS = """
+import pytest
+
+@pytest.mark.exhaustive
+def test_long(): pass
+
+@pytest.mark.matrix(every=3)
+@pytest.mark.parametrize("n", range(7))
+def test_many(n): pass
+"""
+
+
+def collected(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "test_two.py").write_text(TWO_TESTS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "exhaustive",
+        "--collect-only",
+        "-q",
+        *options,
+        str(folder),
+    ]
+    environment = os.environ | {"PYTHONPATH": str(Path(exhaustive.__file__).parent)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("which", "count"), [("no", 3), ("all", 8)])
+def test_the_option_chooses(which: str, count: int, tmp_path: Path) -> None:
+    done = collected(tmp_path, f"--exhaustive={which}")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("::test_") == count
+
+
+def test_an_unknown_revision_is_refused(tmp_path: Path) -> None:
+    done = collected(tmp_path, "--exhaustive=no-such-revision")
+    assert done.returncode == 4
+    assert "no, all or a Git revision" in done.stderr
