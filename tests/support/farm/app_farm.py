@@ -81,6 +81,18 @@ class Farm:
             done += 1
         return done
 
+    def run_again(self, engine: ReplayEngine) -> None:
+        """Let the back-off of every step pass, and run the steps on another engine."""
+        with self.services.uow.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE steps SET not_before = 0 WHERE state = 'ready'")
+        send_due(self.services, resend_after_sec=0)
+        self.with_engine(engine).run()
+
+    def end_leases(self) -> None:
+        """Let every step's lease end now, as time would."""
+        with self.services.uow.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE steps SET lease_until = 1 WHERE state = 'leased'")
+
     def calibrate(self) -> int:
         """Ask for the calibrations that are due, and run all that were asked for; return how many."""
         ask_for_calibrations(self.services)
@@ -152,6 +164,10 @@ class Farm:
     def device(self, device_id: str) -> Device:
         with self.services.uow.read() as repos:
             return repos.devices.get(device_id)
+
+    def devices(self, device_key: str = "pool") -> tuple[Device, ...]:
+        with self.services.uow.read() as repos:
+            return tuple(repos.devices.in_pool(device_key))
 
     def trials(self, job_id: str) -> list[Trial]:
         with self.services.uow.read() as repos:

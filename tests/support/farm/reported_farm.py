@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
+from app_farm import Farm
+
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.report import Environment, make_report
@@ -105,3 +109,32 @@ class ReportingEngine(ReplayEngine):
         nowhere: Any = None
         inputs = InputSet(kind=InputKind.NORMAL, seed=7, inputs=nowhere, expected=nowhere)
         return ModelComparison(sets=((inputs, (output,)),))
+
+
+def finished_job(
+    farm: Farm, engine: ReplayEngine, *, name: str = "net.onnx", **scenario: Any
+) -> tuple[Farm, str]:
+    """Tune three kernels, one of five candidates failing, and return the farm with that engine and the job's ID."""
+    farm = farm.with_engine(engine)
+    farm.add_device(
+        info={"cpu": "Replay 9000", "cores": 2, "hostname": "secret-host", "machine_id": "secret-id"}
+    )
+    model = farm.upload(Scenario(tasks=3, failing=0.2, **scenario), name=name)
+    farm.run()
+    job = farm.submit(farm.model(model.id), trials=24, seed=5)
+    farm.run()
+    return farm, job.id
+
+
+UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
+def seconds_in(text: str) -> float:
+    match = re.match(r"(−?[0-9.]+) (s|ms|µs|ns)\b", text)
+    assert match is not None, text
+    return float(match[1].replace("−", "-")) * UNITS[match[2]]
+
+
+def approx(value: float | None) -> Any:
+    assert value is not None
+    return pytest.approx(value, rel=0.01)

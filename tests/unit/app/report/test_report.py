@@ -1,29 +1,24 @@
-"""The report of a finished job, and its page."""
+"""The report of a finished job."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from app_farm import Farm
 from html_page import Page
-from reported_farm import HOSTILE, ReportingEngine
+from reported_farm import HOSTILE, ReportingEngine, approx, finished_job, seconds_in
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.report.assemble import job_report
-from tunefarm_app.report.charts import _LARGEST, time_stacks
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.page import content_security_policy, report_page
+from tunefarm_app.report.page import report_page
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
 from tunefarm_tuning.workload.task import Alternative, TuningTask
 
-UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 TASKS = 3
 
 
@@ -44,38 +39,6 @@ class AlternativeEngine(ReportingEngine):
         self._changes["alternatives"] = {"candidates": [timed, left_out], "networks_sec": networks_sec}
         alternative = Alternative(algorithm="winograd-4", instead_of=(key,), overhead=0.5)
         return (*tasks[:-1], replace(tasks[-1], alternative=alternative))
-
-
-def finished(
-    farm: Farm, engine: ReplayEngine, *, name: str = "net.onnx", **scenario: Any
-) -> tuple[Farm, str]:
-    farm = farm.with_engine(engine)
-    farm.add_device(
-        info={"cpu": "Replay 9000", "cores": 2, "hostname": "secret-host", "machine_id": "secret-id"}
-    )
-    model = farm.upload(Scenario(tasks=TASKS, failing=0.2, **scenario), name=name)
-    farm.run()
-    job = farm.submit(farm.model(model.id), trials=24, seed=5)
-    farm.run()
-    return farm, job.id
-
-
-@pytest.fixture
-def report(farm: Farm) -> JobReport:
-    farm, job_id = finished(farm, ReportingEngine())
-    assert farm.job(job_id).state is JobState.SUCCEEDED, farm.job(job_id).error
-    return job_report(farm.services, job_id)
-
-
-def seconds_in(text: str) -> float:
-    match = re.match(r"(−?[0-9.]+) (s|ms|µs|ns)\b", text)
-    assert match is not None, text
-    return float(match[1].replace("−", "-")) * UNITS[match[2]]
-
-
-def approx(value: float | None) -> Any:
-    assert value is not None
-    return pytest.approx(value, rel=0.01)
 
 
 def test_how_near_its_kernels_are_to_what_the_device_can_do(farm: Farm) -> None:
@@ -120,7 +83,7 @@ def test_without_a_measured_peak_there_are_no_shares_of_it(report: JobReport) ->
 
 
 def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
-    farm, job_id = finished(farm, ReportingEngine())
+    farm, job_id = finished_job(farm, ReportingEngine())
     report = job_report(farm.services, job_id)
     job = farm.job(job_id)
     assert (report.format, report.format_version, report.simulated) == ("tunefarm-job-report", 1, False)
@@ -176,13 +139,13 @@ def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
 
 
 def test_nothing_is_told_that_finds_a_machine(farm: Farm) -> None:
-    farm, job_id = finished(farm, ReportingEngine())
+    farm, job_id = finished_job(farm, ReportingEngine())
     report = job_report(farm.services, job_id)
     assert "secret" not in report.model_dump_json() + report_page(report)
 
 
 def test_it_does_not_change_with_time_or_with_its_device(farm: Farm) -> None:
-    farm, job_id = finished(farm, ReportingEngine())
+    farm, job_id = finished_job(farm, ReportingEngine())
     first = job_report(farm.services, job_id)
     with farm.services.uow.write() as repos:
         repos.models.delete(first.model.id)
@@ -193,113 +156,8 @@ def test_it_does_not_change_with_time_or_with_its_device(farm: Farm) -> None:
     assert report_page(first) == report_page(second)
 
 
-def test_the_pages_figures_are_the_documents(report: JobReport) -> None:
-    page = Page(report_page(report))
-    assert report.latency is not None
-    assert report.latency.onnxruntime is not None
-    for name, timing in (
-        ("ONNX Runtime", report.latency.onnxruntime),
-        ("TVM, untuned", report.latency.untuned),
-        ("The artifact", report.latency.tuned),
-    ):
-        _, median, spread, _, samples, threads, against = page.row("latency", name)
-        assert seconds_in(median) == approx(timing.median_sec)
-        if len(timing.samples_sec) == 1:
-            assert spread == "one sample"
-        else:
-            fastest, slowest = spread.split(" to ")
-            assert seconds_in(fastest) == approx(timing.min_sec)
-            assert seconds_in(slowest) == approx(timing.max_sec)
-        assert (int(samples), int(threads)) == (len(timing.samples_sec), timing.threads)
-        assert float(against.rstrip("×")) == approx(timing.median_sec / report.latency.tuned.median_sec)
-
-    assert len(page.tables["kernels"]) == 1 + TASKS + 3
-    for kernel in report.kernels:
-        _, calls, before, after, *_, trials = page.row("kernels", kernel.name)
-        assert (int(calls), int(trials)) == (kernel.weight, kernel.trials)
-        if kernel.before_sec is None:
-            assert before == "–"
-        else:
-            assert seconds_in(before) == approx(kernel.before_sec)
-            assert seconds_in(after) == approx(kernel.after_sec)
-    assert report.breakdown is not None
-    rest = page.row("kernels", "remainder")
-    assert seconds_in(rest[2]) == approx(report.breakdown.rest_before_sec)
-    assert seconds_in(rest[3]) == approx(report.breakdown.rest_after_sec)
-
-    for outcome, number in report.outcomes.items():
-        assert page.row("trials", outcome)[1:3] == [str(number), f"{number / 24:.1%}".replace("%", " %")]
-    assert report.checks is not None
-    cells = page.row("outputs", "y")
-    assert (float(cells[2]), float(cells[3])) == (1.25e-5, 3.5e-6)
-    assert "990 finite" in cells[6]
-    assert len(page.tables["coverage"]) == 1 + 2 + 1
-    for sentence in (*report.summary, *report.not_measured, *report.reproduce.caveats):
-        assert sentence in page.text
-    for text in (
-        report.job.id,
-        report.model.sha256,
-        report.target.key,
-        "Replay 9000",
-        *report.versions.values(),
-    ):
-        assert text in page.text
-
-
-def test_the_page_is_complete_in_itself(report: JobReport) -> None:
-    html = report_page(report)
-    page = Page(html)
-    names = {name for name, _ in page.tags}
-    assert not names & {
-        "script",
-        "link",
-        "img",
-        "iframe",
-        "object",
-        "embed",
-        "base",
-        "form",
-        "a",
-        "use",
-        "image",
-    }
-    for _, attributes in page.tags:
-        assert not [name for name in attributes if name.startswith("on") or name in ("style", "src", "href")]
-    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
-    assert style is not None
-    assert "url(" not in style[1]
-    assert "@import" not in style[1]
-    assert "@media print" in style[1]
-    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy == content_security_policy()
-    assert "default-src 'none'" in str(policy)
-    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in str(policy)
-
-
-def test_a_strangers_text_stays_text(farm: Farm) -> None:
-    plain, plain_id = finished(farm, ReportingEngine())
-    usual = Page(report_page(job_report(plain.services, plain_id)))
-    farm, job_id = finished(farm, ReportingEngine(name=HOSTILE, message=HOSTILE), name=HOSTILE, seed=1)
-    report = job_report(farm.services, job_id)
-    assert report.model.name.startswith("<script>")
-    assert report.coverage is not None
-    assert {miss.name for miss in report.coverage.misses} != {"matmul_0"}
-    html = report_page(report)
-    assert "<script" not in html
-    assert "\x1b" not in html
-    assert "\u202e" not in html
-    page = Page(html)
-    assert {name for name, _ in page.tags} <= {name for name, _ in usual.tags}
-    assert {key for _, attributes in page.tags for key in attributes} <= {
-        key for _, attributes in usual.tags for key in attributes
-    }
-    assert "<script>alert('x')</script>" in page.text
-    assert r"\x1b[31m\u202e&amp;{{7*7}}" in page.text
-
-
 def test_an_algorithm_that_replaced_a_kernel_is_reported(farm: Farm) -> None:
-    farm, job_id = finished(farm, AlternativeEngine())
+    farm, job_id = finished_job(farm, AlternativeEngine())
     report = job_report(farm.services, job_id)
     direct, part = report.kernels[0], report.kernels[-1]
     assert (direct.algorithm, direct.alternative, direct.covered) == ("winograd-4", None, True)
@@ -328,7 +186,7 @@ def test_an_algorithm_that_replaced_a_kernel_is_reported(farm: Farm) -> None:
 
 
 def test_a_simulated_job_says_so(farm: Farm) -> None:
-    farm, job_id = finished(farm, ReplayEngine())
+    farm, job_id = finished_job(farm, ReplayEngine())
     report = job_report(farm.services, job_id)
     assert report.simulated
     assert report.latency is None
@@ -347,7 +205,7 @@ def test_a_part_that_cannot_be_read_is_left_out_and_named(farm: Farm) -> None:
         "method": 5,
         "place": {},
     }
-    farm, job_id = finished(farm, ReportingEngine(**changes))
+    farm, job_id = finished_job(farm, ReportingEngine(**changes))
     report = job_report(farm.services, job_id)
     assert report.latency is None
     assert report.checks is None
@@ -370,7 +228,7 @@ def test_a_bad_outcome_is_not_hidden(farm: Farm, median_sec: float, warning: str
         "untuned": timing(0.5, 0.6),
         "tuned": timing(median_sec, median_sec, *([5 * median_sec] if warning == "rough" else [])),
     }
-    farm, job_id = finished(farm, ReportingEngine(latency=latency))
+    farm, job_id = finished_job(farm, ReportingEngine(latency=latency))
     report = job_report(farm.services, job_id)
     assert any(warning in sentence for sentence in (*report.summary, *report.warnings))
     assert warning in Page(report_page(report)).text
@@ -386,7 +244,7 @@ def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
         "rejected": {"samples_sec": [0.7, 0.8], "threads": 2},
     }
     coverage = {"tasks": TASKS, "covered": 0, "hits": [], "misses": []}
-    farm, job_id = finished(farm, ReportingEngine(latency=latency, coverage=coverage))
+    farm, job_id = finished_job(farm, ReportingEngine(latency=latency, coverage=coverage))
     report = job_report(farm.services, job_id)
     assert report.latency is not None
     assert report.latency.tuned_is_untuned
@@ -408,7 +266,7 @@ def test_torch_compile_is_reported_where_it_was_asked_for(farm: Farm, timed: boo
         "untuned": timing(0.5, 0.6),
         "tuned": timing(0.01, 0.011),
     }
-    farm, job_id = finished(farm, ReportingEngine(latency=latency))
+    farm, job_id = finished_job(farm, ReportingEngine(latency=latency))
     report = job_report(farm.services, job_id)
     text = Page(report_page(report)).text
     if timed:
@@ -443,7 +301,7 @@ def test_a_failed_job_says_why(farm: Farm) -> None:
         def compile(self, *args: Any, **named: Any) -> Any:
             raise InvalidModelError(f"no: {HOSTILE}", code="wrong-output")
 
-    farm, job_id = finished(farm, Failing())
+    farm, job_id = finished_job(farm, Failing())
     assert farm.job(job_id).state is JobState.FAILED
     report = job_report(farm.services, job_id)
     assert report.job.error is not None
@@ -462,15 +320,3 @@ def test_a_failed_job_says_why(farm: Farm) -> None:
 def test_no_job_no_report(farm: Farm) -> None:
     with pytest.raises(NotFoundError):
         job_report(farm.services, "job_nothing")
-
-
-def test_one_kernel_more_than_the_bars_name_is_one_other_kernel(report: JobReport) -> None:
-    timed = next(kernel for kernel in report.kernels if kernel.before_sec and kernel.after_sec)
-    legends = []
-    for others in (1, 2):
-        kernels = [
-            timed.model_copy(update={"position": at, "name": f"k{at}"}) for at in range(_LARGEST + others)
-        ]
-        stack, _ = time_stacks(report.model_copy(update={"kernels": kernels}))
-        legends.append([segment.name for segment in stack.segments if segment.color == -1])
-    assert legends == [["1 other kernel"], ["2 other kernels"]]

@@ -1,0 +1,8 @@
+"""Small TFLite files for every operator that is read, in each of its forms."""
+
+from __future__ import annotations
+
+from tflite_zoo import elementwise, layers, quantised, shaping
+from tflite_zoo.cases import ZOO, Case, Net
+
+__all__ = ["ZOO", "Case", "Net", "elementwise", "layers", "quantised", "shaping"]

@@ -1,0 +1,135 @@
+"""The page of a report."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+
+from app_farm import Farm
+from html_page import Page
+from reported_farm import HOSTILE, ReportingEngine, approx, finished_job, seconds_in
+
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.charts import _LARGEST, time_stacks
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.page import content_security_policy, report_page
+
+TASKS = 3
+
+
+def test_the_pages_figures_are_the_documents(report: JobReport) -> None:
+    page = Page(report_page(report))
+    assert report.latency is not None
+    assert report.latency.onnxruntime is not None
+    for name, timing in (
+        ("ONNX Runtime", report.latency.onnxruntime),
+        ("TVM, untuned", report.latency.untuned),
+        ("The artifact", report.latency.tuned),
+    ):
+        _, median, spread, _, samples, threads, against = page.row("latency", name)
+        assert seconds_in(median) == approx(timing.median_sec)
+        if len(timing.samples_sec) == 1:
+            assert spread == "one sample"
+        else:
+            fastest, slowest = spread.split(" to ")
+            assert seconds_in(fastest) == approx(timing.min_sec)
+            assert seconds_in(slowest) == approx(timing.max_sec)
+        assert (int(samples), int(threads)) == (len(timing.samples_sec), timing.threads)
+        assert float(against.rstrip("×")) == approx(timing.median_sec / report.latency.tuned.median_sec)
+
+    assert len(page.tables["kernels"]) == 1 + TASKS + 3
+    for kernel in report.kernels:
+        _, calls, before, after, *_, trials = page.row("kernels", kernel.name)
+        assert (int(calls), int(trials)) == (kernel.weight, kernel.trials)
+        if kernel.before_sec is None:
+            assert before == "–"
+        else:
+            assert seconds_in(before) == approx(kernel.before_sec)
+            assert seconds_in(after) == approx(kernel.after_sec)
+    assert report.breakdown is not None
+    rest = page.row("kernels", "remainder")
+    assert seconds_in(rest[2]) == approx(report.breakdown.rest_before_sec)
+    assert seconds_in(rest[3]) == approx(report.breakdown.rest_after_sec)
+
+    for outcome, number in report.outcomes.items():
+        assert page.row("trials", outcome)[1:3] == [str(number), f"{number / 24:.1%}".replace("%", " %")]
+    assert report.checks is not None
+    cells = page.row("outputs", "y")
+    assert (float(cells[2]), float(cells[3])) == (1.25e-5, 3.5e-6)
+    assert "990 finite" in cells[6]
+    assert len(page.tables["coverage"]) == 1 + 2 + 1
+    for sentence in (*report.summary, *report.not_measured, *report.reproduce.caveats):
+        assert sentence in page.text
+    for text in (
+        report.job.id,
+        report.model.sha256,
+        report.target.key,
+        "Replay 9000",
+        *report.versions.values(),
+    ):
+        assert text in page.text
+
+
+def test_the_page_is_complete_in_itself(report: JobReport) -> None:
+    html = report_page(report)
+    page = Page(html)
+    names = {name for name, _ in page.tags}
+    assert not names & {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+        "a",
+        "use",
+        "image",
+    }
+    for _, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "src", "href")]
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert style is not None
+    assert "url(" not in style[1]
+    assert "@import" not in style[1]
+    assert "@media print" in style[1]
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy == content_security_policy()
+    assert "default-src 'none'" in str(policy)
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in str(policy)
+
+
+def test_a_strangers_text_stays_text(farm: Farm) -> None:
+    plain, plain_id = finished_job(farm, ReportingEngine())
+    usual = Page(report_page(job_report(plain.services, plain_id)))
+    farm, job_id = finished_job(farm, ReportingEngine(name=HOSTILE, message=HOSTILE), name=HOSTILE, seed=1)
+    report = job_report(farm.services, job_id)
+    assert report.model.name.startswith("<script>")
+    assert report.coverage is not None
+    assert {miss.name for miss in report.coverage.misses} != {"matmul_0"}
+    html = report_page(report)
+    assert "<script" not in html
+    assert "\x1b" not in html
+    assert "\u202e" not in html
+    page = Page(html)
+    assert {name for name, _ in page.tags} <= {name for name, _ in usual.tags}
+    assert {key for _, attributes in page.tags for key in attributes} <= {
+        key for _, attributes in usual.tags for key in attributes
+    }
+    assert "<script>alert('x')</script>" in page.text
+    assert r"\x1b[31m\u202e&amp;{{7*7}}" in page.text
+
+
+def test_one_kernel_more_than_the_bars_name_is_one_other_kernel(report: JobReport) -> None:
+    timed = next(kernel for kernel in report.kernels if kernel.before_sec and kernel.after_sec)
+    legends = []
+    for others in (1, 2):
+        kernels = [
+            timed.model_copy(update={"position": at, "name": f"k{at}"}) for at in range(_LARGEST + others)
+        ]
+        stack, _ = time_stacks(report.model_copy(update={"kernels": kernels}))
+        legends.append([segment.name for segment in stack.segments if segment.color == -1])
+    assert legends == [["1 other kernel"], ["2 other kernels"]]
