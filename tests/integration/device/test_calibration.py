@@ -102,7 +102,7 @@ def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
     well = lab.calibrate()
     assert (well.state, well.reason) == (DeviceState.ONLINE, "")
     assert well.calibration is not None
-    assert 1e-5 < well.calibration["time_sec"] < 1.0
+    assert 1e-5 < well.calibration["time_sec"] < 60.0
     assert lab.peaks() == {}, "it was switched off"
 
     lab.doubt()

@@ -20,6 +20,23 @@ PACKAGES = (
     "tunefarm_workers",
     "tunefarm",
 )
+TESTED = {
+    "tuning": "tuning/tunefarm_tuning",
+    "tuning/convert": "tuning/tunefarm_convert",
+    "db": "db/tunefarm_db",
+    "app": "services/tunefarm_app",
+    "api": "services/tunefarm_api",
+    "web": "services/tunefarm_api/web",
+    "text": "services/tunefarm_text",
+    "cli": "services/tunefarm/cli",
+    "client": "services/tunefarm/client",
+    "embedded": "services/tunefarm/embedded",
+    "live": "services/tunefarm/live",
+    "workers": "workers/tunefarm_workers",
+    "device": "workers/tunefarm_workers/device",
+}
+"""The folders of tests, and the folders of what they test."""
+TESTED_ELSEWHERE = {"benchmarks", "deploy", "docs", "examples", "release", "structure"}
 MOST_MODULES = 20
 MOST_LINES = 400
 MIGRATIONS = Path("db/tunefarm_db/migrations/versions")  # one a change of the schema, and never edited again
@@ -52,6 +69,29 @@ def test_no_file_is_too_long() -> None:
         str(path): len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in python_files()
     }
     assert not {path: count for path, count in lines.items() if count > MOST_LINES}
+
+
+def test_tests_lie_as_what_they_test() -> None:
+    """Below each kind of tests is the tree of the source, and a test called after a module lies where the module does."""
+    misplaced = []
+    for path in python_files():
+        if not path.match("test_*.py") or path.parts[1] not in {"unit", "contract", "integration"}:
+            continue
+        folder = "/".join(path.parts[2:-1])
+        roots = [root for root in TESTED if f"{folder}/".startswith(f"{root}/")]
+        if not roots:
+            misplaced += [] if folder in TESTED_ELSEWHERE or not folder else [str(path)]
+            continue
+        root = max(roots, key=len)
+        source = ROOT / (TESTED[root] + folder.removeprefix(root))
+        name = path.stem.removeprefix("test_")
+        here = (source / f"{name}.py", source / name)
+        deeper = [*source.rglob(f"{name}.py"), *(below for below in source.rglob(name) if below.is_dir())]
+        if not source.is_dir() or (deeper and not any(module.exists() for module in here)):
+            misplaced.append(
+                f"{path}: {source.relative_to(ROOT)} {[str(module.relative_to(ROOT)) for module in deeper]}"
+            )
+    assert not misplaced
 
 
 def test_the_paths_named_in_the_docs_exist() -> None:

@@ -65,31 +65,31 @@ def test_open_steps_jobs_and_devices(uow: UnitOfWork, seed: Any, expire: Any) ->
         connection = repos._connection
         repos.steps.mark_sent([held.id])
         for step in (held, done):
-            claimed = repos.steps.claim(step.id, "w", 60.0)
+            claimed = repos.steps.claim(step.id, "w", 9000.0)
         repos.steps.finish(done.id, claimed.fence)
-        repos.devices.lease("cpu", "step:x", 60.0)
+        repos.devices.lease("cpu", "step:x", 9000.0)
         connection.execute(text("UPDATE devices SET state = 'removed' WHERE id = :id"), {"id": removed.id})
         connection.execute(
             text(
-                "UPDATE steps SET not_before = not_before - 100, created_at = created_at - 500 WHERE id = :id"
+                "UPDATE steps SET not_before = not_before - 10000, created_at = created_at - 50000 WHERE id = :id"
             ),
             {"id": late.id},
         )
         connection.execute(
-            text("UPDATE steps SET not_before = not_before + 1000 WHERE id = :id"), {"id": waiting.id}
+            text("UPDATE steps SET not_before = not_before + 100000 WHERE id = :id"), {"id": waiting.id}
         )
     with uow.read() as repos:
         ready, leased = sorted(repos.statistics.open_steps(), key=lambda count: count.state, reverse=True)
         assert repos.statistics.jobs_by_state() == {JobState.QUEUED: 1}
         (standing,) = repos.statistics.devices()
     assert (ready.kind, ready.state, ready.count) == (StepKind.TUNE, StepState.READY, 2)
-    assert 100 <= ready.overdue_sec < 160
-    assert 500 <= ready.oldest_sec < 560
+    assert 10_000 <= ready.overdue_sec < 20_000
+    assert 50_000 <= ready.oldest_sec < 60_000
     assert ready.lease_left_sec is None
     assert (leased.state, leased.count) == (StepState.LEASED, 1)
     assert leased.lease_left_sec is not None
-    assert 0 < leased.lease_left_sec <= 60
-    assert 0 <= leased.sent_sec < 60
+    assert 0 < leased.lease_left_sec <= 9000
+    assert 0 <= leased.sent_sec < 9000
     assert (standing.name, standing.state) == (device.name, DeviceState.ONLINE)
     assert standing.lease_left_sec is not None
 
