@@ -55,7 +55,7 @@ def create_app(
     """Return the API.
 
     Args:
-        settings: Where database, store and broker are, and the limits.
+        settings: Settings of the process: database, store, broker, limits.
         allowed_hosts: Host names that requests may use (`gate.LOOPBACK_HOSTS` for a server on loopback); None for any.
         reconcile: Whether this process runs the reconciler too, and tells webhooks.
     """

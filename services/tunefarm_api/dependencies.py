@@ -32,7 +32,7 @@ def operation(
     Args:
         scope: The scope that a request's key needs.
         summary: The route in a few words, for OpenAPI.
-        *statuses: Statuses of the problems that it answers with, beside those that every route can answer with.
+        *statuses: Statuses of its own problems, in addition to those of every route.
         answers: Its answers that are no problems, by status, where OpenAPI cannot tell them from the function.
     """
     return {

@@ -34,7 +34,7 @@ class Gate:
     """ASGI middleware.
 
     Args:
-        app: What is behind it.
+        app: The application behind the gate.
         allowed_hosts: Names that requests may use for this server, None for any. A server on loopback must insist:
             else a web page whose name was re-bound to 127.0.0.1 could talk to it from its user's browser.
     """

@@ -42,7 +42,7 @@ class Settings(BaseSettings):
         step_time_limit_sec: Time limit of one import, extract or tune step.
         compile_time_limit_sec: Time limit of one compile step.
         step_turn_sec: For this long, a worker runs a job's rounds one after another while its compilers are warm. After
-            that it goes on only while no other step waits for a worker.
+            that it continues only while no other step waits for a worker.
         step_chain_sec: After this long, a worker sends the next round to the queue in any case.
         drain_sec: Time after which a stopping worker releases its unfinished step.
         device_stale_sec: Time without a heartbeat after which a device is offline.
@@ -69,7 +69,7 @@ class Settings(BaseSettings):
         keep_deliveries_days: Deliveries to webhooks, and their results, are deleted this many days after they ended.
         keep_device_history_days: Charts of devices (use, temperature, load, clock), their calibrations and changes of
             state go back this many days. A device costs some ten thousand small rows.
-        webhook_allow_private: Whether webhooks may lead to loopback and private addresses. Whoever may register one can
+        webhook_allow_private: Whether webhooks may lead to loopback and private addresses. Everybody who may register one can
             then make the API process send requests to its own machine and network. Addresses of cloud metadata services
             are always refused.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function or from recorded trials,

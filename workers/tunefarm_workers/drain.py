@@ -1,6 +1,6 @@
 """Let a worker's main process tell its pool to stop, by a file.
 
-Celery's warm shutdown waits for what its children are at, and they do not learn of it. A compile would keep the worker
+Celery's warm shutdown waits for its children's tasks without telling the children. A compile would keep the worker
 for many minutes; and after a kill its step would wait for the lease to run out.
 """
 

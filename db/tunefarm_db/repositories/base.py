@@ -52,7 +52,7 @@ class Repository:
         return tuple(kind(**{name: row[index] for name, index in indices}) for row in result)
 
     def _first(self, kind: type[V], statement: Executable) -> V | None:
-        """Run a query; return its first row as a value, None where there is no row."""
+        """Run a query; return its first row as a value, None if there is no row."""
         result = self._run(statement)
         indices = _column_indices(kind, result)
         row = result.first()

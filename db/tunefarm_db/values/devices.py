@@ -47,12 +47,12 @@ class Device:
         rpc_key: The key under which its RPC server waits at the tracker; of this device alone.
         reason: Why it is in its state; empty while online.
         ready: Whether its agent says that it can be measured on.
-        held: A person put it into quarantine: no calibration lets it out.
-        calibration: The last clean run of the calibration kernel, as `Calibration.to_json`; None where there was none.
+        held: Whether a person quarantined it: no calibration releases it.
+        calibration: The last clean run of the calibration kernel, as `Calibration.to_json`; None if there was none.
         calibrate_at: When it is to be calibrated (again).
-        fence: Of its newest lease.
+        fence: The fence of its newest lease.
         state_since: Start of its state; leases do not change it. None if unknown.
-        leased_at: When its newest lease began; None where it has none.
+        leased_at: When its newest lease began; None if it has none.
     """
 
     id: str
@@ -172,12 +172,12 @@ class DeviceInterval:
 
     Attributes:
         at: When it begins, Unix seconds.
-        sec: How long it is; the running one is as long as it has lasted.
+        sec: Its length; for the running interval, its length until now.
         work_sec: How long a step of a job held the device.
-        calibration_sec: How long it was held to be calibrated.
+        calibration_sec: How long calibrations held the device.
         measured_sec: How long trials ran on it: part of `work_sec`.
-        beats: How often its agent was heard of.
-        load: Its load, on average; None where nobody told.
+        beats: Number of heartbeats of its agent.
+        load: Its mean load; None if unknown.
         temperature_celsius: The hottest that it was.
         clock_mhz: Its clock, on average.
     """
@@ -199,7 +199,7 @@ class MeasuredHere:
 
     Attributes:
         name: The kernel's.
-        job_id: The job that measured it; with `position`, the kernel's place in it. None where the job is not known.
+        job_id: The job that measured it; with `position`, the kernel's place in it. None if the job is not known.
     """
 
     id: str

@@ -11,8 +11,8 @@ class ApiKey:
 
     Attributes:
         id: The public part, as it stands in the key itself.
-        scopes: What it may do; ``["admin"]`` is everything.
-        expires_at: It is worthless from then on; None for never.
+        scopes: Its rights; ``["admin"]`` includes all.
+        expires_at: End of its validity; None for no end.
         device_name: The one device that it may speak for; None for any.
         device_key: The one pool that it may bring devices into; None for any.
     """

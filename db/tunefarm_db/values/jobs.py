@@ -21,14 +21,14 @@ class Job:
             idempotency key.
         cancel_requested: Whether the user asked to stop; workers on the job check it.
         priority: Jobs with a higher one get devices first.
-        turn_sec: Device time that it had, for fair turns among jobs of one priority; it begins at what the others have
-            had at least, and means nothing by itself.
+        turn_sec: Device time that it had, for fair turns among jobs of one priority; it begins at the minimum of the other jobs,
+            and has no meaning alone.
         tuned_sec: Wall-clock spent searching; rounds that run side by side count once.
         counted_until: The time up to which that is counted.
         best_latency_sec: Sum of weight x best cost over the tasks; None until each has one.
         stop_reason: Why the search ended (a limit's name, ``"exhausted"``); None before. The winners may still have to
             be confirmed then.
-        progress: What the present phase reports about itself.
+        progress: The report of the present phase.
         event_seq: Number of the newest event.
     """
 
@@ -69,13 +69,13 @@ class JobTask:
     """A job's view of one of its tuning tasks.
 
     Attributes:
-        space_key: Of its `Space`; None until the first round of this task.
+        space_key: Key of its `Space`; None until the task's first round.
         best_cost_sec: Fastest trial so far. `untuned_cost_sec`: the kernel as TVM makes it untuned.
         spent_sec: Wall-clock of this task's rounds.
         exhausted: Nothing is left to try.
-        confirmations: How often its best were measured again for this job.
+        confirmations: Number of re-measurements of its best configs for this job.
         history: ``[trials, best_cost_sec]`` after each round of this task.
-        alternative: As of `ModelTask`.
+        alternative: As in `ModelTask`.
     """
 
     job_id: str
@@ -129,13 +129,13 @@ class Step:
     """A short piece of work for one Celery message.
 
     Attributes:
-        subject_id: What it works on: the model of an import, the key of a kernel's source, the job of the rest.
+        subject_id: Its subject: the model of an import, the key of a kernel's source, otherwise the job.
         fence: Grows with each claim; a write counts only under the present fence.
         attempts: Claims so far, less the ones handed back by `release`.
-        faults: Of these, the ones that went wrong by themselves: neither worker nor device went away.
+        faults: Attempts that failed although neither worker nor device was lost.
         not_before: It is not due before this time.
         sent_at: When the dispatcher last sent it to the broker.
-        in_flight: What a leased tuning step is at, for the other steps of its job; see `tunefarm_app.leases.tracks`.
+        in_flight: The present work of a leased tuning step, for the other steps of its job; see `tunefarm_app.leases.tracks`.
     """
 
     id: str
@@ -180,7 +180,7 @@ class Trial(NewTrial):
     """A config that a job tried, and its outcome.
 
     Attributes:
-        position: Which of the job's tasks.
+        position: Index of the task in the job.
         round: Round of the job; `ordinal` counts within the round.
         config_key: `Config.key` as applied; `asked_key` as the tuner asked for it.
         outcome: A `tunefarm_tuning.measure.interfaces.Outcome`.

@@ -93,14 +93,14 @@ class Upload:
 
     Attributes:
         api_key_id: The key that began it; other keys cannot see it.
-        name: What the model is to be called.
+        name: Name for the model.
         shapes: Shapes of dynamic inputs, by input.
-        metadata: What the client said of it at the beginning, as it said it (tus: ``Upload-Metadata``).
-        size_bytes: What it has in all.
-        sha256: What its bytes must come to; None where the client did not say.
+        metadata: The client's metadata at the beginning, as sent (tus: ``Upload-Metadata``).
+        size_bytes: Size of the complete file.
+        sha256: The expected SHA-256; None if the client gave none.
         offset_bytes: So many of them are safely on the disk. It is `size_bytes` for a finished upload alone.
-        digest: What its bytes came to, noted before they become a blob; None before.
-        model_id: What it became; None unless it is finished.
+        digest: SHA-256 of its complete bytes, stored before they become a blob; None before.
+        model_id: The model made of it; None unless it is finished.
         error: Why its bytes were refused; None unless it failed.
         expires_at: Time at which the upload and its bytes are deleted; every part postpones it.
     """

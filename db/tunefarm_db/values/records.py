@@ -27,7 +27,7 @@ class Space:
 
     Attributes:
         space: `ConfigSpace.to_json`; `space_key` is `ConfigSpace.key`.
-        family: `ConfigSpace.family`; None where the release that stored it knew of none.
+        family: `ConfigSpace.family`; None if an older release stored it.
         extents: `ConfigSpace.extents`.
         revision: `tunefarm_tuning.workload.revisions.SPACES` of the release that stored it.
     """
@@ -72,7 +72,7 @@ class Record(NewRecord):
     Attributes:
         config: `Config.to_json`.
         cost_sec: Median of the samples; None unless the outcome is ok.
-        confirmed: It was measured again, side by side with the task's other best.
+        confirmed: Whether it is a re-measurement in turn with the task's other best configs.
         superseded: A later confirming record of the same config counts in its place.
     """
 
@@ -97,7 +97,7 @@ class Source:
         key: Derived from all of these; see `tunefarm_app.records.kernel_sources`.
         record_id: A record of the config.
         target: As TVM's JSON.
-        error: Why it cannot be made.
+        error: Why it could not be generated.
         sha256: The blob with its texts, when it is ready.
         updated_at: When its state last changed.
     """

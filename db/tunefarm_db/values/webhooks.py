@@ -31,8 +31,8 @@ class Webhook:
         secret: Signs its deliveries. It is stored in clear: a hash could not sign.
         failures: Failed attempts since the last success.
         failing_since: Time of the first of them.
-        disabled_at: It is sent nothing from then on; None while it is enabled.
-        disabled_reason: Why; empty while it is enabled.
+        disabled_at: Time of disabling; None while it is enabled.
+        disabled_reason: Why it was disabled; empty while it is enabled.
     """
 
     id: str
@@ -58,9 +58,9 @@ class Delivery:
         attempts: How often it was sent, a running attempt included; a result counts only under the present number.
         not_before: It is not sent again before this time.
         lease_until: A process is sending it until then; None if none is.
-        status: HTTP status of the last answer; None where there was none.
+        status: HTTP status of the last answer; None if there was none.
         latency_sec: How long the last attempt took.
-        error: Why the last attempt failed; empty where it did not.
+        error: Why the last attempt failed; empty if it succeeded.
     """
 
     id: str
@@ -112,7 +112,7 @@ class WebhookHead:
 
     Attributes:
         newest: Id of its newest delivery.
-        attempts: How many there ever were, of all webhooks.
+        attempts: Total number of attempts of all webhooks.
     """
 
     id: str

@@ -101,7 +101,7 @@ class FarmSnapshot:
     """The farm at one time (Unix seconds, of this machine).
 
     Attributes:
-        jobs: Those that have not ended.
+        jobs: The unfinished jobs.
         ended: The newest of those that have.
         is_cut: Whether there are more jobs than `jobs` holds.
     """

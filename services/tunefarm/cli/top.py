@@ -86,7 +86,7 @@ def draw(
         snapshot: The farm.
         width: Columns of the terminal; None where lines may be of any length.
         height: Lines of the terminal; None for as many as it takes.
-        trouble: Why this is not how the farm is now.
+        trouble: Why the snapshot is not up to date; empty if it is.
     """
     from rich.console import Group
     from rich.text import Text

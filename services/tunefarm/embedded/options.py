@@ -50,7 +50,7 @@ class FarmEvent:
     Attributes:
         kind: ``starting``, ``up``, ``died``, ``ready`` (every part is up), ``failed`` (the farm gives up), ``stopping``
             or ``stopped``.
-        part: Which part it happened to; empty for the whole farm.
+        part: The part of the farm; empty for the whole farm.
         message: In words, for people.
         data: Facts for programs: the API's ``url``, an error's ``code``.
     """

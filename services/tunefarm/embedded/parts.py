@@ -54,7 +54,7 @@ class Part(ABC):
     Attributes:
         name: Also its log's.
         needs: Parts that must have been up before it is started the first time.
-        grace_sec: How long it may take to end in good order.
+        grace_sec: Seconds in which it may end by itself after SIGTERM.
     """
 
     name: ClassVar[str]

@@ -18,9 +18,9 @@ class Bars:
     """A bar per phase. `update` is called after each change of the board.
 
     Args:
-        console: Where they are drawn, while `progress` is started.
-        board: What they show.
-        phases: Those of the board that have a bar.
+        console: The console on which bars are drawn while `progress` is started.
+        board: The board that the bars show.
+        phases: The phases that have a bar.
     """
 
     def __init__(self, console: Console, board: Board, phases: Sequence[Phase] = PHASES) -> None:

@@ -26,7 +26,7 @@ class Stage:
     Concurrency: any thread.
 
     Args:
-        console: Where they are drawn, while there are any.
+        console: The console on which bars are drawn; None if there are none.
     """
 
     def __init__(self, console: Console) -> None:

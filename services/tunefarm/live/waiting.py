@@ -62,9 +62,9 @@ def live_view(wanted: bool, phases: Sequence[Phase], title: str) -> Iterator[Liv
     """Draw bars until the block ends.
 
     Args:
-        wanted: None are drawn where it is False.
+        wanted: Whether to draw bars at all.
         phases: Each has a bar.
-        title: What they are of; shown where there are bars of something else as well.
+        title: Title of the bars, which is shown if there are other bars.
     """
     if not wanted:
         yield LiveView(Board(), lambda: None)

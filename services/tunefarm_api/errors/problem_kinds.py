@@ -18,7 +18,7 @@ class ProblemKind:
 
     Attributes:
         status: The HTTP status that it comes with.
-        meaning: What is wrong, and what to do.
+        meaning: The fault and its remedy, for people.
     """
 
     status: int

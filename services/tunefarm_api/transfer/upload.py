@@ -56,7 +56,7 @@ async def receive_blob(request: Request, services: Services) -> StoredBlob:
     Raises:
         InvalidInputError: ``too-large`` at once if the length is announced, else as soon as the limit is passed;
             ``unsupported-media-type`` for a form.
-        TransientError: If the store cannot take it.
+        TransientError: If the store cannot write it.
         ClientDisconnect: If the client goes away.
     """
     with closing_unless_read(request):
@@ -103,12 +103,12 @@ def announced_bytes(request: Request, services: Services) -> int | None:
 async def body_pieces(request: Request, *, stalled_sec: float | None = None) -> AsyncIterator[bytes]:
     """Yield the body in pieces of about a mebibyte, or of what arrives in a second.
 
-    Hashing and writing a piece takes a thread, so that other requests go on meanwhile; a smaller piece is not worth one.
+    Hashing and writing a piece is done in a thread, so that other requests continue; smaller pieces are not worth a thread.
     What came before an error is yielded first.
 
     Args:
         request: The request.
-        stalled_sec: How long the client may send nothing; None for any time.
+        stalled_sec: Longest pause of the client; None for no limit.
 
     Raises:
         StalledError: If the client sends nothing for `stalled_sec`.

@@ -38,8 +38,8 @@ def create_api_key(
     Args:
         services: The process's services.
         name: Its purpose.
-        scopes: What it may do, out of `SCOPES`.
-        by_key_id: Whose request this is, for the log.
+        scopes: Its rights, from `SCOPES`.
+        by_key_id: The key of the request, for the log.
 
     Raises:
         InvalidInputError: ``unknown-scope``.

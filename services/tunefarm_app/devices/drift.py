@@ -29,7 +29,7 @@ def reference_of(run: CalibrationRun, own: Json | None, mates: Sequence[Json]) -
     Args:
         run: The run.
         own: The device's last clean calibration, as `calibration_row` stores it.
-        mates: Those of the other devices of its pool.
+        mates: The stored calibrations of the other devices of its pool.
     """
     mine = [] if own is None else [own]
 

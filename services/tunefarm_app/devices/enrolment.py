@@ -37,8 +37,8 @@ def create_enrolment_token(
         services: The process's services.
         device_key: The pool that the device may join; None for any.
         device_name: The device that may use it; None for any new one.
-        valid_sec: How long it is valid.
-        by_key_id: Whose request this is, for the log.
+        valid_sec: Validity in seconds.
+        by_key_id: The key of the request, for the log.
 
     Raises:
         InvalidInputError: ``invalid-device``.

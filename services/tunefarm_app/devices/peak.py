@@ -34,7 +34,7 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
     A failure does not count against the device: it is stored as the reason for the missing peak.
 
     Raises:
-        DeviceLostError: If the device's session ended meanwhile: it has to be calibrated again.
+        DeviceLostError: If the device's session ended: the device must be calibrated again.
     """
     device = lease.device
     with services.uow.read() as repos:

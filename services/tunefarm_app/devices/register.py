@@ -109,7 +109,7 @@ def heartbeat(
         ready: Whether it can be measured on now; if not, it is offline.
         reason: Why it is not ready.
         rpc_key: Its key at the tracker; None if the agent does not say.
-        info: What changed about it.
+        info: The changed members of its `info`.
 
     Raises:
         NotFoundError: ``device-not-found``: the agent must register again.

@@ -38,7 +38,7 @@ class Engine(Protocol):
     """Imports, measures and compiles for a worker's steps.
 
     Concurrency: one step at a time; a `Cancellation` may be cancelled from another thread, and the call at hand
-        then ends within seconds, by whatever exception.
+        then ends within seconds, with any exception.
     Failure: a wrong model, target or config is an `InvalidInputError` with a code of its own; a device that
         went away is a `DeviceLostError`; what may go well next time is a `TransientError`.
     Ownership: compilers and measuring processes are kept between steps; `close` ends them.

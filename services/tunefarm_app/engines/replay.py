@@ -60,7 +60,7 @@ class Scenario:
 
     Attributes:
         tasks: Kernels of the model.
-        seed: Which landscapes; scenarios of one seed share their workloads.
+        seed: Seed of the landscapes; scenarios of one seed share their workloads.
         trial_sec: How long each candidate takes.
         compile_sec: How long the compiler takes.
         failing: Share of candidates that fail.
@@ -116,7 +116,7 @@ class ReplayEngine:
 
     Args:
         answer: Returns a measurement's result, in place of the scenario's landscape.
-        calibrate: Returns a calibration's result; a millisecond where it is None.
+        calibrate: Returns a calibration's result; None stands for a clean result of a millisecond.
         peak: Returns a device's peak; None if the peak is unknown.
     """
 

@@ -39,7 +39,7 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     """Change priority or budget of a job that has not ended.
 
     A job whose new budget is spent ends its search at the end of its round. One whose search a limit has ended goes
-    back to it if that limit is raised, as long as it is not compiled: what it confirms or compiles then is dropped.
+    back to it if that limit is raised before the compile is done: a running re-measurement or compile is dropped.
 
     Raises:
         NotFoundError: ``job-not-found``.

@@ -37,11 +37,11 @@ class JobTerms:
     """The terms of a job, without the model.
 
     Attributes:
-        target: A target's name, JSON or dict; None or ``"host"`` is what the pool's devices report about themselves.
-        device_key: The pool to measure on; may be left out where there is only one.
-        round_size: Candidates of one tuning step; the server's default where it is left out.
+        target: A target's name, JSON or dict; None or ``"host"`` is the target that the pool's devices report.
+        device_key: The pool to measure on; may be omitted if there is only one.
+        round_size: Candidates of a tuning step; by default the server's setting.
         priority: Jobs with a higher one get devices first; a number, or a name in `PRIORITIES`.
-        precision: How large weights are stored: one of `Precision`; as in the model where it is left out.
+        precision: Format of large weights, one of `Precision`; by default as in the model.
     """
 
     budget: Budget

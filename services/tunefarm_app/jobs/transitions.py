@@ -25,9 +25,9 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
     other rounds continues with them, unless the error is `final`.
 
     Args:
-        repos: Of a write transaction.
+        repos: The repositories of a write transaction.
         step: The step that failed.
-        error: Why, as `TunefarmError.to_json` writes it.
+        error: The error, as `TunefarmError.to_json` writes it.
         final: Another try would end the same way.
     """
     if step.kind is StepKind.IMPORT:

@@ -21,7 +21,7 @@ _LOOKS_BEFORE_TELLING = 3
 def wait_for_device(context: StepContext, job: Job) -> None:
     """Release the step until it may get a device, and note in the job's progress why it waits.
 
-    Waiting is no failed attempt, and takes no time of the budget. The pauses grow, because whoever frees a device wakes
+    Waiting is no failed attempt and uses no budget. The pauses grow, because a transaction that frees a device wakes
     the next step (`wake_next`): the step looks again only in case that was missed.
     """
     waits = int(job.progress.get("waits", 0)) + 1

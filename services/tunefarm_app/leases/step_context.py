@@ -70,7 +70,7 @@ class StepContext:
 
     Attributes:
         following: The steps to start or to send once this one is committed, in order.
-        prefetch: Holds work for the next step; None where this process runs none.
+        prefetch: Holds work for the next step; None if this process runs none.
     """
 
     services: Services

@@ -82,7 +82,7 @@ class StepLease:
             raise self._reason
 
     def take_device(self, device_key: str) -> DeviceLease | None:
-        """Lease a free device of the pool for as long as the step runs; None where none is free for this job."""
+        """Lease a free device of the pool for as long as the step runs; None if none is free for this job."""
         with self._services.uow.write() as repos:
             repos.steps.hold(self._step.id, self._step.fence)
             lease = None

@@ -29,7 +29,7 @@ class InFlight:
 
     Attributes:
         position: Position of its task in the job.
-        trials: How many trials at most.
+        trials: Maximum number of trials.
         asked: Keys of the configs that the tuner proposed, and the track claimed, so far.
         ahead: The track's next round, while it is being prepared.
     """
@@ -56,7 +56,7 @@ class Claims:
 
     Args:
         context: The step that measures the track's present round.
-        present: That round.
+        present: The track's present round.
 
     Attributes:
         present: The round as the other tracks see it, with the next one that is being prepared.
@@ -138,7 +138,7 @@ def open_track(repos: Repositories, job: Job) -> Step | None:
     No track is opened while a step of the job is being retried, so that a job whose rounds all fail ends.
 
     Returns:
-        The track's first step, to be sent once it is committed; None where the job has enough.
+        The track's first step, to be sent once it is committed; None if the job has enough.
     """
     pool = repos.devices.counts(job.device_key)
     if pool.up <= 1:

@@ -61,7 +61,7 @@ def submit_model(
     Args:
         services: The process's services.
         name: A name for people, often the file's.
-        blob: What `BlobWriter.commit` returned.
+        blob: The stored file, from `BlobWriter.commit`.
         shapes: Shapes of inputs with open dimensions, by input name.
 
     Raises:

@@ -38,9 +38,9 @@ class UploadPart(Closing):
     Args:
         services: The process's services.
         upload_id: The upload.
-        api_key_id: Whose it has to be.
+        api_key_id: The key that must own the upload.
         offset_bytes: The offset at which the client continues.
-        more_bytes: How many bytes the client announced, if it did.
+        more_bytes: Number of bytes that the client announced; None if it announced none.
 
     Raises:
         NotFoundError: ``upload-not-found``.
@@ -117,7 +117,7 @@ class UploadPart(Closing):
             InvalidInputError: ``upload-overrun``.
             InvalidModelError: ``not-protobuf``, as soon as the beginning shows it: the upload has failed.
             TransientError: ``store-full``, ``store-unavailable``; ``database-…`` from committing.
-            NotFoundError: ``upload-not-found`` if the upload was ended meanwhile.
+            NotFoundError: ``upload-not-found`` if the upload was deleted or expired.
         """
         if self._end_bytes + len(chunk) > self._upload.size_bytes:
             raise _overrun(self._upload)

@@ -1,7 +1,7 @@
 """Uploads in parts: begin, read and delete them. `upload_part` writes to them.
 
 The database knows how many bytes are safely on the disk, and the staging folder holds at least those. A part's bytes are
-flushed before their count is committed, so that no offset is ever taken back, whatever is killed when. The last bytes are
+flushed before their count is committed, so that no offset ever goes back, even if a process is killed. The last bytes are
 counted in the transaction that finishes the upload. So an unfinished upload always has bytes left to send, and the
 request that sends them finishes it.
 """
@@ -46,7 +46,7 @@ def begin_upload(
 
     Args:
         services: The process's services.
-        api_key_id: Whose it is.
+        api_key_id: The key that owns it.
         name: A name for people, often the file's.
         size_bytes: The file's size.
         shapes: Shapes of inputs with open dimensions, by input name.

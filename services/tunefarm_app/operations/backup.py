@@ -48,9 +48,9 @@ class Backup:
     """The contents of a backup.
 
     Attributes:
-        rows: Of the database.
+        rows: Number of rows of the database.
         blobs: SHA-256 of each model, artifact and kernel's source in it.
-        missing: Those that were deleted while it was made, or that the store had lost before.
+        missing: Blobs that were deleted during the backup, or that the store had lost before.
     """
 
     tunefarm: str
@@ -193,8 +193,8 @@ def restore(path: Path, *, database_url: str, store: BlobStore, replace: bool = 
 
     Args:
         path: The backup.
-        database_url: Where its database goes, all of it in one transaction. No farm may run on it.
-        store: Where its models and artifacts go. What else is there stays, and is swept in time.
+        database_url: The database to fill, in one transaction. No farm may run on it.
+        store: The store for its models and artifacts. Other files in it stay, and are swept later.
         replace: Whether a database that is not empty may be replaced.
 
     Raises:

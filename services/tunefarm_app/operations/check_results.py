@@ -31,7 +31,7 @@ class CheckResult:
     Attributes:
         check: The name of the check.
         message: The result in words.
-        advice: What to do; empty where there is nothing to do.
+        advice: What to do; empty if there is nothing to do.
     """
 
     check: str

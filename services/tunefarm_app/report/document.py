@@ -1,6 +1,6 @@
 """The schema of a job's report. The API publishes it, and the page shows it.
 
-Whatever could not be known is null or empty, never made up; `ReportCoverage.misses` and `JobReport.not_measured` say why.
+Unknown values are null or empty, never guessed; `ReportCoverage.misses` and `JobReport.not_measured` say why.
 """
 
 from __future__ import annotations

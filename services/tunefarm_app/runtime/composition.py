@@ -74,7 +74,7 @@ def for_requests(services: Services) -> Services:
     """Return the same services with a dispatcher for requests, which the caller closes as well.
 
     A broker that does not answer is given up soon, so that no request waits for it. The reconciler, which has more
-    patience, sends what was not sent.
+    patience, sends lost messages later.
     """
     dispatcher = CeleryDispatcher(services.settings, socket_timeout_sec=_ANSWER_WITHOUT_BROKER_SEC)
     return replace(services, dispatcher=dispatcher)

@@ -1,7 +1,7 @@
 """The content-addressed store: uploaded models and finished artifacts as files named by their SHA-256.
 
 A blob appears whole or not at all: bytes go to a temporary file on the same file system, are hashed while they are
-written, flushed to the disk, and renamed into place. So a blob's name never refers to a part of it, whatever is killed when.
+written, flushed to the disk, and renamed into place. So a blob's name never refers to an incomplete file, even if a process is killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StoredBlob:
 
     Attributes:
         head: Its first bytes, at most `HEAD_BYTES`.
-        created: False where the store held the same bytes already.
+        created: False if the store held the same bytes already.
     """
 
     sha256: str

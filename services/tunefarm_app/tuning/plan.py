@@ -22,8 +22,8 @@ class PlannedTask:
     """A job's task with the values from other tables that planning needs.
 
     Attributes:
-        flops: Of one call.
-        best_cost_sec: Best cost on record for this target, device model and toolchain, from whatever job.
+        flops: Floating-point operations of one call.
+        best_cost_sec: Best recorded cost for this target, device model and toolchain, from any job.
     """
 
     row: JobTask
@@ -68,7 +68,7 @@ class Choice:
     Attributes:
         tasks: All of the job's tasks, by position.
         re_measuring_sec: How long re-measuring the winners is expected to take.
-        gain_per_min: As of `TaskScheduler.gain_per_min`.
+        gain_per_min: As from `TaskScheduler.gain_per_min`.
         round: The round to measure; None if the budget is spent as soon as the other tracks are done.
         exhausted: There is no round because no task has anything left to try.
         prefetched: The round is the one that this process has prefetched.
@@ -95,7 +95,7 @@ def choose_round(
         context: The step.
         job: Its job.
         rows: The job's tasks.
-        device: Where the round is to be measured.
+        device: The device that will measure the round.
         prefetched: The round that this process has prefetched. It is chosen, unless its task is over, or another track
             took its configs since.
     """

@@ -45,9 +45,9 @@ class MeasuredRound:
 
     Attributes:
         position: Position of the task in the job.
-        space: The task's config space, None where it cannot be made.
-        new_space: The same, if it has to be stored: there is none on record, or one of an older release.
-        failed: Why the task cannot be tuned (further); None where it can.
+        space: The task's config space, None if it cannot be made.
+        new_space: The same, if it must be stored because there is none or an older release stored it; else None.
+        failed: Why the task cannot be tuned (further); None if it can.
         crowded: Nothing was tried because other tracks are trying all that is left of the task.
         spent_sec: Wall-clock of the round.
     """
@@ -82,7 +82,7 @@ def measure_round(
         context: The step.
         job: The job.
         choice: The plan, with a round.
-        device: Where to measure.
+        device: The leased device.
         prefetched: The round that this process has prefetched. It is measured if it is the chosen one.
         began: Monotonic time at which the round began.
 
@@ -150,7 +150,7 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
 
     If it measured nothing, an event of the job says so. If a candidate was being measured when the device was lost, the
     round counts: the candidate is among the job's trials, and is set aside after three times. Otherwise the step is to be
-    tried again, and the device is quarantined if that goes on; not if it is a GPU that somebody else computes on.
+    tried again, and the device is quarantined if this continues, unless another process uses its GPU.
 
     Raises:
         TransientError: ``disk-full`` if candidates could not be built for want of room, which is not the device's fault.

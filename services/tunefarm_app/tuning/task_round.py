@@ -25,7 +25,7 @@ class TaskRound:
     Concurrency: one caller; `close` from any thread.
 
     Attributes:
-        lost: Why this process may not prepare it any more; None while it may.
+        lost: Why this process may no longer prepare it; None while it may.
     """
 
     def __init__(

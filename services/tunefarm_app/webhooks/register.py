@@ -52,10 +52,10 @@ def create_webhook(
 
     Args:
         services: The process's services.
-        url: Where events are sent.
+        url: The receiver of events.
         kinds: Events to send, out of `KINDS`; empty for all.
         job_id: The job whose events are sent; None for all jobs.
-        by_key_id: Whose request this is, for the log.
+        by_key_id: The key of the request, for the log.
 
     Raises:
         InvalidInputError: ``webhook-url``, ``webhook-address``, ``unknown-kind``.

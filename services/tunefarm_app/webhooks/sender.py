@@ -71,13 +71,13 @@ class WebhookSender:
 
     Args:
         services: The process's services.
-        every_sec: How often it looks while there is nothing to do.
+        every_sec: Seconds between two looks while nothing is due.
         side_by_side: Most requests at once to quick receivers, at most `side_by_side_each` of them to one webhook.
         slow_sec: A receiver that takes longer counts as slow until it is quicker again. It is sent one request at a
             time, outside of that limit, so slow receivers never delay the others.
         patience: When deliveries are sent again.
         timeout_sec: Longest time of one request.
-        lease_sec: How long a delivery is claimed for.
+        lease_sec: Length of a delivery's lease.
         resolve: Asks for addresses.
     """
 

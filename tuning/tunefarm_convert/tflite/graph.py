@@ -34,9 +34,9 @@ class Tensor:
     """A tensor of the file.
 
     Attributes:
-        name: As in the file: a stranger's text, perhaps empty, perhaps not the only one of this name.
+        name: Name in the file: a stranger's text, perhaps empty or not unique.
         shape: What the interpreter would allocate; dimensions that the file leaves open have a size here too.
-        data: Of a constant.
+        data: The elements of a constant; None for other tensors.
     """
 
     index: int

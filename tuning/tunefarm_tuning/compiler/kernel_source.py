@@ -34,7 +34,7 @@ class SourceText(JsonFields):
 
     Attributes:
         kind: One of `SOURCE_KINDS`.
-        text: The text, without control characters whatever names the model has.
+        text: The text, without the control characters that names in the model may have.
         size_bytes: Size of the complete text in UTF-8; more than that of `text` if it was cut.
     """
 

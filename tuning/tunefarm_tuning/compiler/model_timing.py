@@ -58,7 +58,7 @@ def compare_latency(
         reference: ONNX Runtime, to be timed beside them; None leaves it out.
         inputs: The file of the inputs.
         threads: The number of threads of each network.
-        limits: Of a call (`model_sec`), and of being slower (`model_ratio`).
+        limits: Limits of a call (`model_sec`) and of the slow-down (`model_ratio`).
         on_round: Called with the share of a repetition that is done.
 
     Returns:

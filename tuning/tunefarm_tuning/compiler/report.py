@@ -103,7 +103,7 @@ def make_report(
             ``"torch_compile"``.
         rejected: The latency of the tuned network, if it fell back for being slower than the untuned one.
         no_baseline: Why ONNX Runtime was not timed; empty if it was.
-        environment: Where all of this was measured.
+        environment: The environment of all measurements.
         warnings: Sentences for people.
         phases_sec: Wall-clock seconds of each phase.
         alternatives: `SelectedAlternatives.to_json`, if the network has alternatives.

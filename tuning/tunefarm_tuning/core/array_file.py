@@ -37,7 +37,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return numpy's dtype of that name; ``bfloat16`` needs the package ml_dtypes.
 
     Raises:
-        InvalidInputError: If there is none.
+        InvalidInputError: If no dtype has this name.
     """
     if name == "bfloat16":
         try:

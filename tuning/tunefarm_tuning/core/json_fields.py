@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 class JsonFields:
     """Mix-in of a dataclass whose JSON object has a member for each field, in order.
 
-    Fields may be scalars, enums, tuples, mappings, dataclasses and classes with `to_json` and `from_json`, or None where the
+    Fields may be scalars, enums, tuples, mappings, dataclasses and classes with `to_json` and `from_json`, or None if the
     annotation says so.
     """
 

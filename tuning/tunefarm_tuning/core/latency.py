@@ -71,7 +71,7 @@ def wait_until_idle(longest_sec: float = _IDLE_TIMEOUT_SEC) -> None:
     """Return once this process's threads use almost no processor time, or after `longest_sec`.
 
     After a call, ONNX Runtime's threads wait for more work on all cores for tens of milliseconds, TVM's for a tenth of a
-    second unless told otherwise. Whatever another process times meanwhile would share its cores with them.
+    second by default. Timings of another process would otherwise share cores with them.
     """
     until = time.monotonic() + longest_sec
     while time.monotonic() < until:

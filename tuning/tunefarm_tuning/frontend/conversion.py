@@ -45,7 +45,7 @@ class Conversion:
     Attributes:
         model: The ONNX file.
         compared: What its outputs were compared with, for people: ``"as XLA computes them"``, ``"not compared"``.
-        warning: Which outputs could not be compared, and why; empty where there is nothing to warn of.
+        warning: Which outputs could not be compared, and why; empty if there is nothing to warn of.
     """
 
     model: Model

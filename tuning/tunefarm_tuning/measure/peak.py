@@ -65,7 +65,7 @@ class Peak(JsonFields):
         flops_per_sec: Floating-point operations per second, of fused multiply-adds in registers (two operations each), by dtype.
         bandwidth: Bytes per second by working set, the smallest first: the last is the memory's, the others are those of caches.
         missing: Why a rate was not measured; empty if all were.
-        runs: How many measurements these rates are the best of.
+        runs: Number of measurements, of which these rates are the best.
     """
 
     key: str

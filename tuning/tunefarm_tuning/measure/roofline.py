@@ -36,7 +36,7 @@ class Roofline:
         flops_per_sec: Floating-point operations per second of the kernel.
         peak_flops_per_sec: The device's peak on the same number of threads.
         intensity: Operations per byte that the kernel must move.
-        bound_flops_per_sec: The most that the kernel can reach: the peak, or what the bandwidth allows if that is less. None
+        bound_flops_per_sec: The most that the kernel can reach: the peak, or the bandwidth's limit if that is less. None
             unless peak and bandwidth are known. If its data fit into a faster cache than was measured, the bound is known only
             if the slower cache already allows the peak.
         memory_bound: Whether the bandwidth bounds the kernel, not the peak.

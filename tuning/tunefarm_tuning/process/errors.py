@@ -11,7 +11,7 @@ class ChildFailed(TunefarmError):  # noqa: N818  (its subclasses say what happen
     """The child gave no answer. The call may be repeated in a new child.
 
     Attributes:
-        detail: The last lines that the child wrote to its standard error, cleaned; empty where it wrote none.
+        detail: The last lines of the child's standard error, cleaned; empty if there are none.
     """
 
     default_code: ClassVar[str] = "child-failed"
@@ -25,8 +25,8 @@ class ChildCrashed(ChildFailed):
     """The child died of a signal, exited early, or sent an answer that cannot be read.
 
     Attributes:
-        signal_name: ``"SIGSEGV"``, or None where it was no signal.
-        exit_code: The exit code, or None where it was a signal or is unknown.
+        signal_name: ``"SIGSEGV"``; None if it was no signal.
+        exit_code: The exit code; None if it was a signal or is unknown.
     """
 
     default_code = "child-crashed"

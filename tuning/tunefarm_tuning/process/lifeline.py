@@ -79,7 +79,7 @@ def die_with_parent(parent_pid: int) -> None:
     the kernel watches the *thread*.
 
     Args:
-        parent_pid: The parent as it was before the fork; where it is gone already, this does not return.
+        parent_pid: The parent before the fork; if it has ended already, this does not return.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

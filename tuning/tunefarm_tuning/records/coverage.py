@@ -43,7 +43,7 @@ class CoveredTask(JsonFields):
         weight: Calls per inference.
         record_cost_sec: Seconds per call when it was tuned.
         tuned_sec: Median seconds per call in the check of this compile; None if it was not timed.
-        untuned_sec: The same of the untuned kernel.
+        untuned_sec: The same for the untuned kernel.
     """
 
     workload_key: str

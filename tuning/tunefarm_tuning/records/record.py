@@ -37,7 +37,7 @@ class TuningRecord:
         build_sec: Wall-clock seconds of the build.
         measured_at: Unix time in seconds.
         tuner: Name of the tuner that proposed the config.
-        message: What went wrong; empty if nothing did.
+        message: The failure, for people; empty after a success.
         extra: Further facts as JSON values; `CONFIRMED` marks a confirming record.
     """
 

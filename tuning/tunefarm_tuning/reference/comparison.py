@@ -54,7 +54,7 @@ class Comparison(JsonFields):
         mismatches: Number of elements outside of the tolerance.
         elements: Number of all elements.
         comparable: Number of elements that are finite in the expected array: if it is 0, `ok` says little.
-        message: What is wrong; empty if `ok`.
+        message: The fault, for people; empty if `ok`.
         mean_rel_error: Mean difference as a share of the root mean square.
     """
 
@@ -80,7 +80,7 @@ def compare_arrays(
         name: The output's name.
         actual: The output.
         expected: The expected output; its dtype decides the tolerance. Another shape or dtype of `actual` is a mismatch.
-        rounding: What widens the tolerance: ``"float16"`` or `BFLOAT16` for weights stored so, `STEPS` for a network that rounds
+        rounding: The rounding that widens the tolerance: ``"float16"`` or `BFLOAT16` for weights stored so, `STEPS` for a network that rounds
             its activations, `TIES` for one kernel that does; any other value widens nothing.
     """
     dtype = str(expected.dtype)

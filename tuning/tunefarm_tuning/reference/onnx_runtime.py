@@ -25,7 +25,7 @@ class InputSet:
     Attributes:
         inputs: The file of the inputs, in the model's order.
         expected: The file of the expected outputs, in the model's order.
-        rounding: What widens the tolerance of the comparison: see `comparison.compare_arrays`.
+        rounding: The rounding that widens the tolerance of the comparison; see `comparison.compare_arrays`.
     """
 
     kind: InputKind
@@ -51,7 +51,7 @@ class Reference:
 
     Args:
         model: The model.
-        folder: Where inputs and outputs are written.
+        folder: Folder for inputs and outputs.
         threads: The number of threads that it runs on.
         memory_bytes: Address space of the child.
         timeout_sec: Wall-clock limit of each call.

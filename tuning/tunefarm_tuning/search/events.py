@@ -30,9 +30,9 @@ class RoundFinished:
         outcomes: Its trials; infrastructure errors are among them and are not counted.
         trials: Over all tasks so far.
         failures: Trials of them that failed.
-        best_cost_sec: Of this task, None while none of its kernels works.
+        best_cost_sec: The task's best cost; None while none of its kernels works.
         best_latency_sec: Sum over all tasks of calls × best cost; None until each task has one.
-        tasks_with_kernel: How many tasks have one.
+        tasks_with_kernel: Number of tasks with a working kernel.
     """
 
     task: int
@@ -52,7 +52,7 @@ class BestConfirmed:
 
     Attributes:
         outcomes: One per config; they are recorded, and are no trials of the budget.
-        best_cost_sec: Of this task, as of now: it may be higher than before.
+        best_cost_sec: The task's best cost after the re-measurement; it may be higher than before.
         best_latency_sec: Likewise of the model.
         failed: Why they could not be re-measured; None if they were.
     """

@@ -18,7 +18,7 @@ class RoundMeasurement:
 
     Attributes:
         outcomes: By the candidates' numbers.
-        num_counted: How many of them count in the round: refused candidates do not.
+        num_counted: How many of them count in the round; refused candidates do not count.
         lost: The device's failure, once it was lost.
     """
 

@@ -23,7 +23,7 @@ class TaskProgress:
     Attributes:
         best_sec: Best known cost, earlier records included (once it is open: those of its space); None if no config works.
         confirmations: How often its best configs were measured again.
-        failed: Why the task gets no more rounds, where something broke.
+        failed: The failure that ended the task's rounds; None if there was none.
         space: Its config space; None until it is open.
         saved_share: Share of its latest round's time that is saved if the next is prepared meanwhile.
     """

@@ -46,7 +46,7 @@ def configs_to_re_measure(records: Iterable[TuningRecord]) -> list[Config]:
     the task was re-measured, a lead is not enough: the fastest is then one single timing against several.
 
     Args:
-        records: Of one workload, target, device model, toolchain and space.
+        records: Records of one workload, target, device model, toolchain and space.
     """
     all_records = list(records)
     top = fastest(all_records, MAX_CONFIGS)

@@ -16,15 +16,15 @@ class TaskSummary:
 
     Attributes:
         trials: In this run; re-measurements are none.
-        confirmations: How often its best were measured again in this run.
+        confirmations: Number of re-measurements of its best configs in this run.
         outcomes: Number of trials by `Outcome` value.
-        best_cost_sec: Best known, records from before this run included; None where nothing works.
+        best_cost_sec: Best known, records from before this run included; None if nothing works.
         spent_sec: Wall-clock of its rounds.
         exhausted: Nothing is left to try in its space.
-        failed: Why it could not be tuned (further); None where it could.
+        failed: Why it could not be tuned (further); None if it could.
         flops: Floating-point operations of one call.
-        dtype: The data type that it computes in; None where that is mixed or not known.
-        moved_bytes: Bytes that a call has to move at least; None where that is not known.
+        dtype: The data type that it computes in; None if that is mixed or not known.
+        moved_bytes: Bytes that a call has to move at least; None if that is not known.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """One round of tuning: ask and build, measure and tell. `tune` and the service's tuning step both run on it.
 
-Where the device is another machine, the first half may go on while an earlier round is still being measured.
+If the device is another machine, the first half may run while an earlier round is still being measured.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class PreparedRound:
             As `run_round`.
 
         Raises:
-            Exception: Whatever the tuner or the builder raised.
+            Exception: Any exception of the tuner or the builder.
         """
         self._end()
         runner = runner or self._runner

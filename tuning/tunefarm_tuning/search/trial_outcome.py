@@ -51,7 +51,7 @@ class TrialOutcome(TrialResult):
 
     @property
     def noise(self) -> float | None:
-        """Spread of the samples relative to their median; None where there are too few."""
+        """Spread of the samples relative to their median; None if there are too few."""
         return relative_noise(self.samples_sec)
 
     @property

@@ -35,7 +35,7 @@ class Sketch:
         knobs: The knobs, in the order of the trace's sampling instructions.
         axes: For each knob, the axis of the space's `Computation` that it tiles, or -1. Empty if unknown.
         structure: How the tiled axes are nested, outermost first: ``S`` and ``R`` for a level of the space and the
-            reduction loops (``"SSRSRS"``). Empty where there is none.
+            reduction loops (``"SSRSRS"``). Empty if there is none.
         epilogue_level: Inside which level of `structure` the consumer of the main block runs; -1 behind all loops.
     """
 

@@ -198,7 +198,7 @@ class GpuUse:
         vthreads: Virtual threads of a thread.
         shared_bytes: Shared memory of a block.
         static_bytes: The part of it that the kernel declares.
-        read_bytes: What a block loads into shared memory in one step of the reduction.
+        read_bytes: Bytes that a block loads into shared memory in a step of the reduction.
         registers: An estimate of a thread's registers: its results, and a few for control.
         work: Multiplications of a block in one such step.
         rows_fit: Whether the lengths of rows in shared memory, and tiles in threads, are the multiples that they have to be.

@@ -45,7 +45,7 @@ class Knob:
         parts: Number of factors (tiles).
         max_innermost: Upper bound of the last factor (tiles).
         values: The values that a categorical knob chooses from, or the locations themselves. Empty for tiles.
-        weights: How often each of `values` is sampled, relative to the others. Empty means equally often.
+        weights: Relative sampling frequency of each of `values`. Empty means equal frequencies.
         tail_products: Products that the factors may have instead of `extent` (tiles): larger numbers, ascending. The last
             tile is then a tail (`space.tail_tiles`). Only tilings with a tail at one level are listed: each tail is code
             of its own.

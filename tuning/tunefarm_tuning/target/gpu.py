@@ -91,7 +91,7 @@ def limits_of_target(target: Target) -> GpuLimits:
 def target_limits(arch: str) -> dict[str, int]:
     """Return the limits of an architecture as attributes of a target, by TVM's names.
 
-    Schedules read them. TVM does not know them without a GPU at hand, so spaces would differ from machine to machine. Shared
+    Schedules read them. TVM does not know them on a machine without a GPU, so spaces would differ from machine to machine. Shared
     memory is what a kernel may declare; TVM has no name for more (see `GpuLimits.shared_optin_bytes`).
     """
     limits = limits_of(arch)
@@ -219,7 +219,7 @@ def gpu_target(
     Args:
         arch: The architecture, ``sm_90``.
         name: The driver's name for it; it tells the L2 cache where the driver does not.
-        attributes: What the driver tells, by TVM's names (``l2_cache_size_bytes``, ``registers_per_block``).
+        attributes: The driver's facts, by TVM's names (``l2_cache_size_bytes``, ``registers_per_block``).
         machine: The computer's ``platform.machine()``. Any other than x86 becomes the target's ``host``, so that libraries
             are linked for it wherever they are built.
     """

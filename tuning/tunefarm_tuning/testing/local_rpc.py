@@ -35,7 +35,7 @@ def local_rpc(
         key: The server's key at the tracker.
         server_command: Instead of TVM's own server; ``{tracker}`` and ``{key}`` in its words are filled in
             (``"127.0.0.1:9190"``). Its standard input stays open while it is wanted.
-        threads: Of a kernel.
+        threads: Threads of a kernel.
     """
     env = {"TVM_NUM_THREADS": str(threads)}
     with ChildProcess(

@@ -17,7 +17,7 @@ REPEAT = 3
 class RunnerContract(ABC):
     """Conformance suite of `Runner` (pytest collects its subclasses).
 
-    The runner times `REPEAT` samples (fewer only of what is hopeless), and gives a candidate a few seconds at most.
+    The runner times `REPEAT` samples (fewer only of hopeless candidates), and gives a candidate a few seconds at most.
     """
 
     @abstractmethod

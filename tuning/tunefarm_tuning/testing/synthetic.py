@@ -48,7 +48,7 @@ def synthetic_measure_option(
 
     Args:
         spaces: Config space by workload key.
-        seed: Which landscapes.
+        seed: Seed of the landscapes.
         failing: Share of configs that fail, half of them when built.
         shares_host: Whether the device is this machine.
     """

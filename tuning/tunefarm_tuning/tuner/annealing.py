@@ -23,10 +23,10 @@ def anneal(
     """Return the best rows seen on random walks that prefer to climb.
 
     Args:
-        space: Whose rows they are.
+        space: The config space of the rows.
         score: Goodness of each row, higher is better, on any scale.
-        starts: Where the walks begin, one each. Shape ``(chains, width)``.
-        rng: Where chance comes from.
+        starts: The first row of each walk. Shape ``(chains, width)``.
+        rng: Source of random numbers.
         steps: Length of each walk.
         keep: Rows to return, at most.
 

@@ -1,7 +1,7 @@
 """Revisions of the code that derives data from a model. A farm derives its data again if the code has changed since.
 
 Each number is stored with the data that it is about; rows from before there were numbers have 0. Add one to a number when you
-change what it stands for: workload keys do not show the change, and a farm would keep using what an older release derived.
+change its meaning: workload keys do not show the change, and a farm would keep using what an older release derived.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ class Agent:
     Args:
         settings: The agent's settings.
         api_key: The key that it uses the API with.
-        device: What the device is.
+        device: Description of the device.
         gpu: The GPU that is lent, and the only one that the RPC server sees; None for a CPU.
         emit: Takes events, JSON objects for a supervisor: ``event`` is ``"state"``, ``online`` says whether the API knows
             that workers can measure here.
-        server_module: What to run as RPC server.
+        server_module: Module to run as RPC server.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class GpuWatch:
         """Return why nothing can be measured on the GPU now; empty if it can.
 
         Args:
-            unused_for_sec: How long no session of ours has run; 0 while one does.
+            unused_for_sec: Seconds since our last session; 0 during a session.
         """
         silent_sec = self._vitals.silent_sec()
         if silent_sec >= _PATIENCE_SEC:

@@ -27,13 +27,13 @@ class Registration:
     The registration survives an outage of the API: the RPC server continues, and workers measure through it.
 
     Args:
-        device: What to register; whether it is ready is added.
+        device: The description to register; readiness is added.
         tracker: A tracker of our own choice, or None for the API's.
         heartbeat_sec: Time between heartbeats; a change of ``ready`` or ``reason`` is sent at once.
         clock: Monotonic seconds.
 
     Attributes:
-        grant: What the farm granted last; None before the first time.
+        grant: The farm's last answer; None before the first registration.
         confirmed: Whether the API took the last heartbeat.
         online: Whether the API took it, and it said that workers can measure here.
     """

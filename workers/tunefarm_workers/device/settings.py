@@ -104,10 +104,10 @@ def as_device(
     """Return the settings of one device of the machine.
 
     Args:
-        settings: Of the machine.
+        settings: The machine's settings.
         name: The device's.
         part: Suffix that distinguishes its folder from other devices' folders; empty for a single device.
-        environment: Where a key may be.
+        environment: Environment variables, which may contain a key.
 
     Raises:
         InvalidInputError: As `read_settings`.

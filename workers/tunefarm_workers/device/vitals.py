@@ -26,7 +26,7 @@ class Vitals:
 
     Args:
         of_gpu: The GPU that the device is; None for a CPU.
-        every_sec: How long a reading is good.
+        every_sec: Seconds for which a reading is used.
         clock: Monotonic seconds.
         nvml: Whom to ask about the GPU; the driver by default.
     """

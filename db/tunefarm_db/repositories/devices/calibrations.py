@@ -86,9 +86,9 @@ class Calibrations(Repository):
 
         Args:
             device_id: The device.
-            fence: Of the calibration's lease.
-            event: What the result means for the device; None if it says nothing about the device.
-            reason: Why, where it is not clean.
+            fence: The fence of the calibration's lease.
+            event: The event for the device; None if the result says nothing about the device.
+            reason: The reason if the result is not clean.
             calibration: The new reference for later calibrations.
             result: Its entry in the device's history; None if the calibration was called off.
             next_sec: When to calibrate again.

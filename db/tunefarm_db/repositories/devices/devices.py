@@ -92,7 +92,7 @@ class Devices(Repository):
     ) -> Device:
         """Add the device, or update the device of this name.
 
-        It has to be calibrated before it is online, or is offline for `reason` where it is not `ready`. A device that
+        Its new state is checking, or offline for `reason` if it is not `ready`. A device that
         is draining or quarantined stays so.
         """
         known = {**described, "ready": False, "last_seen_at": db_now()}
@@ -152,7 +152,7 @@ class Devices(Repository):
             ready: Whether it can be measured on; a device that is not (its RPC server starts, or its tracker is away)
                 is offline.
             reason: Why it is not ready.
-            info: What changed about it.
+            info: The changed members of its `info`.
 
         Raises:
             NotFoundError: ``device-not-found``: the agent must register again.

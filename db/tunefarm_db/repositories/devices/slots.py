@@ -40,7 +40,7 @@ class DeviceSlots(Repository):
 
         Args:
             device_id: The device.
-            began_at: When it began, by the database's clock; None where that is unknown.
+            began_at: When it began, by the database's clock; None if that is unknown.
             until: When it ended.
             **shares: Its share (0 to 1) of ``work_sec``, ``calibration_sec`` and ``measured_sec``.
         """

@@ -23,7 +23,7 @@ class Counter(StrEnum):
     BUILD_SEC = "build_sec"
     """Seconds of building them; no label."""
     MEASURE_SEC = "measure_sec"
-    """Seconds of measuring them, by the device's id; empty where no device was reached."""
+    """Seconds of measuring them, by the device's id; empty if no device was reached."""
     DEVICE_OUTCOMES = "device_outcomes"
     """Trials, by the device's id and the outcome, separated by a blank."""
     LATE_WRITES = "late_writes"
@@ -44,7 +44,7 @@ class Counters(Repository):
 
         Args:
             amounts: Counter -> label -> how much.
-            of: What adds, for example a job's id: it chooses one of the rows that share a label's sum, so that two
+            of: The source, for example a job's id: it chooses one of the rows that share a label's sum, so that two
                 jobs that commit at once seldom wait for each other.
         """
         slot = zlib.crc32(of.encode()) % _SLOTS

@@ -92,12 +92,12 @@ class Overview(Repository):
         """Return a part of the matching jobs, and the number of all matching jobs.
 
         Args:
-            states: In one of these; in any where it is empty.
-            model_text: Part of the model's name, in whatever case.
+            states: Only jobs in one of these states; empty for any state.
+            model_text: Part of the model's name, in any case.
             device_key: On this pool.
-            order: What they are sorted by; equal ones newest first.
+            order: The order; equal jobs are sorted newest first.
             limit: Most to return.
-            offset: How many to leave out before.
+            offset: Number of jobs to skip.
         """
         where: list[ColumnElement[bool]] = []
         if states:

@@ -110,7 +110,7 @@ class JobSteps(Repository):
     def pause(self, job_id: str) -> tuple[Step, ...]:
         """Pause the job's open steps: none can be claimed until `resume`, and leased ones lose their lease.
 
-        Whoever holds one learns it at the next look, and cannot write any more. That counts as no try.
+        A worker that holds one learns this at its next renewal, and cannot write any more. This does not count as a try.
         """
         return self._pause(StepRow.job_id == job_id)
 

@@ -134,11 +134,11 @@ class Steps(JobSteps):
 
         Args:
             step_id: The step.
-            fence: The fence it is held under.
+            fence: The fence of the worker's lease.
             delay_sec: Back-off.
             count_attempt: Whether this counts as a try (the step went wrong) or not (no device was free).
             fault: Whether the step itself failed, not its worker or device.
-            error: What went wrong.
+            error: The error of the attempt.
 
         Raises:
             LeaseLostError: If the step is no longer ours.

@@ -35,7 +35,7 @@ class Rivals:
 class Turns(Repository):
     """A job with a higher `priority` comes first; among equals, the one with the least `turn_sec`; then the older one.
 
-    A step waits for a device if it is ready, due or not: whoever frees a device makes it due. One that went wrong is
+    A step waits for a device if it is ready, due or not: a transaction that frees a device makes it due. One that went wrong is
     left to its back-off.
     """
 

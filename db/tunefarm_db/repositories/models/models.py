@@ -149,10 +149,10 @@ class Models(Repository):
         Args:
             model_id: The model.
             pipeline: ``"cpu"`` or ``"gpu"``.
-            toolchain: Whose workloads these are.
+            toolchain: The toolchain that made the workloads.
             tasks: (workload key, weight), in order. The workloads must be stored already.
-            alternatives: What tasks are alternatives to, by workload key.
-            revision: Of the graph passes that found them.
+            alternatives: The kernels that tasks are alternatives to, by the tasks' workload keys.
+            revision: Revision of the graph passes.
         """
         self._run(
             delete(_TASKS).where(

@@ -46,7 +46,7 @@ class Uploads(Repository):
         """Return the upload.
 
         Raises:
-            NotFoundError: ``upload-not-found`` if there is none, it is somebody else's, or its time is over.
+            NotFoundError: ``upload-not-found`` if it does not exist, belongs to another key, or has expired.
         """
         query = select(_UPLOADS).where(
             UploadRow.id == upload_id, UploadRow.api_key_id == api_key_id, UploadRow.expires_at > db_now()

@@ -156,7 +156,7 @@ class Deliveries(Repository):
         Args:
             delivery: As it was claimed.
             state: Still pending means that it is sent again.
-            status: HTTP status of the answer, None where there was none.
+            status: HTTP status of the answer, None if there was none.
             latency_sec: How long it took.
             error: Why it failed.
             retry_after_sec: When it is sent again.

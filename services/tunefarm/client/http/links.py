@@ -67,7 +67,7 @@ class BlockingLink:
     """A link that blocks. One thread at a time may use it.
 
     Args:
-        options: Of `httpx.Client`.
+        options: Arguments of `httpx.Client`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -122,7 +122,7 @@ class AsyncLink:
     """A link that suspends, for asyncio. Any number of tasks of one event loop may use it at once.
 
     Args:
-        options: Of `httpx.AsyncClient`.
+        options: Arguments of `httpx.AsyncClient`.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -39,7 +39,7 @@ class Transport:
 
     Args:
         make_link: Connects; a class of `tunefarm.client.http.links`.
-        url: Where the API answers (``http://127.0.0.1:8000``).
+        url: URL of the server (``http://127.0.0.1:8000``).
         api_key: Bearer token; None sends none.
         timeout_sec: Longest silence of the server, per read.
         retry: When to try again.

@@ -35,7 +35,7 @@ async def wait_until(
         look: Asks the server.
         is_done: Whether there is nothing more to wait for.
         on_progress: Called with the value after every call of `look`.
-        timeout_sec: How long to wait at most; None for ever.
+        timeout_sec: Longest wait; None for no limit.
         poll_sec: Seconds between updates.
         too_long: Says that it takes too long.
         away_sec: How long the server may be away, in seconds: the work continues without being watched.

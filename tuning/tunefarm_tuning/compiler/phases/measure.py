@@ -46,7 +46,7 @@ def time_model(
     """Time the network beside the untuned one and the baselines; fall back to the untuned one if that is faster.
 
     Raises:
-        InvalidModelError: If the untuned network does not run, or is wrong where it is fallen back to.
+        InvalidModelError: If the untuned network does not run, or is wrong when it is needed as a fallback.
     """
     with request.progress.phase("measure"):
         use_reference = request.baseline and request.here and not request.on_gpu

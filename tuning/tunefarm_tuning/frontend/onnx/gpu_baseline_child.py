@@ -1,9 +1,9 @@
 """Child process: run a network on this machine's GPU in ONNX Runtime (CUDA) or `torch.compile`.
 
-Handlers: `open` first, which says what is missing where there is something; `sample` then returns seconds per inference,
+Handlers: `open` first, which says what is missing, if anything; `sample` then returns seconds per inference,
 inputs and outputs on the GPU. A sample's inferences are sent off one after the other and the GPU is waited for once, after
 the last, as TVM's timer does with an artifact's: else each would pay for a wait that an artifact's does not. Neither package is
-one of tunefarm's: what is installed is used.
+one of tunefarm's: the installed one is used.
 """
 
 from __future__ import annotations

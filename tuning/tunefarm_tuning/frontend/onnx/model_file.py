@@ -35,7 +35,7 @@ def onnx_source(path: Path | str, *, rounds: bool = True) -> str | bytes:
     """Return the path of an ONNX file, or the bytes of a converted model, for ONNX Runtime.
 
     Args:
-        path: Of a file that has passed the checks.
+        path: Path of a file that has passed the checks.
         rounds: Whether the twin of a network that computes in bfloat16 rounds as the network does (see `bfloat16.widened`).
 
     Raises:

@@ -7,7 +7,7 @@ jobs a kernel may have (2 % of mutations); that is no decision of a trace, and s
 Handlers:
 
 - `open`: ``ir``, ``target``, ``seed``, ``batch_size`` -> null. Starts the search; a child serves one.
-- `propose`: {} -> configs of the next generation; empty where the search has ended.
+- `propose`: {} -> configs of the next generation; empty if the search has ended.
 - `learn`: ``results``: pairs of a config and its cost in seconds, null for a failure -> null.
 """
 

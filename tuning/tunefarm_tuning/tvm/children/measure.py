@@ -15,7 +15,7 @@ Handlers:
 - `measure_interleaved`, `measure_interleaved_here`: as `measure`, but ``paths`` and ``rounds`` for ``path`` and ``rival_sec``
   -> ``samples_sec`` (a list for each kernel), ``facts``.
 
-Where a measurement fails, the answer is ``failure``: outcome and message, and those of these that hold: ``session_lost``: the
+If a measurement fails, the answer is ``failure``: outcome and message, and flags that apply: ``session_lost``: the
 other side went away; ``poisoned``: nothing more can run in this session, or in this process if it is the device;
 ``not_at_work``: the candidate is not to blame, as another process uses the device or its machine is not set up.
 """

@@ -99,7 +99,7 @@ def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
 def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     """Compare a kernel with the one that was just run.
 
-    Every argument is compared, inputs too: a kernel that writes where it should not is a wrong one.
+    Every argument is compared, inputs too: a kernel that changes its inputs is wrong.
     """
     if _untuned is None or _untuned[0] != params["untuned"]:
         raise InvariantError("the untuned kernel has not been run")

@@ -30,7 +30,7 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
     Args:
         source: CUDA C as TVM generates it.
         target: A target of kind ``cuda``.
-        work_dir: Where a temporary folder holds the compiler's files.
+        work_dir: Parent of the temporary folder for the compiler's files.
 
     Raises:
         InvalidInputError: ``no-cuda-compiler``, ``cuda-compiler-unfit``; ``cuda-compile-failed`` if it refuses the source,

@@ -51,7 +51,7 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
 
     Args:
         module: A prepared network. Unscheduled kernels get a default schedule, if it builds.
-        target: What to build for.
+        target: The target of the build.
         path: A path from which no library was loaded before.
         plain: Leave unscheduled kernels so, where the target can run them.
     """
@@ -102,7 +102,7 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
 def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
     """Return an unscheduled kernel with a default schedule that takes large weights pre-packed.
 
-    It is returned unchanged where the target is no CPU, where no weight gets another order, or where the result does not build.
+    It is returned unchanged if the target is no CPU, no weight gets another order, or the result does not build.
     """
     if (
         pipeline_name(target) != "cpu"

@@ -45,7 +45,7 @@ def linker_command(target: Target) -> tuple[str, ...]:
     Plain ``ld`` takes 2 ms against the 5 to 15 of a compiler driver; nothing that is linked needs the C library.
 
     Raises:
-        InvalidInputError: If there is none; code ``"no-linker"``.
+        InvalidInputError: If no linker is found; code ``"no-linker"``.
     """
     here = _machine(platform.machine())
     host = target if target.kind == "llvm" else target.get("host")

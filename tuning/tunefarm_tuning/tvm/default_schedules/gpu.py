@@ -43,7 +43,7 @@ def with_gpu_schedules(
         target: A GPU.
         machine: TVM's object for it.
         plain: Skip DLight's rules. Such kernels are the reference where a kernel is said to be wrong.
-        fits: Is asked of each scheduled kernel; where it says no, the next rule is tried. None: every kernel fits.
+        fits: Accepts a scheduled kernel; if it returns False, the next rule is tried. None: every kernel fits.
     """
     # DLight itself imports the intrinsics of tensor cores if it uses them, which takes seconds.
     import_intrinsics(target)

@@ -73,7 +73,7 @@ class Access:
     """A stage's access to a tensor.
 
     Attributes:
-        strides: For each loop, the elements between one iteration and the next; None where that is not constant. Loops in
+        strides: For each loop, the elements between one iteration and the next; None if that is not constant. Loops in
             `near` have stride 1.
         near: Short loops whose elements lie close together, but not in order: `tvm.base.vector_loads` loads them like
             contiguous ones.

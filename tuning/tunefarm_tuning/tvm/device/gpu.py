@@ -74,7 +74,7 @@ def take_steadily(
     Args:
         read: Returns the state of the GPU.
         take: Takes the samples.
-        clock_mhz: The GPU's clock when it was calibrated; None where it is not known.
+        clock_mhz: The GPU's clock when it was calibrated; None if it is not known.
         within_sec: Samples are taken again only if that would end within this time.
         wait: Sleeps for so many seconds.
         clock: Returns monotonic seconds.

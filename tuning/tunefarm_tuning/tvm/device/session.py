@@ -39,7 +39,7 @@ class DeviceSession:
     Release them before `close`.
 
     Attributes:
-        host: Where the device listens, as its tracker says; empty for this process.
+        host: Address of the device, from its tracker; empty for this process.
         port: The port there; 0 for this process.
     """
 
@@ -96,7 +96,7 @@ def open_session(
 
     Args:
         address: ``tracker_host``, ``tracker_port``, ``key`` and ``fence``, as in `RemoteDevice.to_json`.
-        timeout_sec: After this time the device ends the session, whatever it is doing.
+        timeout_sec: After this time the device ends the session in any case.
         connect_timeout_sec: Time limit for the tracker to assign the device. The device itself can still block for ever.
 
     Raises:

@@ -21,7 +21,7 @@ class NodeContext:
     """The context in which a node is converted.
 
     Attributes:
-        opset: Of the default domain.
+        opset: Opset of the default domain.
         convert: Converts another node here, given its operator, inputs, attributes and opset. The operator of the node itself means
             TVM's converter.
     """

@@ -30,7 +30,7 @@ class DirectConv:
         data: Index of the kernel's argument that is the input (NHWC).
         weights: Index of the argument that is the weights (HWIO).
         padding: Padding on each of the four sides.
-        result: The buffer that holds the convolution's result; the kernel's output where nothing follows.
+        result: The buffer that holds the convolution's result; the kernel's output if nothing follows.
         epilogue: The statements after the convolution that were fused with it.
     """
 

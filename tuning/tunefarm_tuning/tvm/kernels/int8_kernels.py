@@ -1,7 +1,7 @@
 """Int8 convolutions and matrix products with 32-bit sums, for quantised networks.
 
 The instruction ``vpdpbusd`` (VNNI) multiplies unsigned activations with signed weights. Zero points are taken out of the sums: the
-sum of ``(x - zero) * w`` is that of ``x * w`` less ``zero`` times the sum of ``w``, which is known at compile time (`offsets`).
+sum of ``(x - zero) * w`` is the sum of ``x * w`` minus ``zero`` times the sum of ``w``, which is known at compile time (`offsets`).
 Weights are packed as the instruction reads them (`packed`): four products of each of `lanes` results, side by side.
 """
 
@@ -75,7 +75,7 @@ def int8_conv2d(
     Args:
         x: Activations, uint8 or int8, NHWC.
         weights: As `packed` returns them for ``[height, width, in, out]``.
-        offset: Is added to each sum (`offsets`); int32 ``[out]``.
+        offset: Number to add to each sum (`offsets`); int32 ``[out]``.
         scale: Factor of each channel's sums; float32 ``[out]``.
         strides: Down, across.
         padding: Above, left, below, right.

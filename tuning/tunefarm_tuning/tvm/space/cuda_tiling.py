@@ -102,8 +102,8 @@ def gpu_tiling_of(
     Args:
         trace: The sketch.
         sampling: Its sampling instructions, in the order of the knobs.
-        computation: What the tiled block computes, before it was changed for tensor cores.
-        tensor_cores: As of the `SpaceMaker` that made the sketch.
+        computation: The tiled block's computation, before it was changed for tensor cores.
+        tensor_cores: `SpaceMaker.tensor_cores` of the sketch's maker.
         target: The GPU.
         max_shared_bytes: Shared memory that a block may have, as of the `SpaceMaker`.
     """

@@ -62,7 +62,7 @@ class DesignSpace:
 
     Args:
         mod: A normalised workload (`Workload.ir`): one PrimFunc, called ``main``.
-        target: What to schedule for.
+        target: The target of the schedules.
 
     Attributes:
         context: MetaSchedule's context of the last space; a workload for a GPU can have several.

@@ -26,7 +26,7 @@ class SketchTiling:
     """The multi-level tiling of one block in a trace.
 
     Attributes:
-        block: Name of the tiled block; empty where the trace tiles no block of the workload.
+        block: Name of the tiled block; empty if the trace tiles no block of the workload.
         structure: The levels of loops, outermost first: ``S`` for space, ``R`` for reduction (``"SSRSRS"``).
         axes: For each sampling instruction, the position of the block's loop that it tiles, or -1.
         epilogue_level: The level inside which the block's consumer is computed; -1 behind all loops.

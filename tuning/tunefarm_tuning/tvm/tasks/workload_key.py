@@ -29,7 +29,7 @@ _IGNORED = {
 def workload_key(func: tvm.tirx.PrimFunc) -> str:
     """Return the key of a PrimFunc: 32 hexadecimal digits.
 
-    Equal for equal computations in every process, whatever their tensors, loops and blocks are called;
+    Equal for equal computations in every process, under any names of tensors, loops and blocks;
     different if a shape, dtype, constant, attribute, or the order of arguments differs.
     """
     return hashlib.sha256(f"{_FORMAT}\n{_digest(func)}".encode()).hexdigest()[:32]

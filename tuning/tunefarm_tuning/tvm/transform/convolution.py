@@ -63,7 +63,7 @@ def convolve(
         weights: The kernels.
         strides: One for each axis.
         padding: At the start of each axis, then at the end of each.
-        layouts: Of data (and result), and of weights.
+        layouts: Layouts of data (and result) and of weights.
     """
     attributes = like.attrs
     data_layout, kernel_layout = layouts or (str(attributes.data_layout), str(attributes.kernel_layout))

@@ -75,7 +75,7 @@ def load_relax(
         path: The file.
         shapes: `Model.shapes`.
         target: Decides which passes run, and constants are folded with it.
-        precision: How to store the weights; for CPUs.
+        precision: Format of stored weights; for CPUs.
         select: As for `prepare`. If weights are stored in fewer bytes, nothing is fused horizontally: the branches may each have
             a weight format, and their joint weight none.
 
@@ -111,7 +111,7 @@ def prepare(
     Args:
         mod: From the importer.
         target: Decides which passes run, and constants are folded with it.
-        select: Which parallel products and convolutions are fused.
+        select: Selects the parallel products and convolutions to fuse.
 
     Returns:
         The module, and a sentence if its convolutions had to keep their layout.

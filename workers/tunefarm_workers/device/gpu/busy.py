@@ -32,9 +32,9 @@ class BusyGpu:
         """Return a text that says who keeps the GPU busy; empty if nobody does.
 
         Args:
-            reading: How the GPU is.
+            reading: The GPU's state.
             tells_our_pids: Whether its processes are those that this one can look up.
-            unused_for_sec: How long no session of ours has run; 0 while one does.
+            unused_for_sec: Seconds since our last session; 0 during a session.
         """
         now = self._clock()
         who = self._who_computes(reading, tells_our_pids, unused_for_sec)

@@ -27,10 +27,10 @@ class Gpu:
 
     Attributes:
         index: Its number among the machine's, in the driver's order.
-        uuid: What CUDA knows it by, whatever the order in which programs count: ``GPU-…``.
-        arch: ``sm_90``; empty where the driver does not say.
-        memory_bytes: None where the driver does not say (memory that is shared with the CPU, say).
-        mig: Whether it is cut into slices; None where the driver does not say.
+        uuid: CUDA's identifier, independent of the order of GPUs: ``GPU-…``.
+        arch: ``sm_90``; empty if the driver does not say.
+        memory_bytes: None if the driver does not say (memory that is shared with the CPU, say).
+        mig: Whether it is cut into slices; None if the driver does not say.
     """
 
     index: int
@@ -121,7 +121,7 @@ def choose(gpus: Sequence[Gpu], selection: str) -> list[Gpu]:
     """Return the GPUs that a list like ``0,2`` names, in the driver's order.
 
     Args:
-        gpus: What there is.
+        gpus: All GPUs of the machine.
         selection: ``all``, or numbers and UUIDs (or how these begin) with commas between.
 
     Raises:

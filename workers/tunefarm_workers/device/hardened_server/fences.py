@@ -1,7 +1,7 @@
 """Order a device's lease holders by the numbers of their leases, which clients present. Pure.
 
 The service numbers the leases of a device. A worker that froze and lost its lease may still have its session open, or open
-another one when it wakes. It gives way to whoever holds a later lease. A client that names no lease is taken as it comes.
+another one when it wakes. It gives way to the holder of a later lease. A client that names no lease is always admitted.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Hello:
     """A well-formed hello. The receiver of this object owns the connection.
 
     Attributes:
-        match_key: What the client got from the tracker; or ``claim:`` and the device's own key.
+        match_key: The key that the client got from the tracker; or ``claim:`` and the device's own key.
         timeout_sec: The limit of its session that the client asked for, if it did.
         fence: Number of the lease that the client holds, if it said so.
     """
@@ -50,7 +50,7 @@ class FrontDoor:
     Args:
         listener: A listening socket; the door owns it from now on.
         selector: The loop's selector; each registration's data is the function to call.
-        hello_sec: How long a peer has for its hello.
+        hello_sec: Time limit of a peer's hello.
         max_visitors: Maximum number of connections without a complete hello; one more closes the oldest.
     """
 

@@ -38,7 +38,7 @@ class ServerOptions:
         advertised_host: Host that workers connect to; None for the one that the tracker sees us come from.
         work_dir: Parent of the sessions' folders; leftovers of an earlier process are removed.
         max_session_sec: Maximum time of a session; also the default if the client names none.
-        hello_sec: How long a peer has for its hello.
+        hello_sec: Time limit of a peer's hello.
         memory_bytes: Address space of a session's child; None for no limit (CUDA needs that).
     """
 

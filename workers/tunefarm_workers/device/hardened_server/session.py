@@ -57,7 +57,7 @@ class Session:
 
     Args:
         connection: The client's, after the welcome; made blocking here.
-        work_dir: Where the session's folder is made.
+        work_dir: Parent of the session's folder.
         timeout_sec: Time limit of the session.
         memory_bytes: Address space of the child; None for no limit.
     """

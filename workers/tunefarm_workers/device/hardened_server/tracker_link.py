@@ -54,7 +54,7 @@ class TrackerLink:
         tracker: The tracker's address.
         selector: The loop's selector; each registration's data is the function to call.
         rpc_key: The key that workers ask the tracker for.
-        port: Where our front door is.
+        port: The server's port.
         advertised_host: The host that workers connect to; None lets the tracker take the address that it sees.
         on_change: Called with True when the tracker knows us, False when the link broke.
 

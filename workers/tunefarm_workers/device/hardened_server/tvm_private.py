@@ -39,7 +39,7 @@ def check() -> None:
     """Check that this TVM has the private names that the server uses.
 
     Raises:
-        RuntimeError: If it is not; the message names what is missing.
+        RuntimeError: If it lacks one; the message names it.
     """
     import tvm
     from tvm.rpc import server

@@ -45,7 +45,7 @@ class ServerKeeper:
         judge: Makes the judge of a life that began now.
 
     Attributes:
-        state: What is known of the server.
+        state: State of the server.
         reason: Why it is not serving; empty while it is.
         restarts: How often it was restarted.
     """

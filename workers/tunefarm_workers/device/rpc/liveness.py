@@ -12,9 +12,9 @@ class Liveness:
 
     Args:
         started: When it was started; all times are of one monotonic clock.
-        hello_patience_sec: How long it may not answer at its front door.
-        listing_patience_sec: How long the tracker may be there and not list it.
-        start_patience_sec: How long it may take until it listens.
+        hello_patience_sec: Longest time without an answer at its port.
+        listing_patience_sec: Longest time for which a working tracker may not list it.
+        start_patience_sec: Longest time until it listens.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Liveness:
 
         Args:
             now: The time.
-            hello: It answered at its front door.
-            listed: The tracker lists it; None where the tracker does not answer, which is not the server's fault.
+            hello: Whether it answered at its port.
+            listed: Whether the tracker lists it; None if the tracker does not answer, which is not the server's fault.
         """
         if hello:
             self._last_hello = now

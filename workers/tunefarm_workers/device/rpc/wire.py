@@ -82,7 +82,7 @@ def parse_address(text: str) -> Address:
     """Read ``host:port`` (an IPv6 host in brackets or not).
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If the text has another form.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:

@@ -69,7 +69,7 @@ def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -
     Args:
         realize: The block of one step, with the values of its variables.
         along: The variable that it reduces over.
-        term: What a step combines its result with.
+        term: The operand that a step combines with its result.
         extent: Steps.
         lanes: Elements of a vector.
     """

@@ -39,8 +39,8 @@ class Axis:
     """The resizing of an axis.
 
     Attributes:
-        scale: What positions are computed with.
-        start: Where the crop begins, as a share of the size; for ``tf_crop_and_resize``.
+        scale: Scale for computing positions.
+        start: Begin of the crop, as a share of the size; for ``tf_crop_and_resize``.
     """
 
     before: int

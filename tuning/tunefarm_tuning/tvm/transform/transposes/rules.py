@@ -1,7 +1,7 @@
 """Rules of transpose propagation: compute an operator from the sources of its transposed operands.
 
 A rule takes a call and, for each tensor that it reads, the source and the order of the transpose that makes it. It returns the
-result in the same form: a new source, and the order in which that is transposed. It returns None where it does not know how, or
+result in the same form: a new source, and the order in which that is transposed. It returns None if it does not know how, or
 where nothing is gained.
 """
 

@@ -33,7 +33,7 @@ class StoredKernel:
 
     Attributes:
         plain: The kernel that takes them as float32. This kernel has the same arguments, and scales in front of the output.
-        formats: Of the stored weights, by the index of the argument.
+        formats: Formats of the stored weights, by the index of the argument.
     """
 
     plain: tirx.PrimFunc
