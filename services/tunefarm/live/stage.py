@@ -26,7 +26,7 @@ class Stage:
     Concurrency: any thread.
 
     Args:
-        console: The console on which bars are drawn; None if there are none.
+        console: The console on which bars are drawn.
     """
 
     def __init__(self, console: Console) -> None:

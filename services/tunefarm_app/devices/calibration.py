@@ -47,7 +47,7 @@ def ask_for_calibrations(services: Services) -> None:
     if services.settings.calibrate_every_sec == 0:
         return
     with services.uow.write() as repos:
-        overdue = repos.calibrations.doubt_overdue()
+        overdue = repos.calibrations.mark_overdue()
         due = repos.calibrations.take_due(again_after_sec=_ASK_AGAIN_SEC)
     for device in overdue:
         log.debug("calibration due", device_id=device.id, name=device.name)

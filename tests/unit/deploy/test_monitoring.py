@@ -52,7 +52,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             "power_watts": 1,
         }
         repos.devices.heartbeat(device.id, ready=True, reason="", info={"agent": {"gpus": [vitals]}})
-        repos.calibrations.doubt_overdue()
+        repos.calibrations.mark_overdue()
         lease = repos.calibrations.lease(device.id, 0, "w", 60.0)
         assert lease is not None
         clean = {"key": "k", "time_sec": 1e-3, "reference_sec": 1e-3, "at": 0.0}

@@ -31,7 +31,7 @@ class Calibrations(Repository):
         it is void once anybody has leased the device since.
     """
 
-    def doubt_overdue(self) -> tuple[Device, ...]:
+    def mark_overdue(self) -> tuple[Device, ...]:
         """Mark online devices whose calibration is due as checking, so that they get no work; return them."""
         statement = (
             update(_DEVICES)

@@ -102,7 +102,7 @@ def test_how_a_device_is(client: TestClient, services: Services, device: dict[st
     assert "memory_used_bytes" not in cpu
     assert "calibration_ratio" not in cpu
     with services.uow.write() as repos:
-        repos.calibrations.doubt_overdue()
+        repos.calibrations.mark_overdue()
         lease = repos.calibrations.lease(device["id"], 0, "w", 60.0)
         assert lease is not None
         repos.calibrations.finish(

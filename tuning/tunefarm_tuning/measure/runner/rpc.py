@@ -128,8 +128,8 @@ class RpcRunner(Closing):
         if problem is not None:
             return failed(Outcome.INFRASTRUCTURE_ERROR, problem)
         self._left, self._until = sharing, time.monotonic() + timeout_sec
-        result, is_device_in_doubt = self._measure(candidate, rival_sec)
-        return self._blame(result) if is_device_in_doubt else result
+        result, is_device_suspected = self._measure(candidate, rival_sec)
+        return self._blame(result) if is_device_suspected else result
 
     def _measure(self, candidate: MeasureInput, rival_sec: float | None) -> tuple[MeasureResult, bool]:
         """Measure in the open session; return the result, and whether the device may have caused a failure.
@@ -140,10 +140,10 @@ class RpcRunner(Closing):
         params = measure_params(candidate, self._timing, rival_sec, self._remote.clock_mhz)
         params["keep"] = self._left > 0
         started = time.monotonic()
-        result, in_doubt = self._ask(params, started)
+        result, is_device_suspected = self._ask(params, started)
         if result.failure is not None:
             self._left = 0
-        return result, in_doubt
+        return result, is_device_suspected
 
     def _ask(self, params: dict[str, Any], started: float) -> tuple[MeasureResult, bool]:
         timeout_sec = self._timing.timeout_sec

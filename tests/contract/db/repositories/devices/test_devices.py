@@ -164,7 +164,7 @@ def test_a_calibration_holds_the_device(uow: UnitOfWork, seed: Any) -> None:
         late = repos.calibrations.finish(device.id, 1, event=DeviceEvent.FAIL, reason="x", next_sec=600)
         assert late is None
         assert repos.devices.get(device.id).state is DeviceState.ONLINE
-        assert repos.calibrations.doubt_overdue() == ()
+        assert repos.calibrations.mark_overdue() == ()
 
 
 def test_an_overdue_device_finishes_its_round_first(uow: UnitOfWork, seed: Any) -> None:
@@ -172,7 +172,7 @@ def test_an_overdue_device_finishes_its_round_first(uow: UnitOfWork, seed: Any) 
     with uow.write() as repos:
         lease = repos.devices.lease("cpu", "a", LEASE_SEC)
         assert lease is not None
-        (doubted,) = repos.calibrations.doubt_overdue()
+        (doubted,) = repos.calibrations.mark_overdue()
         assert (doubted.state, doubted.reason) == (DeviceState.CHECKING, "its calibration is due")
         assert repos.calibrations.take_due(again_after_sec=600) == ()
         repos.devices.release_lease(device.id, lease.fence)

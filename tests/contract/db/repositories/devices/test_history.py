@@ -46,7 +46,7 @@ def test_changes_are_kept_and_checks_that_go_well_are_not(uow: UnitOfWork, seed:
         assert states(repos, device.id) == came
         for _ in range(3):
             repos.devices.heartbeat(device.id)
-            repos.calibrations.doubt_overdue()
+            repos.calibrations.mark_overdue()
             repos.devices.apply(device.id, DeviceEvent.CLEAN)
         assert states(repos, device.id) == came
         repos.devices.apply(device.id, DeviceEvent.DOUBT, "a lost session")
