@@ -21,7 +21,7 @@ def is_page(path: str) -> bool:
 
 
 def is_public(path: str) -> bool:
-    """Return whether it is shown to who has not signed in."""
+    """Return whether it is shown to people who have not signed in."""
     return _first_part(path) in _PUBLIC
 
 

@@ -59,7 +59,7 @@ class Repository:
         return None if row is None else kind(**{name: row[index] for name, index in indices})
 
     def _one(self, kind: type[V], statement: Executable, missing: TunefarmError) -> V:
-        """Run a query; return its first row as a value. Raise `missing` where there is no row."""
+        """Run a query; return its first row as a value. Raise `missing` if there is no row."""
         value = self._first(kind, statement)
         if value is None:
             raise missing

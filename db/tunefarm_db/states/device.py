@@ -41,7 +41,7 @@ UP_STATES: frozenset[DeviceState] = frozenset({DeviceState.ONLINE, DeviceState.L
 
 
 class DeviceEvent(StrEnum):
-    """What happens to a device."""
+    """An event of a device; `TRANSITIONS` says what it changes."""
 
     JOIN = "join"  # its agent registered, and starts from the beginning
     READY = "ready"  # the agent says that the device can measure

@@ -67,7 +67,7 @@ class NewRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(NewRecord):
-    """A measured fact (`tunefarm_tuning.records.record.TuningRecord`) and where it came from.
+    """A measured fact (`tunefarm_tuning.records.record.TuningRecord`) and its origin.
 
     Attributes:
         config: `Config.to_json`.

@@ -54,7 +54,7 @@ class RecordFilter(OptionGroup):
     ] = None
 
     def keywords(self) -> dict[str, str | None]:
-        """Return what the client's methods take by keyword."""
+        """Return the keyword arguments for the client's methods."""
         return {
             "workload_key": self.workload,
             "target_key": self.target,

@@ -1,1 +1,1 @@
-"""Who may use the farm: API keys and browser sessions."""
+"""Access to the farm: API keys and browser sessions."""

@@ -27,7 +27,7 @@ OnProgress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFile:
-    """A packed artifact on the worker's disk, and what it says about itself."""
+    """A packed artifact on the worker's disk, with its manifest and report."""
 
     path: Path
     manifest: Mapping[str, Any]

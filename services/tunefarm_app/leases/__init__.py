@@ -1,1 +1,1 @@
-"""What a step holds: its lease, its device, its turn."""
+"""The claims of a step: its lease, its device, its turn."""

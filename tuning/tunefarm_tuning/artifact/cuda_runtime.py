@@ -33,7 +33,7 @@ def preload_cuda_runtime() -> None:
 
 
 def why_no_gpu() -> str:
-    """Return why TVM finds no GPU here, and what would help. Starts CUDA in this process."""
+    """Return why TVM finds no GPU here, with advice. Starts CUDA in this process."""
     errors = []
     for name, cure in _CURES.items():
         try:

@@ -21,7 +21,7 @@ from tunefarm_tuning.workload.precision import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileJob:
-    """One compile; tests replace what starts ONNX Runtime and the compiler."""
+    """A compile; tests replace the functions that start ONNX Runtime and the compiler."""
 
     request: CompileRequest
     make_reference: Callable[..., Reference] = Reference

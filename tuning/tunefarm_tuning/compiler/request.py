@@ -67,7 +67,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
-    """What to compile, for which device, and within which limits. See `compile` for the fields it has in common.
+    """The request of a compile: model, device, limits. See `compile` for the common fields.
 
     Attributes:
         folder: Where libraries and inputs are written on the way; the caller deletes it.
@@ -88,7 +88,7 @@ class CompileRequest:
 
     @property
     def device_model(self) -> str:
-        """The device model whose records hold."""
+        """The device model whose records are valid."""
         return self.device.info.model if self.device is not None else host_device_model()
 
     @property

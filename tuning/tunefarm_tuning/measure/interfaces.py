@@ -136,7 +136,7 @@ class Builds(Iterator[tuple[int, BuildResult]], Protocol):
     """
 
     def close(self) -> None:
-        """Stop the builds that are left, and delete what nobody took. Of a builder's own class: from any thread."""
+        """Stop the remaining builds, and delete kernels that nobody took. A builder's own class allows it from any thread."""
         ...
 
 

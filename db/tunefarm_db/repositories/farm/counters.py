@@ -16,7 +16,7 @@ _SLOTS = 16
 
 
 class Counter(StrEnum):
-    """A running total, and what its labels mean."""
+    """A running total; each comment says what its labels are."""
 
     TRIALS = "trials"
     """Trials, by outcome."""

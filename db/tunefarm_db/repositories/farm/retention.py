@@ -34,7 +34,7 @@ class Retention(Repository):
         return self._all(Model, query.order_by(ModelRow.id).limit(limit))
 
     def old_artifacts(self, age_sec: float) -> tuple[str, ...]:
-        """Return the hashes of artifacts of which every one is older than `age_sec`."""
+        """Return the hashes whose artifacts are all older than `age_sec`."""
         query = (
             select(ArtifactRow.sha256)
             .group_by(ArtifactRow.sha256)

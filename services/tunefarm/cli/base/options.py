@@ -71,7 +71,7 @@ class ChangeOptions(OptionGroup):
         }
 
     def terms(self) -> dict[str, Any]:
-        """Return what the client's methods take by keyword."""
+        """Return the keyword arguments for the client's methods."""
         terms = {name: getattr(self, name) for name in ("trials", "patience", "min_gain")}
         return {"seconds": self.wall_sec, **terms, "priority": _as_priority(self.priority)}
 
@@ -89,7 +89,7 @@ class TermOptions(ChangeOptions):
     precision: Annotated[str | None, typer.Option("--precision", help=HELP["precision"])] = None
 
     def terms(self) -> dict[str, Any]:
-        """Return what the client's methods take by keyword."""
+        """Return the keyword arguments for the client's methods."""
         names = ("target", "tuner", "seed", "device_key", "precision")
         return {**ChangeOptions.terms(self), **{name: getattr(self, name) for name in names}}
 

@@ -36,7 +36,7 @@ CONTRIBUTED = frozenset({
     "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
     "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "SkipLayerNormalization",
 })  # fmt: skip
-"""Of ONNX Runtime's domain, com.microsoft. TVM ignores domains; these are the ones that it means by these names, and ours."""
+"""Operators of ONNX Runtime's domain, com.microsoft: those that TVM, which ignores domains, means by these names, and ours."""
 
 
 def is_supported(domain: str, operator: str) -> bool:

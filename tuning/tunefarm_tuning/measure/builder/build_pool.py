@@ -1,4 +1,4 @@
-"""Distributes batches of builds to workers, in the order in which the batches come."""
+"""Distribute batches of builds to workers, in the order of the batches."""
 
 from __future__ import annotations
 

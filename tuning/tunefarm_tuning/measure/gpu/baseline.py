@@ -140,7 +140,7 @@ def time_baselines(
 def _time_on_device(
     runner: DeviceRun, kind: str, model: Path, names: Sequence[str], inputs: Path, until: float
 ) -> Latency | str:
-    """Time a baseline on a device, in its own session: what it leaves in the GPU's memory ends with the session."""
+    """Time a baseline on a device, in its own session, whose end frees the GPU's memory."""
     try:
         runner.hang_up()
         runner.connect()

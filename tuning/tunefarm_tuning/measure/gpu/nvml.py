@@ -153,7 +153,7 @@ _START_ANEW = {
 
 
 def _known(nvml: Any, error: Exception) -> NvmlError:
-    """Return our error for one that the binding raised: it raises errors of other kinds too, and meets drivers of any age."""
+    """Return our error for any error of the binding, which raises several kinds and meets drivers of any age."""
     if isinstance(error, nvml.NVMLError):
         return NvmlError(_name(nvml, getattr(error, "value", -1)))
     if isinstance(error, nvml.NVMLLibraryMismatchError):

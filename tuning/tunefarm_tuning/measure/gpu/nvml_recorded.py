@@ -28,7 +28,7 @@ _NOT_RECORDED = "NVML_ERROR_NOT_SUPPORTED"
 
 
 class RecordedNvml:
-    """Implements `Nvml` (see there); reads the file anew at every question, so that answers can change."""
+    """Implements `Nvml` (see there); reads the file again at every question, so that answers can change."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -114,7 +114,7 @@ def read(nvml: Nvml, uuid: str) -> GpuReading:
 
 
 def read_state(nvml: Nvml, uuid: str) -> GpuState:
-    """Ask only for what a measurement depends on, since this is asked beside every measurement."""
+    """Ask only for the values that a measurement depends on, since this runs beside every measurement."""
     return GpuState(
         clock_mhz=answer_or_none(nvml, uuid, Question.CLOCK, float),
         memory_clock_mhz=answer_or_none(nvml, uuid, Question.MEMORY_CLOCK, float),
