@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile, OnProgress
 from tunefarm_app.settings import Settings
@@ -16,13 +15,16 @@ from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.frontend.extraction import extract_tasks
+from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureOption
 from tunefarm_tuning.measure.peak import Peak, measure_peak
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
-from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.process import ChildLimits
+from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
@@ -56,13 +58,13 @@ class TvmEngine:
     def import_model(
         self, path: Path, shapes: Mapping[str, Sequence[int]], *, cancellation: Cancellation
     ) -> Model:
-        params = {
-            "path": str(path),
-            "shapes": {name: list(shape) for name, shape in shapes.items()},
-            "memory_bytes": self._settings.import_memory_bytes,
-            "timeout_sec": self._settings.import_timeout_sec,
-        }
-        return Model.from_json(self._call("import_file", params, cancellation), path)
+        timeout_sec = self._settings.import_timeout_sec
+        limits = ImportLimits(
+            memory_bytes=self._settings.import_memory_bytes,
+            timeout_sec=timeout_sec,
+            cpu_sec=int(2 * timeout_sec) + 1,
+        )
+        return import_model(path, shapes=shapes, limits=limits, cancellation=cancellation)
 
     def extract_tasks(
         self,
@@ -73,20 +75,8 @@ class TvmEngine:
         cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]:
         check_can_build(target)  # a job's first step: no other step of it is queued yet
-        params = {
-            "path": str(model.path),
-            "model": model.to_json(),
-            "target": target.to_json(),
-            "precision": precision.value,
-            "memory_bytes": self._settings.import_memory_bytes,
-        }
-        return tuple(TuningTask.from_json(task) for task in self._call("extract", params, cancellation))
-
-    def _call(self, method: str, params: Mapping[str, Any], cancellation: Cancellation) -> Any:
-        # The deadline is the step's, which closes the child; the stages inside have their own.
-        limits = ChildLimits(memory_bytes=None)
-        with ChildProcess("tunefarm_app.engines.child", limits=limits) as child, cancellation.attach(child):
-            return child.call(method, params, timeout_sec=24 * 3600.0)
+        limits = ChildLimits(memory_bytes=self._settings.import_memory_bytes)
+        return extract_tasks(model, target, precision=precision, limits=limits, cancellation=cancellation)
 
     @contextmanager
     def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT
@@ -21,6 +22,7 @@ def extract_tasks(
     alternatives: bool = True,
     precision: str = Precision.AS_MODEL,
     limits: ChildLimits | None = None,
+    cancellation: Cancellation | None = None,
 ) -> tuple[TuningTask, ...]:
     """Return a model's tuning tasks for a target, in order of first use.
 
@@ -35,12 +37,13 @@ def extract_tasks(
         precision: Format of stored weights, one of `Precision`. It changes the tasks; `compile` needs the same
             precision.
         limits: Limits of the child process.
+        cancellation: Ends the extraction from another thread.
 
     Raises:
         UnknownTargetError: If the target's name is unknown.
         InvalidInputError: If the precision is unknown, or unsupported for the target (unknown-precision,
             unsupported-precision).
-        ChildFailed: If TVM crashed, which `import_model` should have detected.
+        ChildFailed: If TVM crashed, which `import_model` should have detected; `ChildClosed` if `cancellation` was used.
 
     Source: ``autotvm.task.extract_from_program`` (TVM v0.19).
     """
@@ -58,5 +61,6 @@ def extract_tasks(
         limits=limits or ChildLimits(),
         timeout_sec=_TIMEOUT_SEC,
         env=CHILD_ENVIRONMENT,
+        cancellation=cancellation,
     )
     return tuple(TuningTask.from_json(task) for task in tasks)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
@@ -26,7 +28,11 @@ _CRASHES = {
 
 
 def import_model(
-    path: Path | str, *, shapes: Mapping[str, Sequence[int]] | None = None, limits: ImportLimits | None = None
+    path: Path | str,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    limits: ImportLimits | None = None,
+    cancellation: Cancellation | None = None,
 ) -> Model:
     """Check an ONNX or TFLite file and describe it.
 
@@ -38,26 +44,27 @@ def import_model(
         path: The file, of any name.
         shapes: Shapes of inputs with dynamic dimensions, by input name: ``{"x": (1, 3, 224, 224)}``.
         limits: Limits of the import.
+        cancellation: Ends the import from another thread.
 
     Raises:
         InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
             unsupported-operator, unknown-dimension, unknown-input, bad-shape, zero-size, unsupported-dtype,
             invalid-tflite, too-large, import-crashed, import-timeout or import-memory.
         InvalidInputError: If there is no such file (code no-such-file).
+        ChildClosed: If `cancellation` was used.
     """
     path = Path(path)
     limits = limits or ImportLimits()
     sha256 = _hash(path, limits.file_bytes)
     plain_shapes = {str(name): [_plain_int(size) for size in shape] for name, shape in (shapes or {}).items()}
     common = {"path": str(path.absolute()), "shapes": plain_shapes, "max_tensor_bytes": limits.tensor_bytes}
-    inspected = _stage(
-        "reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes}, limits
-    )
+    stage = partial(_stage, limits=limits, cancellation=cancellation)
+    inspected = stage("reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes})
     inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
-    reference = _stage(
-        "loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", {"path": common["path"]}, limits
+    reference = stage(
+        "loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", {"path": common["path"]}
     )
-    imported = _stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common, limits)
+    imported = stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common)
     outputs = tuple(TensorSpec.from_json(spec) for spec in imported["outputs"])
     _refuse_other_dtypes(outputs, reference["output_dtypes"])
     return Model(
@@ -109,7 +116,15 @@ def _hash(path: Path, limit_bytes: int) -> str:
         ) from error
 
 
-def _stage(doing: str, module: str, method: str, params: Mapping[str, Any], limits: ImportLimits) -> Any:
+def _stage(
+    doing: str,
+    module: str,
+    method: str,
+    params: Mapping[str, Any],
+    *,
+    limits: ImportLimits,
+    cancellation: Cancellation | None,
+) -> Any:
     try:
         return call_in_child(
             module,
@@ -118,6 +133,7 @@ def _stage(doing: str, module: str, method: str, params: Mapping[str, Any], limi
             limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec, file_bytes=0),
             timeout_sec=limits.timeout_sec,
             env=CHILD_ENVIRONMENT,
+            cancellation=cancellation,
         )
     except ChildClosed:
         raise

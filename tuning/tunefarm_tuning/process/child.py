@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tunefarm_tuning.core.cancellation import Closing
+from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.errors import ChildClosed, ChildCrashed, ChildOutOfMemory, ChildTimedOut
@@ -263,7 +263,11 @@ def call_in_child(
     limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
     timeout_sec: float,
     env: Mapping[str, str] | None = None,
+    cancellation: Cancellation | None = None,
 ) -> Any:
-    """Call a handler in a child of its own (see `ChildProcess.call`)."""
-    with ChildProcess(module, limits=limits, env=env) as child:
+    """Call a handler in a child of its own (see `ChildProcess.call`), which `cancellation` closes."""
+    with (
+        ChildProcess(module, limits=limits, env=env) as child,
+        (cancellation or Cancellation()).attach(child),
+    ):
         return child.call(method, params, timeout_sec=timeout_sec)

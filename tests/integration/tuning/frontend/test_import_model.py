@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import bad_models
@@ -13,8 +16,10 @@ import onnx_models
 import pytest
 from onnx import TensorProto, helper
 
-from tunefarm_tuning import ImportLimits, Model, TensorSpec, import_model
+from tunefarm_tuning import ImportLimits, Model, TensorSpec, extract_tasks, import_model
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.process import ChildClosed
 
 LIMITS = ImportLimits(memory_bytes=4 << 30, timeout_sec=120)
 
@@ -62,6 +67,20 @@ def test_branches_are_accepted(stored: Path) -> None:
         TensorSpec(name="flag", shape=(), dtype="bool"),
     )
     assert dict(model.operators) == {"If": 1, "Relu": 1, "Neg": 1, "Exp": 1}
+
+
+def test_another_thread_ends_an_import_or_an_extraction(stored: Path) -> None:
+    path = write(stored, onnx_models.branching().SerializeToString())
+    model = import_model(path)
+    ended = Cancellation()
+    ended.cancel()
+    for work in (partial(import_model, path), partial(extract_tasks, model)):
+        with pytest.raises(ChildClosed):
+            work(cancellation=ended)  # before there is a child
+        later = Cancellation()
+        threading.Timer(0.2, later.cancel).start()
+        with pytest.raises(ChildClosed):
+            deque((work(cancellation=later) for _ in iter(int, 1)), maxlen=0)  # again and again
 
 
 @pytest.mark.parametrize("name", sorted(bad_models.REFUSED))
