@@ -27,7 +27,7 @@ class DeviceState(StrEnum):
 
 
 _MEANINGS: dict[DeviceState, str] = {
-    DeviceState.OFFLINE: "is not ready, or was not heard of for too long",
+    DeviceState.OFFLINE: "is not ready, or sent no heartbeat for too long",
     DeviceState.CHECKING: "waits for a clean calibration",
     DeviceState.ONLINE: "gets work",
     DeviceState.LEASED: "online and working",

@@ -46,7 +46,7 @@ def device_intervals(
 
 @router.get("/totals", summary="Get a device's totals")
 def device_totals(device_id: str, services: ServicesDep) -> DeviceTotals:
-    """Counts trials without confirmations, and without trials that had no device."""
+    """Counts trials, except confirmations and trials that had no device."""
     with services.uow.read() as repos:
         repos.devices.get(device_id)
         measured_sec, outcomes = repos.counters.of_device(device_id)
