@@ -234,7 +234,7 @@ def test_a_disk_that_takes_nothing_more(farm: Any, tmp_path: Path) -> None:
         assert store.advice.startswith("Free space")
         disk.make_room()
         (store,) = [finding for finding in examine(full) if finding.check == "store"]
-        assert "GB free" in store.message
+        assert "MB free" in store.message
 
 
 def test_without_a_database_the_rest_is_looked_at(farm: Any, tracker_port: int, tmp_path: Path) -> None:
