@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Tests of one file stay together (they share servers), and the longest folders come first. Half of their time they wait
 # for something: half as many again as there are cores keep these busy.
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((2 * n)))
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder -o tmp_path_retention_policy=failed
 # What they write goes to memory, where there are 4 GB of it: a database's test waits for a disk's flushes three times as long
 # as it works. TMPDIR says otherwise, and is where to look at what a failed test left.

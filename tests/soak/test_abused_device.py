@@ -20,8 +20,6 @@ from waiting import wait_until
 
 from tunefarm_tuning.core.errors import TunefarmError
 
-pytestmark = pytest.mark.exhaustive
-
 # crashing kernels, malformed hellos, silent peers, seconds without a tracker
 SIZES = {"small": (4, 10, 5, 3.0), "middle": (20, 50, 5, 20.0), "big": (50, 100, 5, 75.0)}
 

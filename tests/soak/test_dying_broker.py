@@ -6,14 +6,11 @@ import signal
 import time
 
 import httpx
-import pytest
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.values import Job, Model
-
-pytestmark = pytest.mark.exhaustive
 
 # workers, jobs, rounds of each, deaths, freezes, seconds of each freeze
 SIZES = {"small": (1, 1, 8, 1, 1, 1.0), "middle": (2, 3, 25, 6, 1, 15.0), "big": (2, 10, 50, 20, 2, 60.0)}

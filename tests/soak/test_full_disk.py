@@ -13,8 +13,6 @@ from soak_farm import SoakFarm, soak_farm
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.values import Job
 
-pytestmark = pytest.mark.exhaustive
-
 # workers, jobs, rounds of each, times that the disk is full, seconds of each
 SIZES = {"small": (1, 1, 8, 1, 3.0), "middle": (2, 3, 25, 5, 8.0), "big": (2, 10, 50, 20, 15.0)}
 DISK_BYTES = 48 << 20

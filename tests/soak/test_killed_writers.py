@@ -11,15 +11,12 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from soak_farm import Figures
 from waiting import wait_until
 
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
-
-pytestmark = pytest.mark.exhaustive
 
 KILLS = {"small": 4, "middle": 50, "big": 200}
 MOST_COMMITS = 40

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import lease_log
-import pytest
 
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import StepKind
-
-pytestmark = pytest.mark.exhaustive
 
 
 def test_it_sees_what_must_not_be(database_url: str) -> None:

@@ -15,8 +15,6 @@ from soak_farm import soak_farm
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.values import Job
 
-pytestmark = pytest.mark.exhaustive
-
 # workers, jobs, rounds of each, stops
 SIZES = {"small": (1, 1, 8, 2), "middle": (2, 3, 25, 5), "big": (3, 10, 50, 20)}
 # "Immediate" shutdown: no checkpoint; and the main process killed, which its children notice by and by.

@@ -1,7 +1,8 @@
 """Which tests `make test` leaves to `make test-all`: a pytest plugin with the markers ``exhaustive`` and ``matrix``.
 
 ``@pytest.mark.exhaustive`` is on a test that is long and that shorter tests prove most of. ``@pytest.mark.matrix(every=4)`` is
-on a parametrised test of many like cases: `make test` runs every fourth. The option ``--exhaustive`` says which of them run:
+on a parametrised test of many like cases: `make test` runs a fourth of them, and each value of an argument that several cases
+share (a target, say) at least once. The option ``--exhaustive`` says which of them run:
 ``no`` (as `make test`), ``all`` (as `make test-all`), or a Git revision. With a revision, the tests that a file changed since
 then can break run in full (`can_break` says which). A test that is named on the command line by its ``::`` always runs.
 """
@@ -9,6 +10,7 @@ then can break run in full (`can_break` says which). A test that is named on the
 from __future__ import annotations
 
 import subprocess
+import zlib
 from collections import Counter
 from pathlib import Path, PurePath
 
@@ -42,19 +44,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if which == "all" or any("::" in argument for argument in config.args):
         return
     changed = () if which == "no" else _changed_since(which)
-    cases: Counter[str] = Counter()
-    chosen, left_out = [], []
+    by_test: dict[str, list[pytest.Item]] = {}
     for item in items:
-        test = item.nodeid.split("[")[0]
-        matrix = item.get_closest_marker("matrix")
-        every = matrix.kwargs["every"] if matrix else 1
-        runs = item.get_closest_marker("exhaustive") is None and cases[test] % every == 0
-        cases[test] += 1
-        runs = runs or any(can_break(path, test.split("::")[0]) for path in changed)
-        (chosen if runs else left_out).append(item)
+        by_test.setdefault(item.nodeid.split("[")[0], []).append(item)
+    run = {item for test, cases in by_test.items() for item in _chosen(test, cases, changed)}
+    chosen = [item for item in items if item in run]
+    left_out = [item for item in items if item not in run]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
+
+
+def _chosen(test: str, cases: list[pytest.Item], changed: tuple[str, ...]) -> list[pytest.Item]:
+    """Return the cases of a test that run."""
+    if any(can_break(path, test.split("::")[0]) for path in changed):
+        return cases
+    if cases[0].get_closest_marker("exhaustive"):
+        return []
+    matrix = cases[0].get_closest_marker("matrix")
+    return sample(cases, matrix.kwargs["every"]) if matrix else cases
+
+
+def sample(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
+    """Return one of `every` cases, by a hash of their names, and more until no shared value of an argument is missing."""
+    values = {
+        case: {(name, id(value)) for name, value in getattr(case, "callspec").params.items()}  # noqa: B009
+        for case in cases
+    }
+    uses = Counter(value for case in cases for value in values[case])
+    ranked = sorted(cases, key=lambda case: zlib.crc32(case.name.encode()))
+    count = -(-len(cases) // every)
+    chosen = ranked[:count]
+    seen = {value for case in chosen for value in values[case]}
+    for case in ranked[count:]:
+        if any(uses[value] > 1 and value not in seen for value in values[case]):
+            chosen.append(case)
+            seen |= values[case]
+    return chosen
 
 
 def _changed_since(revision: str) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ def kill_api(farm: EmbeddedFarm) -> None:
     wait_until(lambda: not api.is_running(), "the API's end")
 
 
+@pytest.mark.exhaustive  # test_command.py goes the same way without a browser, test_beginning.py with one but without TVM
 def test_from_the_first_link_to_an_artifact_that_runs(seat, server: EmbeddedFarm, tmp_path: Path) -> None:
     model = tmp_path / "mlp.onnx"
     subprocess.run([sys.executable, EXAMPLE, model, "--kind", "mlp"], check=True, timeout=300)

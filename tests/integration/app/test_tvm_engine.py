@@ -199,7 +199,6 @@ def test_an_unknown_dimension_is_named(farm: Any) -> None:
     assert bound.inputs[0]["shape"] == [2, 8]
 
 
-@pytest.mark.exhaustive
 def test_rounds_overlap_where_the_device_is_another_machine(
     farm: Any, tiny_model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

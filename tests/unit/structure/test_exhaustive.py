@@ -1,6 +1,7 @@
 """Which tests run where a change is known (tests/support/exhaustive.py): a test left out by mistake would be a fault let through."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,11 @@ def test_long(): pass
 @pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("n", range(7))
 def test_many(n): pass
+
+@pytest.mark.matrix(every=9)
+@pytest.mark.parametrize("target", ["x86", "arm", "cuda"])
+@pytest.mark.parametrize("n", range(6))
+def test_table(n, target): pass
 """
 
 
@@ -76,11 +82,17 @@ def collected(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]"
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("which", "count"), [("no", 3), ("all", 8)])
-def test_the_option_chooses(which: str, count: int, tmp_path: Path) -> None:
-    done = collected(tmp_path, f"--exhaustive={which}")
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("::test_") == count
+def test_the_option_chooses(tmp_path: Path) -> None:
+    everything = collected(tmp_path, "--exhaustive=all")
+    chosen = collected(tmp_path, "--exhaustive=no")
+    assert everything.returncode == chosen.returncode == 0, chosen.stdout
+    assert everything.stdout.count("::test_") == 1 + 7 + 18
+    assert "test_long" not in chosen.stdout
+    assert chosen.stdout.count("::test_many") == 3
+    table = re.findall(r"::test_table\[(\d)-(\w+)\]", chosen.stdout)
+    assert len(table) < 10
+    assert {number for number, _ in table} == set("012345")
+    assert {target for _, target in table} == {"x86", "arm", "cuda"}
 
 
 def test_an_unknown_revision_is_refused(tmp_path: Path) -> None:

@@ -241,7 +241,6 @@ def small_backup(tmp_path: Path) -> Backup:
     return backup
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_backup_changes_nothing(
     damage: str, small_backup: Backup, other_url: str, tmp_path: Path

@@ -27,7 +27,6 @@ def edited(source: Path, path: Path, change: Callable[[dict[str, Any]], None]) -
     return path
 
 
-@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize(
     ("change", "code"),
     [

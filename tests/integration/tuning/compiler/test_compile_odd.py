@@ -84,7 +84,6 @@ def run(model: Model, folder: Path, *inputs: Any) -> tuple[list[Any], tunefarm_t
     return list(load(artifact.path, threads=1)(*inputs).values()), artifact
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("element", [TensorProto.UINT8, FLOAT])
 def test_a_deep_quantised_network_is_right_where_a_rounding_tie_moved_a_step(
     element: int, tmp_path: Path
@@ -125,7 +124,6 @@ def test_scalars_two_outputs_and_names_that_nobody_would_give(imported: Import, 
     assert [spec["name"] for spec in artifact.manifest["outputs"]] == [b, "above"]
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize(("kind", "warning"), [("divisor", "all one"), ("index", "all zero")])
 def test_integers_that_not_any_value_will_do_for(
     imported: Import, tmp_path: Path, kind: str, warning: str

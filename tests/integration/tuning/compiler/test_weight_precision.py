@@ -100,7 +100,6 @@ def test_what_is_not_asked_for_changes_nothing(model: Model) -> None:
     assert {arg["dtype"] for task in plain for arg in task["workload"]["args"]} == {"float32"}
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("precision", ROUNDED)
 def test_tasks_that_read_other_weights_are_others(model: Model, precision: Precision) -> None:
     plain = {task.workload.key for task in extract_tasks(model)}
@@ -265,7 +264,6 @@ def test_weights_of_a_quantised_model_are_stored_as_they_were(tmp_path: Path) ->
     np.testing.assert_allclose(results, expected, rtol=1e-3, atol=2e-4 * float(np.abs(expected).max()))
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("precision", [Precision.FLOAT16_WEIGHTS, Precision.INT8_WEIGHTS])
 def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_path: Path) -> None:
     if precision is Precision.INT8_WEIGHTS:

@@ -83,7 +83,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize(("changes", "status", "code"), WRONG)
 def test_errors_are_reported_before_anything_is_queued(
     client: TestClient,
@@ -99,7 +98,6 @@ def test_errors_are_reported_before_anything_is_queued(
     assert client.get("/v1/jobs").json()["items"] == []
 
 
-@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize(("changes", "status", "code"), [case for case in WRONG if "model_id" not in case[0]])
 def test_it_is_said_before_there_is_a_model(
     client: TestClient, device: dict[str, Any], problem: Any, changes: dict[str, Any], status: int, code: str
