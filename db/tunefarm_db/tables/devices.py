@@ -11,6 +11,8 @@ from tunefarm_db.values import CalibrationOutcome, DeviceState, Json
 
 
 class DeviceRow(Base):
+    """A registered device: its target, state, lease and calibration."""
+
     __tablename__ = "devices"
     __table_args__ = (Index(None, "device_key", "state"),)
 
@@ -39,6 +41,8 @@ class DeviceRow(Base):
 
 
 class DevicePeakRow(Base):
+    """The measured peak rates of a device."""
+
     __tablename__ = "device_peaks"
 
     device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"), primary_key=True)
@@ -48,6 +52,8 @@ class DevicePeakRow(Base):
 
 
 class DeviceChangeRow(Base):
+    """A change of a device's state, or a command of a person."""
+
     __tablename__ = "device_changes"
     __table_args__ = (Index(None, "device_id", "id"), Index(None, "created_at"))
 
@@ -60,6 +66,8 @@ class DeviceChangeRow(Base):
 
 
 class CalibrationRow(Base):
+    """A calibration of a device and its outcome."""
+
     __tablename__ = "calibrations"
     __table_args__ = (Index(None, "device_id", "id"), Index(None, "created_at"))
 

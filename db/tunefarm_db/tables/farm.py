@@ -11,6 +11,8 @@ from tunefarm_db.tables.columns import db_now
 
 
 class CounterRow(Base):
+    """A total that only grows, in slots that different writers add to."""
+
     __tablename__ = "counters"
 
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -20,6 +22,8 @@ class CounterRow(Base):
 
 
 class ApiKeyRow(Base):
+    """An API key; only the hash of its secret is stored."""
+
     __tablename__ = "api_keys"
 
     id: Mapped[str] = mapped_column(primary_key=True)

@@ -14,6 +14,8 @@ from tunefarm_db.values import Json, StepKind, StepState
 
 
 class JobRow(Base):
+    """A tuning job: its terms, state and progress."""
+
     __tablename__ = "jobs"
     __table_args__ = (Index(None, "state", "id"),)
 
@@ -51,6 +53,8 @@ class JobRow(Base):
 
 
 class JobTaskRow(Base):
+    """A tuning task of a job: its weight, trials and best cost."""
+
     __tablename__ = "job_tasks"
     __table_args__ = (
         ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
@@ -76,6 +80,8 @@ class JobTaskRow(Base):
 
 
 class StepRow(Base):
+    """A step of a job, model or source: its state, lease and fence."""
+
     __tablename__ = "steps"
     __table_args__ = (
         # A second barrier: the same step cannot be planned twice.
@@ -105,6 +111,8 @@ class StepRow(Base):
 
 
 class EventRow(Base):
+    """An event of a job, numbered from 1."""
+
     __tablename__ = "events"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
@@ -115,6 +123,8 @@ class EventRow(Base):
 
 
 class ArtifactRow(Base):
+    """The artifact of a job."""
+
     __tablename__ = "artifacts"
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -128,6 +138,8 @@ class ArtifactRow(Base):
 
 
 class TrialRow(Base):
+    """A trial: a config of a task, its outcome and cost."""
+
     __tablename__ = "trials"
     __table_args__ = (
         # A failure of the infrastructure says nothing about the config: it may be tried again.

@@ -13,6 +13,8 @@ from tunefarm_db.values import Json, ModelState, UploadState
 
 
 class BlobRow(Base):
+    """A file in the blob store."""
+
     __tablename__ = "blobs"
 
     sha256: Mapped[str] = mapped_column(primary_key=True)
@@ -22,6 +24,8 @@ class BlobRow(Base):
 
 
 class ModelRow(Base):
+    """An uploaded network with its bound shapes."""
+
     __tablename__ = "models"
     __table_args__ = (
         Index(
@@ -54,6 +58,8 @@ class ModelRow(Base):
 
 
 class UploadRow(Base):
+    """An upload in parts that is not complete yet."""
+
     __tablename__ = "uploads"
     __table_args__ = (Index(None, "api_key_id", "id"), Index(None, "expires_at"))
 
@@ -76,6 +82,8 @@ class UploadRow(Base):
 
 
 class ModelTaskRow(Base):
+    """A tuning task of a model, for a graph pipeline and a toolchain."""
+
     __tablename__ = "model_tasks"
     __table_args__ = (
         ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),

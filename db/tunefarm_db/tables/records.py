@@ -13,6 +13,8 @@ from tunefarm_db.values import Json, SourceState
 
 
 class WorkloadRow(Base):
+    """The IR of a kernel, by its key and the toolchain."""
+
     __tablename__ = "workloads"
 
     key: Mapped[str] = mapped_column(primary_key=True)
@@ -25,6 +27,8 @@ class WorkloadRow(Base):
 
 
 class SpaceRow(Base):
+    """The config space of a workload on a target."""
+
     __tablename__ = "config_spaces"
     __table_args__ = (
         ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
@@ -43,6 +47,8 @@ class SpaceRow(Base):
 
 
 class RecordRow(Base):
+    """A tuning record: a config of a workload and its measured cost."""
+
     __tablename__ = "records"
     __table_args__ = (
         # The first entry of this index for a workload is its best record.
@@ -104,6 +110,8 @@ class RecordRow(Base):
 
 
 class SourceRow(Base):
+    """The generated source code of a record's kernel."""
+
     __tablename__ = "kernel_sources"
 
     key: Mapped[str] = mapped_column(primary_key=True)

@@ -13,6 +13,8 @@ from tunefarm_db.values import DeliveryState
 
 
 class WebhookRow(Base):
+    """A webhook: a URL, its secret, and the kinds of events that it receives."""
+
     __tablename__ = "webhooks"
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -28,6 +30,8 @@ class WebhookRow(Base):
 
 
 class WebhookDeliveryRow(Base):
+    """The delivery of an event to a webhook, and its attempts."""
+
     __tablename__ = "webhook_deliveries"
     __table_args__ = (
         Index(None, "webhook_id", "id"),

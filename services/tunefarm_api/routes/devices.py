@@ -115,6 +115,7 @@ def list_devices(
 
 @router.get("/{device_id}", **operation("read", "Get a device", 404))
 def get_device(device_id: str, services: ServicesDep) -> Device:
+    """Includes the step that holds the device, if one does."""
     with services.uow.read() as repos:
         device = repos.devices.get(device_id)
     return _read_with_lease(services, device)

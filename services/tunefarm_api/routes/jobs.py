@@ -91,6 +91,7 @@ def list_jobs(
 
 @router.get("/{job_id}", **operation("read", "Get a job", 404))
 def get_job(job_id: str, services: ServicesDep) -> Job:
+    """Includes the progress, and the estimated time left (`eta_sec`)."""
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
     return job_out(services, job)

@@ -81,6 +81,7 @@ def list_models(
 
 @router.get("/{model_id}", **operation("read", "Get a model", 404, 410))
 def get_model(model_id: str, services: ServicesDep) -> Model:
+    """Includes the inputs, outputs and operators once the model is `ready`, and the error if it `failed`."""
     with services.uow.read() as repos:
         return Model.model_validate(repos.models.get(model_id))
 

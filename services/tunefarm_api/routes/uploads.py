@@ -47,6 +47,7 @@ _EXPIRES = "Expiry time if no more bytes arrive."
 
 @router.options("", dependencies=[needs("write")], include_in_schema=False)
 async def upload_capabilities(services: ServicesDep) -> Response:
+    """Names the version and the extensions of the tus protocol, and the largest file."""
     return tus.capabilities(services)
 
 

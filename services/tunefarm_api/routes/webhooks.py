@@ -47,6 +47,7 @@ def list_webhooks(services: ServicesDep) -> Page[Webhook]:
 
 @router.get("/{webhook_id}", **operation("write", "Get a webhook", 404))
 def get_webhook(webhook_id: str, services: ServicesDep) -> Webhook:
+    """Never includes the secret."""
     with services.uow.read() as repos:
         return Webhook.model_validate(repos.webhooks.get(webhook_id))
 
@@ -95,5 +96,6 @@ def list_deliveries(
 
 @router.get("/{webhook_id}/deliveries/{delivery_id}", **operation("write", "Get a delivery", 404))
 def get_delivery(webhook_id: str, delivery_id: str, services: ServicesDep) -> WebhookDelivery:
+    """Includes the last attempt and its error."""
     with services.uow.read() as repos:
         return WebhookDelivery.model_validate(repos.deliveries.get(webhook_id, delivery_id))

@@ -41,14 +41,17 @@ class CheckResult:
 
 
 def ok(check: str, message: str) -> CheckResult:
+    """Return the result of a check that passed."""
     return CheckResult(check=check, verdict=Verdict.OK, message=message)
 
 
 def warning(check: str, message: str, advice: str) -> CheckResult:
+    """Return the result of a check that found something to look at; `advice` says what to do."""
     return CheckResult(check=check, verdict=Verdict.WARNING, message=message, advice=advice)
 
 
 def failed(check: str, message: str, advice: str) -> CheckResult:
+    """Return the result of a check that failed; `advice` says what to do."""
     return CheckResult(check=check, verdict=Verdict.FAILED, message=message, advice=advice)
 
 

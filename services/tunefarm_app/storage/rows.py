@@ -136,6 +136,7 @@ def record_rows(
 
 
 def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:
+    """Return the row of a task's config space."""
     return Space(
         workload_key=task.workload.key,
         target_key=task.target.key,
@@ -166,6 +167,7 @@ def current_space(row: Space | None) -> ConfigSpace | None:
 
 
 def engine_record(row: Record) -> TuningRecord:
+    """Return a stored record as the engine's."""
     return TuningRecord(
         workload_key=row.workload_key,
         target_key=row.target_key,

@@ -50,6 +50,7 @@ def writing(path: Path | str) -> Iterator[None]:
 
 
 def cannot_write(path: Path | str, reason: str) -> InvalidInputError:
+    """Return the error for a file that cannot be written."""
     return InvalidInputError(f"{clean(str(path), 300)} cannot be written: {reason}", code="cannot-write")
 
 

@@ -27,6 +27,8 @@ _COMMANDS = (DeviceEvent.DRAIN, DeviceEvent.QUARANTINE, DeviceEvent.RELEASE, Dev
 
 
 class DeviceHistory(Repository):
+    """Changes of a device's state and its calibrations, by time."""
+
     def note(self, device: Device, event: DeviceEvent) -> None:
         """Add a change of the device's state, and every command of a person.
 

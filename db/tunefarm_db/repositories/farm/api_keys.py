@@ -16,6 +16,8 @@ _KEYS = table_of(ApiKeyRow)
 
 
 class ApiKeys(Repository):
+    """API keys: their hashes, names and scopes."""
+
     def add(
         self,
         *,

@@ -61,6 +61,8 @@ class JobHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelHead:
+    """A model's state, for a page of many."""
+
     id: str
     state: ModelState
 
@@ -79,6 +81,8 @@ class DeviceHead:
 
 
 class Overview(Repository):
+    """Lists for the pages: one query each, with only the columns that the pages show."""
+
     def jobs(
         self,
         *,

@@ -26,6 +26,8 @@ class NewArtifact(TypedDict):
 
 
 class Artifacts(Repository):
+    """Artifacts of jobs; their files are blobs."""
+
     def add(self, **columns: Unpack[NewArtifact]) -> Artifact:
         """Add the job's artifact; its blob must be in `Blobs` already.
 

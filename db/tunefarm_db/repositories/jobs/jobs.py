@@ -53,6 +53,8 @@ class NewJob(TypedDict):
 
 
 class Jobs(JobTasks):
+    """Jobs, their terms, states and tasks."""
+
     def add(self, **columns: Unpack[NewJob]) -> Job:
         """Add a job in state queued.
 

@@ -33,6 +33,8 @@ class Tried:
 
 
 class Trials(Repository):
+    """Trials of jobs: each measured candidate and its outcome."""
+
     def add_many(
         self,
         job_id: str,

@@ -19,6 +19,8 @@ _TASKS = table_of(ModelTaskRow)
 
 
 class Models(Repository):
+    """Models and their tuning tasks."""
+
     def add(
         self, *, name: str, sha256: str, size_bytes: int, shapes: Mapping[str, Sequence[int]] | None = None
     ) -> Model:
@@ -230,6 +232,8 @@ _BLOBS = table_of(BlobRow)
 
 
 class Blobs(Repository):
+    """Blobs that the blob store holds, and who refers to them."""
+
     def add(self, sha256: str, *, size_bytes: int, media_type: str) -> None:
         """Store that the blob is in the blob store; doing it again changes nothing."""
         values = {"sha256": sha256, "size_bytes": size_bytes, "media_type": media_type}

@@ -18,6 +18,8 @@ _UPLOADS = table_of(UploadRow)
 
 
 class Uploads(Repository):
+    """Uploads in parts that are not complete yet."""
+
     def add(
         self,
         *,

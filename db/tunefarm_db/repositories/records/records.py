@@ -59,6 +59,8 @@ class Platform(TypedDict):
 
 
 class Records(Repository):
+    """Tuning records: the best configs of workloads by target, device model and toolchain."""
+
     def add_many(self, records: Sequence[NewRecord]) -> tuple[str, ...]:
         """Store records; return their ids, in order.
 

@@ -44,6 +44,8 @@ _KNOWN = (WorkloadRow.key, WorkloadRow.toolchain, WorkloadRow.name, WorkloadRow.
 
 
 class Searches(Repository):
+    """The course of a job's searches, from its trials."""
+
     def ends(self, job_id: str, position: int) -> list[tuple[str, float | None]]:
         """Return outcome and cost of every trial of a task, in order."""
         query = (

@@ -15,6 +15,8 @@ _SOURCES = table_of(SourceRow)
 
 
 class Sources(Repository):
+    """Generated source code of kernels, kept for a time."""
+
     def find(self, key: str) -> Source | None:
         return self._first(Source, select(_SOURCES).where(SourceRow.key == key))
 

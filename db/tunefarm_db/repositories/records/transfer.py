@@ -47,6 +47,8 @@ _Platform = tuple[str, str, str]  # target key, device model, toolchain
 
 
 class Transfer(Repository):
+    """Records and trials of like workloads, from which a search can learn."""
+
     def outlines(
         self,
         workload_key: str,

@@ -17,6 +17,8 @@ _WORKLOADS = table_of(WorkloadRow)
 
 
 class Workloads(Repository):
+    """Workloads: the IR of kernels, by key and toolchain."""
+
     def add_many(self, workloads: Sequence[Workload]) -> None:
         """Store workloads; existing ones stay as they are."""
         if workloads:
@@ -49,6 +51,8 @@ _SPACES = table_of(SpaceRow)
 
 
 class Spaces(Repository):
+    """Config spaces of workloads, by target and toolchain."""
+
     def put(self, space: Space) -> None:
         """Store the config space of a workload on a target; an earlier one is replaced."""
         values = asdict(space)

@@ -27,6 +27,8 @@ def names_of(event: Event) -> tuple[str, ...]:
 
 
 class Webhooks(Repository):
+    """Webhooks: their receivers, and whether they are enabled."""
+
     def add(self, *, url: str, kinds: Sequence[str], job_id: str | None, secret: str) -> Webhook:
         """Store a webhook; it is sent events from now on. Raises `ConflictError` for an unknown job."""
         values = {"id": new_id("whk"), "url": url, "kinds": list(kinds), "job_id": job_id, "secret": secret}

@@ -117,4 +117,5 @@ def interleaved_results(reply: Mapping[str, Any], run_sec: float) -> list[Measur
 
 
 def failed(outcome: Outcome, message: str, run_sec: float = 0.0) -> MeasureResult:
+    """Return the result of a measurement that failed after `run_sec` seconds."""
     return MeasureResult(run_sec=run_sec, failure=Failure(outcome, message))

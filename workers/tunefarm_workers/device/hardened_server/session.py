@@ -32,6 +32,8 @@ _TCP_CLOSED_STATES = (7, 8)  # CLOSE and CLOSE_WAIT in Linux's tcp_info
 
 
 class SessionEnding(StrEnum):
+    """Reasons why a session ended."""
+
     FINISHED = "finished"
     CRASHED = "crashed"
     TIMED_OUT = "timed-out"

@@ -19,6 +19,8 @@ _CALM_SEC = 60.0
 
 
 class ServerState(StrEnum):
+    """States of the RPC server that the keeper watches."""
+
     STOPPED = "stopped"
     STARTING = "starting"
     SERVING = "serving"  # it answered at the last probe

@@ -27,6 +27,8 @@ Address = tuple[str, int]
 
 
 class TrackerCode(IntEnum):
+    """Codes of the tracker's protocol (``tvm.rpc.base``, TVM 0.27)."""
+
     SUCCESS = 0
     PUT = 3
     REQUEST = 4
