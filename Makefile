@@ -4,19 +4,19 @@ SHELL := /bin/sh
 
 PYTHON ?= python3
 UV_VERSION := 0.13.8
-# A uv on the PATH serves; without one, pip installs it into a folder of its own.
+# Uses the uv on the PATH; without one, pip installs it into a folder of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 BIN := .venv/bin
 PYTEST_ARGS ?=
 # A test starts hundreds of processes, and one that imports TVM takes three times as long where nobody keeps what Python
 # compiles: containers often forbid it, and uv installs sources alone.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of one file stay together (they share servers), and the longest folders come first. Half of their time they wait
-# for something: half as many again as there are cores keep these busy.
+# Tests of one file stay together (they share servers), and the longest folders come first.
+# Tests wait half of their time, so there are two workers per core.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((2 * n)))
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder -o tmp_path_retention_policy=failed
-# What they write goes to memory, where there are 4 GB of it: a database's test waits for a disk's flushes three times as long
-# as it works. TMPDIR says otherwise, and is where to look at what a failed test left.
+# Tests write to /dev/shm if it has 4 GB, because flushes to a disk take three times as long as the database tests' own work.
+# Set TMPDIR to keep the files of a failed test.
 MEMORY = awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -k /dev/shm | awk 'NR == 2 && $$4 > 4e6 {print "/dev/shm"}'
 SCRATCH = $(or $(TMPDIR),$(shell $(MEMORY)),/tmp)
 PYTEST = scratch=$$(mktemp -d "$(SCRATCH)/tunefarm-tests.XXXXXX") && chmod 755 "$$scratch" && \
@@ -55,7 +55,7 @@ test-all: ## The same, with all long tests and all cases of large matrices
 	@$(MAKE) --no-print-directory test EXHAUSTIVE=all
 
 # pytest rewrites the tests' assertions when it reads them, for a quarter of a minute. Each of its workers would, at the same
-# time; so one does beforehand, while mypy has the other core. What is wrong with a test, the tests themselves say.
+# time; so one does beforehand, while mypy has the other core. The tests report their own errors.
 .PHONY: .rewritten
 .rewritten: setup
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true

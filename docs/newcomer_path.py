@@ -234,7 +234,7 @@ The package caches were empty, so the second line is the longest that it can be 
 ## How it was measured
 
 {datetime.now(UTC):%Y-%m-%d}, on {machine()}. In the five seconds before it began, other programs used {others:.0%} of the cores. Each line is one run, and another run will differ; `make setup` depends most on the network.
-The browser was Chromium, driven by a script: what somebody takes to read, to choose a file and to press a button is not in it. The model is the tiny network of `examples/`, which is quick to compile; the search takes as long as it is told to, whatever the model.
+The browser was Chromium, driven by a script. The times leave out reading, choosing a file and clicking. The model is the tiny network of `examples/`, which is quick to compile; the search takes as long as it is told to, whatever the model.
 """
 
 

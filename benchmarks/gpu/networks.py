@@ -38,7 +38,7 @@ def network_file(name: str, dtype: str, folder: Path) -> Path:
         model = NETWORKS[name]()
         if dtype == "float16":
             model = to_half(model)
-        # Whole or not at all, so that a killed run leaves nothing that a later one takes for a network.
+        # Write the file atomically, so that a killed run leaves no partial network.
         write_network(model, path.with_suffix(".part")).replace(path)
     return path
 

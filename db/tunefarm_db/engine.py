@@ -78,7 +78,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _set_up(connection: sqlite3.Connection, _record: Any) -> None:
-        # We say BEGIN ourselves (below): the driver's own would come late, and never IMMEDIATE.
+        # We send BEGIN ourselves (below): the driver sends it late and never as BEGIN IMMEDIATE.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}").close()
         _write_ahead(connection)

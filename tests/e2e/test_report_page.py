@@ -67,7 +67,7 @@ def test_it_is_shown_as_it_is_meant(browser: Any, page_file: Path, scheme: str, 
     page.goto(page_file.as_uri())
     assert messages == []
     assert urls == [page_file.as_uri()]
-    # Its style sheet has the digest that its policy names: else nothing here would be round.
+    # Corners are round only if the browser accepts the style sheet, whose digest the page's policy names.
     assert page.eval_on_selector(".tile", "tile => getComputedStyle(tile).borderTopLeftRadius") == "8px"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("script, img, link, iframe").count() == 0

@@ -135,7 +135,7 @@ def run_job(
 ) -> Run:
     """Tune in a farm of its own, and kill it at the given numbers of trials, some seconds later."""
     began = time.monotonic()
-    # A lease that nobody is killed under must not end, however busy the machine is; one that is waited for, soon.
+    # Without kills no lease may expire, even on a busy machine; after a kill the farm waits until it expires.
     with system(home, engine, round_size, lease_sec=8.0 if kill_at else 60.0) as farm:
         with Client(farm.farm.url, farm.farm.api_key) as client:
             job = client.tune(model, trials=trials, seed=SEED, tuner=TUNERS[engine])

@@ -53,6 +53,6 @@ def network_file(name: str, folder: Path) -> Path:
     path = folder / f"{name}.onnx"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all, so that a killed run leaves nothing that a later one takes for a network.
+        # Write the file atomically, so that a killed run leaves no partial network.
         write_network(NETWORKS[name](), path.with_suffix(".part")).replace(path)
     return path

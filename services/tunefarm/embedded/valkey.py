@@ -36,7 +36,7 @@ def find_server() -> str:
 def write_configuration(folder: Path, *, port: int, password: str) -> Path:
     """Write the server's configuration and return its path.
 
-    In a file and not on the command line: that is for everybody to read.
+    In a file, because any user can read the command line.
     """
     path = folder / "valkey.conf"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -60,7 +60,7 @@ def drop_session(request: Request, response: Response) -> None:
 
 
 def _is_secure(request: Request) -> bool:
-    # A browser says so itself where a proxy ended the encryption and does not tell.
+    # The browser's Origin shows https when the proxy does not forward the scheme.
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 

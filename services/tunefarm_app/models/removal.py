@@ -83,7 +83,8 @@ def sweep_uploads(services: Services, temporary_age_sec: float = TEMPORARY_AGE_S
 def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float | None = None) -> bool:
     """Remove a blob that no model, artifact or source needs; return whether it was removed.
 
-    A blob younger than `least_age_sec` is kept. None is for a model that failed: another try comes with its bytes.
+    A blob younger than `least_age_sec` is kept. With None, a blob of any age is removed: that of a failed model, since a
+    retry uploads it again.
     """
     with services.uow.write() as repos:
         # Under the write lock: a process that registers the blob meanwhile checks for the file afterwards.

@@ -86,7 +86,7 @@ class PrefetchedRound:
                     return
             if not self._stopped.is_set():
                 self._round = self._choose()
-        except Exception as error:  # noqa: BLE001  (the present round is none the worse for it)
+        except Exception as error:  # noqa: BLE001  (the present round is not affected)
             log.info("no round is prefetched", reason=reason_of(error))
 
     def _choose(self) -> TaskRound | None:

@@ -87,7 +87,7 @@ def measure_round(
         began: Monotonic time at which the round began.
 
     Raises:
-        TransientError: ``disk-full`` if candidates could not be built for want of room.
+        TransientError: ``disk-full`` if candidates could not be built for lack of space.
         DeviceLostError: If nothing could be measured, and no candidate was being measured.
     """
     assert choice.round is not None
@@ -153,7 +153,7 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
     tried again, and the device is quarantined if this continues, unless another process uses its GPU.
 
     Raises:
-        TransientError: ``disk-full`` if candidates could not be built for want of room, which is not the device's fault.
+        TransientError: ``disk-full`` if candidates could not be built for lack of space, which is not the device's fault.
         DeviceLostError: If there was something to measure, none of it was, and no candidate was being measured;
             ``device-busy`` if somebody else computes on the device.
     """

@@ -36,7 +36,7 @@ class SmallDisk:
 def small_disk(path: Path, size_bytes: int) -> Iterator[SmallDisk | None]:
     """Mount one there for the time of the block; None where this process may not mount anything."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not in pytest's own folders: of a run that was killed it stays, and later runs could not clear them away.
+    # Not in pytest's folders: a killed run leaves the mount, and later runs could not remove a folder that holds it.
     mount_point = Path(tempfile.mkdtemp(prefix="tunefarm-disk-"))
     path.symlink_to(mount_point, target_is_directory=True)
     try:

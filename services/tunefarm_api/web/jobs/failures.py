@@ -50,7 +50,7 @@ class Failures:
 
 
 def group_failures(newest_first: Sequence[FailedTrial], in_all: int) -> Failures:
-    """Return the failures by what they said."""
+    """Group failures by outcome and message; the parts of a message that vary do not count."""
     groups: dict[tuple[str, str], list[FailedTrial]] = {}
     for trial in newest_first:
         groups.setdefault((trial.outcome, _VARIES.sub("#", trial.message)), []).append(trial)

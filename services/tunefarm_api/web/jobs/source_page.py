@@ -36,10 +36,10 @@ class ShownText:
 
     Attributes:
         text: Its first lines.
-        numbers: Their numbers, a line each.
-        shown: How many those are.
-        lines: How many there are in all.
-        size_bytes: Of all of it, also of what is not kept.
+        numbers: Numbers of the shown lines, one per line.
+        shown: Number of shown lines.
+        lines: Number of all lines.
+        size_bytes: Size of the whole text, including what is not kept.
     """
 
     text: str

@@ -1,1 +1,1 @@
-"""A GPU's state while kernels are timed on it, as NVIDIA's driver tells, and the baselines on it."""
+"""A GPU's state while kernels are timed on it, as NVIDIA's driver reports it, and the baselines on it."""

@@ -16,7 +16,7 @@ _CALM_SEC = 10.0
 """A GPU counts as free after so many seconds without load, because work on it has pauses."""
 
 _ECHO_SEC = 3.0
-"""For so long after a session of ours, the driver's load may still be ours."""
+"""Seconds after a session of ours during which the driver may still report its load."""
 
 
 class BusyGpu:

@@ -153,7 +153,7 @@ def _missing_bytes(received: bytearray) -> int:
         return _HEADER_BYTES - len(received)
     (length,) = INT.unpack_from(received, INT.size)
     if not 0 < length <= _MAX_KEY_BYTES:
-        raise ValueError("no length that a key has")
+        raise ValueError("the key's length is out of range")
     return int(_HEADER_BYTES + length - len(received))
 
 

@@ -128,7 +128,7 @@ def test_a_hopeless_kernel_is_called_hardly_ever() -> None:
     slow = Evaluator(call=0.2, cold=0.2, launch=5e-6)
     samples, truncated = time_adaptively(cold_sampler(slow, flush=1 << 20), plan, 1e-3)
     assert (samples, truncated, slow.calls) == ([0.2 + 5e-6], True, 2)
-    # The only one that there is so far is timed all the same, within the time of a measurement.
+    # Without a best time so far, even a slow kernel is timed, within the time of a measurement.
     samples, truncated = time_adaptively(cold_sampler(slow, flush=1 << 20), plan, None)
     assert samples == pytest.approx([0.2] * 3, rel=1e-3)
     assert not truncated
