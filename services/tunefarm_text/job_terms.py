@@ -35,7 +35,7 @@ HELP: Mapping[str, str] = {
     "device_key": "Pool of devices to measure on. Optional if there is only one.",
     "trials": "Number of trials over all kernels, failed ones included.",
     "seconds": "Seconds of search, without waiting for a device.",
-    "minutes": "Minutes of search, added to the seconds.",
+    "minutes": "Minutes of search. Added to the seconds if both are given.",
     "patience": "Stop after this many trials in a row without a better kernel.",
     "min_gain": "Stop when a minute of search is expected to lower the model's latency by less than this share (0.01: "
     "one percent).",

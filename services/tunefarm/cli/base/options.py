@@ -25,6 +25,7 @@ Shape = Annotated[
         help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Can be given several times.",
     ),
 ]
+Priority = Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
@@ -32,8 +33,8 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeOptions(OptionGroup):
-    """The terms of a running job that can be changed: its limits and its priority."""
+class LimitOptions(OptionGroup):
+    """The limits of a search."""
 
     minutes: Annotated[
         float | None, typer.Option("--minutes", "-m", help=HELP["minutes"], rich_help_panel=_BUDGET)
@@ -50,9 +51,6 @@ class ChangeOptions(OptionGroup):
     min_gain: Annotated[
         float | None, typer.Option("--min-gain", help=HELP["min_gain"], rich_help_panel=_BUDGET)
     ] = None
-    priority: Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])] = (
-        None
-    )
 
     @property
     def wall_sec(self) -> float | None:
@@ -73,12 +71,23 @@ class ChangeOptions(OptionGroup):
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
         terms = {name: getattr(self, name) for name in ("trials", "patience", "min_gain")}
-        return {"seconds": self.wall_sec, **terms, "priority": _as_priority(self.priority)}
+        return {"seconds": self.wall_sec, **terms}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TermOptions(ChangeOptions):
-    """All terms of a job."""
+class ChangeOptions(LimitOptions):
+    """The terms of a running job that can be changed: its limits and its priority."""
+
+    priority: Priority = None
+
+    def terms(self) -> dict[str, Any]:
+        """Return the keyword arguments for the client's methods."""
+        return {**LimitOptions.terms(self), "priority": _as_priority(self.priority)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermOptions(LimitOptions):
+    """All terms of a job. `tunefarm tune --help` lists them in this order."""
 
     target: Annotated[str, typer.Option("--target", "-t", help=HELP["target"])] = "host"
     tuner: Annotated[str, typer.Option("--tuner", help=HELP["tuner"])] = DEFAULT_TUNER
@@ -86,12 +95,14 @@ class TermOptions(ChangeOptions):
     device_key: Annotated[
         str | None, typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool)
     ] = None
+    priority: Priority = None
     precision: Annotated[str | None, typer.Option("--precision", help=HELP["precision"])] = None
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
         names = ("target", "tuner", "seed", "device_key", "precision")
-        return {**ChangeOptions.terms(self), **{name: getattr(self, name) for name in names}}
+        terms = {name: getattr(self, name) for name in names}
+        return {**LimitOptions.terms(self), **terms, "priority": _as_priority(self.priority)}
 
 
 def _as_priority(text: str | None) -> int | str | None:
