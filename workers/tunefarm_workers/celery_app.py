@@ -1,6 +1,6 @@
 """The worker's Celery application.
 
-The database is the truth and Celery only says when to look at it (design.md, section 5), so the broker promises nothing
+The database is the truth and Celery only says when to look at it (ADR 0003), so the broker promises nothing
 that leases do not. The settings were chosen by killing processes; each comment says what goes wrong without them.
 """
 
