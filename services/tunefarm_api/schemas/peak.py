@@ -5,13 +5,19 @@ from __future__ import annotations
 from pydantic import Field
 
 from tunefarm_api.schemas.base import Output
+from tunefarm_app.report.parts import (
+    PEAK_FLOPS,
+    Intensity,
+    MemoryBound,
+    PeakMissing,
+    PeakTime,
+    ReportRate,
+    ShareOfBound,
+)
 
 
-class PeakRate(Output):
+class PeakRate(ReportRate, Output):
     """A rate per second."""
-
-    one_core: float = Field(description="Rate on one core, with the others idle.")
-    all_cores: float = Field(description="Rate on all cores together.")
 
 
 class PeakBandwidth(Output):
@@ -26,14 +32,12 @@ class DevicePeak(Output):
 
     key: str = Field(description="Method and hardware of the measurement.")
     threads: int = Field(description="Number of cores of `all_cores`.")
-    measured_at: float = Field(description="Time of the last measurement, Unix seconds.")
-    flops_per_sec: dict[str, PeakRate] = Field(
-        description="Floating-point operations by element type; a fused multiply-add counts as two."
-    )
+    measured_at: PeakTime
+    flops_per_sec: dict[str, PeakRate] = Field(description=PEAK_FLOPS)
     bandwidth: list[PeakBandwidth] = Field(
         description="Bandwidth by working set: the last is the memory's, the others are those of caches."
     )
-    missing: str = Field(description="Reason for a missing figure; empty if all are present.")
+    missing: PeakMissing
     runs: int = Field(description="Number of measurements.")
 
 
@@ -47,12 +51,10 @@ class Roofline(Output):
     share_of_peak: float | None = Field(
         description="Ratio of the two. It can slightly exceed 1, since clocks vary."
     )
-    intensity: float | None = Field(
-        description="Arithmetic intensity: operations per byte of minimal traffic; null if unknown."
-    )
+    intensity: Intensity
     bound_flops_per_sec: float | None = Field(
         description="Roofline: the lower of the peak and the intensity times the bandwidth of the smallest level that "
         "holds its data."
     )
-    share_of_bound: float | None = Field(description="Share of the roofline that it reaches.")
-    memory_bound: bool | None = Field(description="Whether bandwidth is the bound.")
+    share_of_bound: ShareOfBound
+    memory_bound: MemoryBound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -187,6 +187,19 @@ class ReportUntunable(Part):
     reason: str = Field(description="Reason why it cannot be tuned.")
 
 
+PEAK_FLOPS = "Floating-point operations by element type; a fused multiply-add counts as two."
+"""Description of a peak's rates, which the API's schema of a device's peak shares, as it does the fields below."""
+
+PeakTime = Annotated[float, Field(description="Time of the last measurement, Unix seconds.")]
+PeakMissing = Annotated[str, Field(description="Reason for a missing figure; empty if all are present.")]
+Intensity = Annotated[
+    float | None,
+    Field(description="Arithmetic intensity: operations per byte of minimal traffic; null if unknown."),
+]
+ShareOfBound = Annotated[float | None, Field(description="Share of the roofline that it reaches.")]
+MemoryBound = Annotated[bool | None, Field(description="Whether bandwidth is the bound.")]
+
+
 class ReportRate(Part):
     """A rate per second."""
 
@@ -198,14 +211,12 @@ class ReportPeak(Part):
     """The device's peak, measured by the farm: the best value of each figure up to the compile."""
 
     threads: int = Field(description="Number of all cores.")
-    measured_at: float = Field(description="Time of the last measurement, Unix seconds.")
-    flops_per_sec: dict[str, ReportRate] = Field(
-        description="Floating-point operations by element type; a fused multiply-add counts as two."
-    )
+    measured_at: PeakTime
+    flops_per_sec: dict[str, ReportRate] = Field(description=PEAK_FLOPS)
     memory_bytes_per_sec: ReportRate | None = Field(
         description="Bytes moved by a triad over arrays larger than usual caches; null if not measured."
     )
-    missing: str = Field(description="Reason for a missing figure; empty if all are present.")
+    missing: PeakMissing
 
 
 class ReportRoofline(Part):
@@ -219,15 +230,13 @@ class ReportRoofline(Part):
         description="Peak of the device on as many threads, in the kernel's element type; null if not measured."
     )
     share_of_peak: float | None = Field(description="Ratio of the two.")
-    intensity: float | None = Field(
-        description="Arithmetic intensity: operations per byte of minimal traffic; null if unknown."
-    )
+    intensity: Intensity
     bound_flops_per_sec: float | None = Field(
         description="Roofline: the lower of the peak and the intensity times the bandwidth of the smallest level that "
         "holds its data (Williams et al. 2009)."
     )
-    share_of_bound: float | None = Field(description="Share of the roofline that it reaches.")
-    memory_bound: bool | None = Field(description="Whether bandwidth is the bound.")
+    share_of_bound: ShareOfBound
+    memory_bound: MemoryBound
 
 
 class ReportPlace(Part):

@@ -9,15 +9,12 @@ from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.storage.rows import file_end, file_stem, precision_of
 from tunefarm_db.values import Artifact, Job, Model
+from tunefarm_text.job_terms import API_LIMITS
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.precision import Precision
 
-_LIMITS = {
-    "trials": "--trials",
-    "wall_sec": "--seconds",
-    "patience_trials": "--patience",
-    "min_gain_per_min": "--min-gain",
-}
+_OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.items()}
+"""Options of the command, by the limits of a budget."""
 
 
 def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evidence) -> ReportReproduce:
@@ -44,7 +41,7 @@ def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evide
 
 def _search(job: Job, model: Model, file: str) -> str:
     words = ["tunefarm", "tune", file, "--target", job.target_key, "--device-key", job.device_key]
-    for name, option in _LIMITS.items():
+    for name, option in _OPTIONS.items():
         if (limit := job.budget.get(name)) is not None:
             words += [option, f"{limit:.10g}"]
     words += ["--tuner", job.tuner, "--seed", str(job.seed)]

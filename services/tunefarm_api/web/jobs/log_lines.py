@@ -55,6 +55,10 @@ def _retry(data: Data) -> str:
     return f"the {data.get('step', '')} step is repeated (attempt {data.get('attempt', '?')}): {why}"
 
 
+def _lost_track(data: Data) -> str:
+    return f"round {data.get('round', '?')} failed; the job's other rounds continue: {_error(data)}"
+
+
 def _confirmed(data: Data) -> str:
     before, after = data.get("best_cost_before_sec"), data.get("best_cost_sec")
     return (
@@ -90,12 +94,14 @@ _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
         lambda data: f"trouble with {data.get('device', '')}: {data.get('message', '')}",
         "bad",
     ),
+    "lane-lost": (_lost_track, "warn"),
     "paused": (lambda _: "paused", "warn"),
     "resumed": (lambda _: "resumed", "info"),
     "budget": (_budget, "info"),
     "priority": (lambda data: f"priority {data.get('before')} → {data.get('priority')}", "info"),
     "finished": (_finished, ""),
 }
+"""The sentence and the look of each kind of event."""
 
 
 def words(stop_reason: str) -> str:

@@ -8,6 +8,8 @@ import pytest
 from job_values import event
 
 from tunefarm_api.web.jobs.log_lines import log_line
+from tunefarm_app.webhooks.register import KINDS
+from tunefarm_db.states.job import JobState
 
 
 @pytest.mark.parametrize(
@@ -17,6 +19,7 @@ from tunefarm_api.web.jobs.log_lines import log_line
         ("round", {"task": "conv", "outcomes": {}}, "conv: search space exhausted"),
         ("phase", {"phase": "compiling", "stop_reason": "trials"}, "compiling begins: its limit of trials is reached"),
         ("retry", {"step": "tune", "attempt": 2, "error": None}, "the tune step is repeated (attempt 2): its worker was lost"),
+        ("lane-lost", {"round": 3, "error": {"message": "no memory"}}, "round 3 failed; the job's other rounds continue: no memory"),
         ("finished", {"state": "failed", "error": {"message": "no"}}, "failed: no"),
         ("budget", {"before": {"trials": 5}, "budget": {"trials": 9}}, "budget 5 trials → 9 trials"),
         ("of a newer release", {"x": 1, "y": [2]}, "x 1"),
@@ -25,3 +28,10 @@ from tunefarm_api.web.jobs.log_lines import log_line
 )  # fmt: skip
 def test_events_in_words(kind: str, data: dict[str, Any], text: str) -> None:
     assert log_line(event(1, 0.0, kind, **data)).text == text
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(set(KINDS) - {state.value for state in JobState if state.is_finished})
+)
+def test_every_kind_of_event_has_a_sentence(kind: str) -> None:
+    assert log_line(event(1, 0.0, kind, of_no_sentence=1)).text != "of_no_sentence 1"

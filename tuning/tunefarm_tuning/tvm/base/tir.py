@@ -36,6 +36,11 @@ def is_node(value: Any) -> bool:
     return isinstance(value, tvm_ffi.Object) and not isinstance(value, tvm.runtime.Tensor)
 
 
+def is_number(value: Any, number: int) -> bool:
+    """Return whether a value is this integer constant."""
+    return isinstance(value, tirx.IntImm) and int(value) == number
+
+
 def parts(value: tvm_ffi.Object) -> list[tuple[str, Any]]:
     """Return an object's fields, or a container's items, with their labels, in a fixed order."""
     if isinstance(value, tvm_ffi.Array):

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import is_number, walk
 
 _PIPELINE = "s_tir"
 _INTEGERS = ("int32", "int64")
@@ -122,7 +122,7 @@ def _block(load: Any, indices: _LaneIndices, lanes: int, analyzer: Any) -> tuple
     shape = source.shape
     if len(shape) != 1 or not isinstance(shape[0], tirx.IntImm):
         return None
-    if len(source.strides) or not _is_number(source.elem_offset, 0):
+    if len(source.strides) or not is_number(source.elem_offset, 0):
         return None
     known = analyzer.modular_set(indices.base)
     coeff, residue = int(known.coeff), int(known.base)
@@ -155,7 +155,7 @@ def _lane_indices(index: Any, lanes: int, values: Mapping[Any, Any], analyzer: A
         sums = tuple(a + b for a, b in zip(left.offsets, right.offsets, strict=True))
         return _LaneIndices(left.base + right.base, sums)
     factor = right.offsets[0]
-    if not _is_number(right.base, 0) or len(set(right.offsets)) != 1 or factor < 1:
+    if not is_number(right.base, 0) or len(set(right.offsets)) != 1 or factor < 1:
         return None
     if isinstance(index, tirx.Mul):
         return _LaneIndices(left.base * factor, tuple(offset * factor for offset in left.offsets))
@@ -174,10 +174,6 @@ def _plus(base: Any, offsets: tuple[int, ...]) -> _LaneIndices:
     if isinstance(base, tirx.IntImm):
         return _LaneIndices(tirx.const(0, _dtype(base)), tuple(int(base) + offset for offset in offsets))
     return _LaneIndices(base, offsets)
-
-
-def _is_number(value: Any, number: int) -> bool:
-    return isinstance(value, tirx.IntImm) and int(value) == number
 
 
 def _dtype(value: Any) -> str:

@@ -16,7 +16,7 @@ from tvm.ir import Op, Range
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import rebuilt, type_key, walk
+from tunefarm_tuning.tvm.base.tir import is_number, rebuilt, type_key, walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, substitute
 
 _MIN_EXTENT = 32
@@ -47,7 +47,7 @@ def _vectorized(loop: tirx.For, machine: Machine) -> Any:
     realize = loop.body
     if loop.kind != tirx.ForKind.SERIAL or loop.annotations or not isinstance(realize, SBlockRealize):
         return None
-    if not _is_number(loop.min, 0) or not (loop.step is None or _is_number(loop.step, 1)):
+    if not is_number(loop.min, 0) or not (loop.step is None or is_number(loop.step, 1)):
         return None
     block = realize.block
     extent = int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 0
@@ -126,7 +126,7 @@ def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -
 
 def _reduced_by(realize: Any, variable: Any) -> Any:
     """Return the block's reduction variable if it has exactly one and no other variable is bound to the same loop."""
-    if not _is_number(realize.predicate, 1):
+    if not is_number(realize.predicate, 1):
         return None
     pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
     reduced = [(item.var, value) for item, value in pairs if int(item.iter_type) == _REDUCES]
@@ -176,10 +176,6 @@ def _starts_neutral(block: Any) -> bool:
         tirx.Min: lambda: tirx.max_value(dtype),
     }[type(store.value)]()
     return _are_equal([*start.indices, start.value], [*store.indices, neutral])
-
-
-def _is_number(value: Any, number: int) -> bool:
-    return isinstance(value, tirx.IntImm) and int(value) == number
 
 
 def _is_contiguous(term: Any, along: Any) -> bool:
