@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import structlog
 
 from tunefarm_app.access.api_keys import new_key_text
-from tunefarm_app.devices.register import NAME
+from tunefarm_app.devices.register import check_name
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import ApiKey
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
@@ -45,7 +45,7 @@ def create_enrolment_token(
     """
     for field, value in (("device_key", device_key), ("name", device_name)):
         if value is not None:
-            _check_name(field, value)
+            check_name(field, value)
     new = new_key_text()
     with services.uow.write() as repos:
         key = repos.api_keys.add(
@@ -81,8 +81,8 @@ def enrol_devices(
             ``device-name-taken`` if a device of that name exists and the token does not name it.
     """
     for name in names:
-        _check_name("name", name)
-    _check_name("device_key", device_key)
+        check_name("name", name)
+    check_name("device_key", device_key)
     if len(set(names)) < len(names):
         raise InvalidInputError("two devices have one name", code="invalid-device", field="also")
     others = [name for name in names if not _is_for(token, name)]
@@ -132,12 +132,3 @@ def _is_for(token: ApiKey, name: str) -> bool:
     if token.device_name in (None, name):
         return True
     return re.fullmatch(rf"{re.escape(str(token.device_name))}-gpu[0-9]{{1,3}}", name) is not None
-
-
-def _check_name(field: str, value: str) -> None:
-    if not NAME.fullmatch(value):
-        raise InvalidInputError(
-            f"{field} must be 1 to 100 letters, digits, dots, dashes and underscores",
-            code="invalid-device",
-            field=field,
-        )

@@ -16,12 +16,11 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceState, Step
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import NAME_RULE, clean, is_name
 from tunefarm_tuning.target.parse import parse_target
 
 log = structlog.stdlib.get_logger(__name__)
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}")
 
 
@@ -168,14 +167,19 @@ def _tracker(services: Services, registration: DeviceRegistration) -> tuple[str,
     return host, int(port)
 
 
+def check_name(field: str, value: str) -> None:
+    """Refuse a name that breaks `NAME_RULE`.
+
+    Raises:
+        InvalidInputError: ``invalid-device``.
+    """
+    if not is_name(value):
+        raise InvalidInputError(f"{field} must be {NAME_RULE}", code="invalid-device", field=field)
+
+
 def _check(registration: DeviceRegistration, tracker_host: str, tracker_port: int) -> None:
     for field in ("name", "device_key", "device_model", "rpc_key"):
-        if not NAME.fullmatch(getattr(registration, field)):
-            raise InvalidInputError(
-                f"{field} must be 1 to 100 letters, digits, dots, dashes and underscores",
-                code="invalid-device",
-                field=field,
-            )
+        check_name(field, getattr(registration, field))
     if not _HOST.fullmatch(tracker_host) or not 0 < tracker_port < 65536:
         raise InvalidInputError(
             "tracker_host and tracker_port must be an address that workers can reach",

@@ -1,6 +1,18 @@
-"""Make text of strangers (names in a model) safe for logs, pages and terminals."""
+"""Check names, and make text of strangers (names in a model) safe for logs, pages and terminals."""
 
 from __future__ import annotations
+
+import re
+
+NAME_RULE = "1 to 100 letters, digits, dots, dashes and underscores"
+"""What `is_name` accepts, for messages."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def is_name(text: str) -> bool:
+    """Return whether a device or a pool may have this name; its first character is a letter or digit."""
+    return _NAME.fullmatch(text) is not None
 
 
 def clean(text: str, limit: int = 120) -> str:

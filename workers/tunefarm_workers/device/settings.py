@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -13,12 +12,11 @@ from pathlib import Path
 import platformdirs
 
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import NAME_RULE, is_name
 from tunefarm_workers.device.rpc.wire import Address, parse_address
 
 CREDENTIAL_FILE = "credential"
 """File in the agent's folder: the API key that the device got when it enrolled."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +117,9 @@ def as_device(
 
 
 def _check(label: str, value: str) -> None:
-    if not value or not _NAME.fullmatch(value):
+    if not is_name(value):
         raise InvalidInputError(
-            f"--{label.replace('_', '-')} must be 1 to 100 letters, digits, dots, dashes and underscores",
-            code="invalid-device",
-            field=label,
+            f"--{label.replace('_', '-')} must be {NAME_RULE}", code="invalid-device", field=label
         )
 
 
