@@ -14,6 +14,9 @@ from repository import ROOT
 EMPTY_NAMES = frozenset({"one", "found", "made", "place", "thing"})
 """They say nothing of what a variable holds."""
 
+RELEASED = {"tuning/tunefarm_tuning/space/config_space.py": ["one"]}
+"""The parameter of the deprecated `ConfigSpace.crossover` may be given by name."""
+
 _JS_DECLARATIONS = (
     r"\b(?:const|let|var)\s+(\w+|[\[{][^=]*?[\]}])\s*(?:=|;|,|\bof\b|\bin\b)",
     r"[,(]\s*(\w+)\s*=(?![=>])",  # further variables of a statement, parameters with defaults
@@ -73,6 +76,10 @@ def product_files(*patterns: str) -> list[str]:
     return [name for name in listed.split("\0") if name and (ROOT / name).exists() and "/vendor/" not in name]
 
 
+def empty_names(variables: list[str]) -> list[str]:
+    return [name for name in variables if name in EMPTY_NAMES]
+
+
 @pytest.mark.parametrize(
     ("patterns", "variables", "least"),
     [
@@ -88,9 +95,10 @@ def test_variables_say_what_they_hold(
     files = product_files(*patterns)
     assert len(files) >= least
     empty = {
-        name: sorted(names)
+        name: names
         for name in files
-        if (names := EMPTY_NAMES.intersection(variables((ROOT / name).read_text(encoding="utf-8"))))
+        if (names := empty_names(variables((ROOT / name).read_text(encoding="utf-8"))))
+        and names != RELEASED.get(name)
     }
     assert not empty
 

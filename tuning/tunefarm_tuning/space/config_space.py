@@ -268,9 +268,9 @@ class ConfigSpace:
         """Deprecated: `mutate_rows` for one config."""
         return self.configs(self.mutate_rows(self._parent_row(config), rng))[0]
 
-    def crossover(self, config: Config, other: Config, rng: np.random.Generator) -> Config:
+    def crossover(self, one: Config, other: Config, rng: np.random.Generator) -> Config:
         """Deprecated: `crossover_rows` for two configs."""
-        return self.configs(self.crossover_rows(self._parent_row(config), self._parent_row(other), rng))[0]
+        return self.configs(self.crossover_rows(self._parent_row(one), self._parent_row(other), rng))[0]
 
     def _parent_row(self, config: Config) -> IntArray:
         row = self.row_of(config)

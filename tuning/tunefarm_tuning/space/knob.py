@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -53,12 +53,31 @@ class Knob:
 
     name: str
     kind: KnobKind
-    extent: int = 0
-    parts: int = 0
-    max_innermost: int = 0
-    values: tuple[float, ...] = ()
-    weights: tuple[float, ...] = ()
-    tail_products: tuple[int, ...] = ()
+    extent: int
+    parts: int
+    max_innermost: int
+    values: tuple[float, ...]
+    weights: tuple[float, ...]
+    tail_products: tuple[int, ...]
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        kind: KnobKind,
+        extent: int = 0,
+        parts: int = 0,
+        max_innermost: int = 0,
+        values: tuple[float, ...] = (),
+        weights: tuple[float, ...] = (),
+        tail_products: tuple[int, ...] = (),
+        rest_extents: tuple[int, ...] | None = None,
+    ) -> None:
+        """Set the attributes; `rest_extents` is the deprecated name of `tail_products`."""
+        products = tail_products if rest_extents is None else rest_extents
+        attributes = (name, kind, extent, parts, max_innermost, values, weights, products)
+        for field, value in zip(fields(self), attributes, strict=True):
+            object.__setattr__(self, field.name, value)
 
     @classmethod
     def tile(
