@@ -15,6 +15,8 @@ from tunefarm_app.webhooks.sender import Patience, settle
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import BY_A_PERSON, WEBHOOK_STATES, NewTrial, StepKind
 
+LEASE_SEC = 21_600.0
+
 
 def read(client: TestClient) -> dict[tuple[str, ...], float]:
     """Return the samples, by name and the labels' values, in the order of their names."""
@@ -65,21 +67,21 @@ def test_a_farm_at_work(
     with services.uow.write() as repos:
         (step,) = repos.steps.for_job(job["id"])
         assert step.kind is StepKind.EXTRACT
-        repos.steps.claim(step.id, "w", 60.0)
+        repos.steps.claim(step.id, "w", LEASE_SEC)
         repos.devices.apply(device["id"], DeviceEvent.CLEAN)
-        assert repos.devices.lease(pool, f"step:{step.id}", 60.0) is not None
+        assert repos.devices.lease(pool, f"step:{step.id}", LEASE_SEC) is not None
         repos.trials.add_many(job["id"], 1, [NewTrial(ordinal=0, **trial)], device_id=device["id"])
     after = read(client)
     assert after["tunefarm_steps", "leased", "extract"] == 1
     assert after["tunefarm_steps", "ready", "extract"] == 0
-    assert 0 < after["tunefarm_step_lease_left_seconds", "extract"] <= 60
+    assert 0 < after["tunefarm_step_lease_left_seconds", "extract"] <= LEASE_SEC
     assert after["tunefarm_trials_total", "ok"] == 1
     assert after["tunefarm_build_seconds_total",] == 0.5
     assert after["tunefarm_measure_seconds_total",] == 2.0
     assert after["tunefarm_device_measure_seconds_total", name, pool] == 2.0
     assert after["tunefarm_device_state", name, pool, "leased"] == 1
     assert after["tunefarm_device_state", name, pool, "online"] == 0
-    assert 0 < after["tunefarm_device_lease_left_seconds", name, pool] <= 60
+    assert 0 < after["tunefarm_device_lease_left_seconds", name, pool] <= LEASE_SEC
     assert after["tunefarm_late_writes_rejected_total", "tune"] == 0
 
 
@@ -103,7 +105,7 @@ def test_how_a_device_is(client: TestClient, services: Services, device: dict[st
     assert "calibration_ratio" not in cpu
     with services.uow.write() as repos:
         repos.calibrations.mark_overdue()
-        lease = repos.calibrations.lease(device["id"], 0, "w", 60.0)
+        lease = repos.calibrations.lease(device["id"], 0, "w", LEASE_SEC)
         assert lease is not None
         repos.calibrations.finish(
             device["id"],
@@ -185,7 +187,7 @@ def test_webhooks(client: TestClient, services: Services) -> None:
         ids = repos.deliveries.due(2)
     for delivery_id, error in zip(ids, ("", "the receiver answered 500"), strict=True):
         with services.uow.write() as repos:
-            claimed = repos.deliveries.claim(delivery_id, 60.0)
+            claimed = repos.deliveries.claim(delivery_id, LEASE_SEC)
             assert claimed is not None
             attempt = Attempt(status=500 if error else 200, error=error, latency_sec=0.1)
             settle(repos, claimed, attempt, Patience(first_sec=3600.0))
