@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +21,6 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm.client import Record
-    from tunefarm_tuning.records.record import TuningRecord
 
 app = group("records", "Search, export and reduce tuning records, on the server and in files.")
 
@@ -119,6 +117,7 @@ def export_records(
     output: OutFile = None,
 ) -> None:
     """Write records as JSON lines, for the engine's `apply_history_best` and `load_records`."""
+    from tunefarm_tuning.records.record import TuningRecord
     from tunefarm_tuning.records.selection import pick_best
 
     if job is not None and (matching.operator or matching.shape):
@@ -128,7 +127,7 @@ def export_records(
         answers = (
             ask(**matching.keywords()) if job is None else filter(matching.admits, client.jobs.records(job))
         )
-        records = [_tuning_record(answer.raw) for answer in answers]
+        records = [TuningRecord.from_fields(answer.raw) for answer in answers]
     if best:
         records = pick_best(records)
     _write_lines(out, [record.to_json() for record in records], output)
@@ -151,29 +150,6 @@ def pick_best_records(
 
     fastest = pick_best(load_records(file))
     _write_lines(out, [record.to_json() for record in fastest], output)
-
-
-def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
-    """Return the engine's record for the API's."""
-    from tunefarm_tuning.core.outcome import Outcome
-    from tunefarm_tuning.records.record import TuningRecord
-    from tunefarm_tuning.space.config import Config
-
-    return TuningRecord(
-        workload_key=raw["workload_key"],
-        target_key=raw["target_key"],
-        device_model=raw["device_model"],
-        toolchain=raw["toolchain"],
-        space_key=raw["space_key"],
-        config=Config.from_json(raw["config"]),
-        outcome=Outcome(raw["outcome"]),
-        samples_sec=tuple(raw["samples_sec"]),
-        build_sec=raw["build_sec"],
-        measured_at=raw["measured_at"],
-        tuner=raw["tuner"],
-        message=raw["message"],
-        extra=raw["extra"] or {},
-    )
 
 
 def _print(out: Output, records: list[Record]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
 from tunefarm_app.storage.blob_store import BlobStore
@@ -11,10 +12,8 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, Json, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
-from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.task_groups import GroupedTask, latency_sec
-from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
@@ -167,22 +166,8 @@ def current_space(row: Space | None) -> ConfigSpace | None:
 
 
 def engine_record(row: Record) -> TuningRecord:
-    """Return a stored record as the engine's."""
-    return TuningRecord(
-        workload_key=row.workload_key,
-        target_key=row.target_key,
-        device_model=row.device_model,
-        toolchain=row.toolchain,
-        space_key=row.space_key,
-        config=Config.from_json(row.config),
-        outcome=Outcome(row.outcome),
-        samples_sec=tuple(row.samples_sec),
-        build_sec=row.build_sec,
-        measured_at=row.measured_at,
-        tuner=row.tuner,
-        message=row.message,
-        extra=row.extra or {},
-    )
+    """Return a stored record in the engine's form."""
+    return TuningRecord.from_fields({field.name: getattr(row, field.name) for field in fields(row)})
 
 
 class CostedTask(Protocol):

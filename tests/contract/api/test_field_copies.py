@@ -35,6 +35,7 @@ from tunefarm_api.schemas import (
 from tunefarm_app.jobs import terms as app_terms
 from tunefarm_db import values
 from tunefarm_text.job_terms import API_LIMITS, HELP
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.budget import Budget
 
 
@@ -195,6 +196,12 @@ def test_no_result_of_the_client_is_left_out() -> None:
         client.SignInLink,
     }  # a copy with its secret; a link put together
     assert public - compared == client_only
+
+
+def test_a_record_keeps_its_fields_on_the_way_to_the_client() -> None:
+    measured = {field.name for field in fields(TuningRecord)}
+    assert measured <= {field.name for field in fields(values.NewRecord)}
+    assert measured <= set(record.Record.model_fields)
 
 
 def test_an_example_of_the_api_is_read_whole() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -88,6 +88,16 @@ class TuningRecord:
         )
 
     @classmethod
+    def from_fields(cls, values: Mapping[str, Any]) -> TuningRecord:
+        """Return the record with these JSON values, by the fields' names; values without a field are ignored."""
+        known = {name: values[name] for name in _FIELDS if name in values}
+        known["config"] = Config.from_json(known["config"])
+        known["outcome"] = Outcome(known["outcome"])
+        known["samples_sec"] = tuple(known["samples_sec"])
+        known["extra"] = known.get("extra") or {}
+        return cls(**known)
+
+    @classmethod
     def from_json(cls, line: str) -> TuningRecord:
         """Read a line that `to_json` wrote.
 
@@ -123,6 +133,9 @@ class TuningRecord:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidRecordError(f"not a tuning record ({type(error).__name__}: {error})") from error
+
+
+_FIELDS = tuple(field.name for field in fields(TuningRecord))
 
 
 def load_records(path: Path | str) -> Iterator[TuningRecord]:

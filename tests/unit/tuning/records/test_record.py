@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -164,3 +164,18 @@ def test_a_line_of_rubbish_is_named_and_a_last_one_is_left_out(tmp_path: Path, b
         list(load_records(path))
     path.write_bytes(bad)
     assert list(load_records(path)) == []
+
+
+@given(records())
+def test_a_record_is_made_of_its_fields_json_values(record: TuningRecord) -> None:
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    values |= {
+        "config": record.config.to_json(),
+        "outcome": record.outcome.value,
+        "samples_sec": list(record.samples_sec),
+    }
+    assert TuningRecord.from_fields({**values, "id": "of no field"}) == record
+    optional = {"tuner", "message", "extra"}
+    least = {name: value for name, value in values.items() if name not in optional}
+    assert TuningRecord.from_fields(least) == replace(record, tuner="", message="", extra={})
+    assert TuningRecord.from_fields({**values, "extra": None}) == replace(record, extra={})
