@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.search.trial_outcome import TrialOutcome
     from tunefarm_tuning.space.config_space import ConfigSpace
 
+_RECORD_FIELDS = tuple(field.name for field in fields(Record))
+
 CPU = "cpu"
 GPU = "gpu"
 
@@ -167,7 +169,7 @@ def current_space(row: Space | None) -> ConfigSpace | None:
 
 def engine_record(row: Record) -> TuningRecord:
     """Return a stored record in the engine's form."""
-    return TuningRecord.from_fields({field.name: getattr(row, field.name) for field in fields(row)})
+    return TuningRecord.from_fields({name: getattr(row, name) for name in _RECORD_FIELDS})
 
 
 class CostedTask(Protocol):
