@@ -153,6 +153,14 @@ class TestShapes:
         assert [spec.shape for spec in model.inputs] == [(5, 6), (5, 6)]
         assert dict(model.shapes) == {"left": (5, 6), "right.ids:0": (5, 6)}
 
+    @pytest.mark.parametrize("mark", ["?", "-1", " "])
+    def test_marks_of_unknown_sizes_are_no_names(self, mark: str, stored: Path) -> None:
+        path = write(stored, bad_models.input_of([mark, mark]))
+        assert import_model(path, shapes={"x": (2, 3)}).inputs[0].shape == (2, 3)
+        error = refused(path)
+        assert error.code == "unknown-dimension"
+        assert error.fields["dimension"] == 0
+
     def test_an_input_without_any_shape_can_be_bound(self, stored: Path) -> None:
         path = write(stored, bad_models.input_of(None))
         assert import_model(path, shapes={"x": (2, 3)}).outputs[0].shape == (2, 3)

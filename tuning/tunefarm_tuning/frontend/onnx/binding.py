@@ -126,16 +126,22 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
                 input=name,
                 dimension=position,
             )
-        if dim.dim_param:
-            earlier = named.setdefault(dim.dim_param, (size, value.name))
+        if symbol := _symbol(dim):
+            earlier = named.setdefault(symbol, (size, value.name))
             if earlier[0] != size:
                 raise InvalidModelError(
-                    f"dimension '{clean(dim.dim_param, 60)}' is {earlier[0]} in input '{clean(earlier[1], 60)}' "
+                    f"dimension '{clean(symbol, 60)}' is {earlier[0]} in input '{clean(earlier[1], 60)}' "
                     f"and {size} in input '{name}'; it must be the same in both",
                     code="bad-shape",
                     input=name,
                     dimension=position,
                 )
+
+
+def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """Return an open dimension's name; empty for exporters' marks of an unknown size, like ``?`` or ``-1``, which name nothing."""
+    name = str(dim.dim_param)
+    return name if any(character.isalpha() for character in name) else ""
 
 
 def _bound_shape(
@@ -154,18 +160,19 @@ def _bound_shape(
     dims = tensor.shape.dim
     shape: list[int] = []
     for position, dim in enumerate(dims):
-        size = named[dim.dim_param][0] if dim.dim_param in named else dim.dim_value
+        symbol = _symbol(dim)
+        size = named[symbol][0] if symbol in named else dim.dim_value
         if size == 0 and dim.HasField("dim_value"):
             raise _zero_size(name, position)
         if size <= 0:
-            label = f" ('{clean(dim.dim_param, 60)}')" if dim.dim_param else ""
+            label = f" ('{clean(symbol, 60)}')" if symbol else ""
             example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" for d in dims)
             raise InvalidModelError(
                 f"dimension {position}{label} of input '{name}' is not fixed by the model, whose shape is "
                 f"{_dims_text(dims)}; give the input's shape, for example: --shape {name}={example}",
                 code="unknown-dimension",
                 input=name,
-                dimension=clean(dim.dim_param, 60) if dim.dim_param else position,
+                dimension=clean(symbol, 60) if symbol else position,
             )
         shape.append(size)
     return tuple(shape)
