@@ -58,7 +58,7 @@ class Repository:
         row = result.first()
         return None if row is None else kind(**{name: row[index] for name, index in indices})
 
-    def _one(self, kind: type[V], statement: Executable, missing: TunefarmError) -> V:
+    def _required(self, kind: type[V], statement: Executable, missing: TunefarmError) -> V:
         """Run a query; return its first row as a value. Raise `missing` if there is no row."""
         value = self._first(kind, statement)
         if value is None:
@@ -85,7 +85,7 @@ class Repository:
     def _add(self, kind: type[V], table: Table, values: Mapping[str, Any]) -> V:
         """Insert a row; return it as a value, with the columns that the database filled in."""
         statement = insert(table).values(values).returning(table)
-        return self._one(kind, statement, InvariantError(f"nothing was added to {table.name}"))
+        return self._required(kind, statement, InvariantError(f"nothing was added to {table.name}"))
 
     def _texts(self, values: Collection[str], name: str) -> TableValuedAlias:
         """Return these texts as a table with one column, ``value``, so that one statement takes any number of them."""

@@ -111,7 +111,7 @@ class Devices(Repository):
     def get(self, device_id: str) -> Device:
         """Return a device. Raises `NotFoundError` if it does not exist."""
         query = select(*columns()).where(DeviceRow.id == device_id, _PRESENT)
-        return self._one(Device, query, _not_found(device_id))
+        return self._required(Device, query, _not_found(device_id))
 
     def find(self, name: str) -> Device | None:
         """Return the device of this name, unless it was removed."""

@@ -85,4 +85,4 @@ class JobTasks(Repository):
         missing = NotFoundError(
             "the job has no such task", code="task-not-found", job_id=job_id, position=position
         )
-        return self._one(JobTask, statement if changes else select(_TASKS).where(*where), missing)
+        return self._required(JobTask, statement if changes else select(_TASKS).where(*where), missing)

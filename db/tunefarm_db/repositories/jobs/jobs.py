@@ -73,7 +73,7 @@ class Jobs(JobTasks):
         """
         query = select(_JOBS).where(JobRow.id == job_id)
         missing = NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
-        return self._one(Job, query.with_for_update() if lock else query, missing)
+        return self._required(Job, query.with_for_update() if lock else query, missing)
 
     def find_by_idempotency_key(self, key: str) -> Job | None:
         return self._first(Job, select(_JOBS).where(JobRow.idempotency_key == key))

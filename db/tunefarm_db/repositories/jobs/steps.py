@@ -62,7 +62,7 @@ class Steps(JobSteps):
     def get(self, step_id: str) -> Step:
         """Return a step. Raises `NotFoundError` if it does not exist."""
         missing = NotFoundError("there is no such step", code="step-not-found", step_id=step_id)
-        return self._one(Step, select(_STEPS).where(StepRow.id == step_id), missing)
+        return self._required(Step, select(_STEPS).where(StepRow.id == step_id), missing)
 
     def find(self, kind: StepKind, subject_id: str, round: int = 0) -> Step | None:  # noqa: A002
         return self._first(
@@ -101,7 +101,7 @@ class Steps(JobSteps):
         """
         # An UPDATE that changes nothing: it takes the row's lock on both databases.
         statement = update(_STEPS).where(_held(step_id, fence)).values(fence=StepRow.fence)
-        return self._one(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
+        return self._required(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
 
     def finish(
         self, step_id: str, fence: int, *, state: StepState = StepState.DONE, error: Json | None = None
@@ -118,7 +118,7 @@ class Steps(JobSteps):
             .where(_held(step_id, fence))
             .values(state=state, error=error, finished_at=db_now(), **NOT_LEASED)
         )
-        return self._one(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
+        return self._required(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
 
     def release(
         self,
@@ -156,7 +156,7 @@ class Steps(JobSteps):
                 error=error,
             )
         )
-        return self._one(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
+        return self._required(Step, statement.returning(_STEPS), _lease_lost(step_id, fence))
 
     def note_in_flight(self, step_id: str, fence: int, in_flight: Json) -> None:
         """Store what the step works on, until its lease ends; the other steps of its job read it.

@@ -61,7 +61,7 @@ class Models(Repository):
             NotFoundError: ``model-not-found``, or ``model-deleted`` unless `deleted`.
         """
         missing = NotFoundError("there is no such model", code="model-not-found", model_id=model_id)
-        model = self._one(Model, select(_MODELS).where(ModelRow.id == model_id), missing)
+        model = self._required(Model, select(_MODELS).where(ModelRow.id == model_id), missing)
         if model.state is ModelState.DELETED and not deleted:
             raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
         return model

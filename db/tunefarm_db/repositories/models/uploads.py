@@ -53,7 +53,7 @@ class Uploads(Repository):
         query = select(_UPLOADS).where(
             UploadRow.id == upload_id, UploadRow.api_key_id == api_key_id, UploadRow.expires_at > db_now()
         )
-        return self._one(Upload, query, _not_found(upload_id))
+        return self._required(Upload, query, _not_found(upload_id))
 
     def of_key(self, api_key_id: str, *, limit: int) -> tuple[Upload, ...]:
         """Return the uploads of a key, newest first."""
@@ -128,7 +128,7 @@ class Uploads(Repository):
         if changed is not None:
             return changed
         query = select(_UPLOADS).where(UploadRow.id == upload_id)
-        present = self._one(Upload, query, _not_found(upload_id))
+        present = self._required(Upload, query, _not_found(upload_id))
         raise ConflictError(
             f"the upload is {present.state} and has {present.offset_bytes} bytes",
             code="upload-offset",

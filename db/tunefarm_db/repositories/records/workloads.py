@@ -32,7 +32,7 @@ class Workloads(Repository):
         """
         query = select(_WORKLOADS).where(WorkloadRow.key == key, WorkloadRow.toolchain == toolchain)
         missing = NotFoundError("there is no such workload", code="workload-not-found", workload_key=key)
-        return self._one(Workload, query, missing)
+        return self._required(Workload, query, missing)
 
     def get_many(self, keys: Collection[str], toolchain: str) -> dict[str, Workload]:
         """Return those of the workloads that are stored, by key."""

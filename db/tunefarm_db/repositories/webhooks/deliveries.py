@@ -80,7 +80,7 @@ class Deliveries(Repository):
         """
         query = select(_DELIVERIES).where(_Row.id == delivery_id, _Row.webhook_id == webhook_id)
         missing = NotFoundError("there is no such delivery", code="delivery-not-found")
-        return self._one(Delivery, query, missing)
+        return self._required(Delivery, query, missing)
 
     def page(
         self,

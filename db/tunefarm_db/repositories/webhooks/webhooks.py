@@ -41,7 +41,7 @@ class Webhooks(Repository):
             NotFoundError: If there is no such webhook.
         """
         missing = NotFoundError("there is no such webhook", code="webhook-not-found", webhook_id=webhook_id)
-        return self._one(Webhook, select(_WEBHOOKS).where(WebhookRow.id == webhook_id), missing)
+        return self._required(Webhook, select(_WEBHOOKS).where(WebhookRow.id == webhook_id), missing)
 
     def count(self) -> int:
         return int(self._run(select(func.count()).select_from(_WEBHOOKS)).scalar_one())
