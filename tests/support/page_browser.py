@@ -43,9 +43,9 @@ def checked(text: str) -> Element:
     page = read_page(text)
     ids = [element.attrs["id"] for element in page.walk() if "id" in element.attrs]
     assert len(ids) == len(set(ids)), "an id is used twice"
-    assert page.one("html").attrs["lang"] == "en"
+    assert page.element("html").attrs["lang"] == "en"
     assert len(page.all("h1")) == 1
-    assert page.one("title").text
+    assert page.element("title").text
     for element in page.walk():
         assert not [name for name in element.attrs if name.startswith("on") or name == "style"], element
         if element.tag == "script":

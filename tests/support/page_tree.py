@@ -36,7 +36,7 @@ class Element:
             )
         ]
 
-    def one(self, tag: str | None = None, **attrs: str) -> Element:
+    def element(self, tag: str | None = None, **attrs: str) -> Element:
         (only,) = self.all(tag, **attrs)
         return only
 

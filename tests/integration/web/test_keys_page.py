@@ -23,7 +23,7 @@ def test_a_key_is_made_and_shown_once(browser: Browser, farm) -> None:
     assert key.id in listed
     assert text.rpartition("_")[2] not in listed
     assert "ci &lt;b&gt;" in listed
-    row = browser.page("/keys").one("tr", id=f"key-{key.id}").text
+    row = browser.page("/keys").element("tr", id=f"key-{key.id}").text
     assert "read, write" in row
     assert "never" not in row, "it was just looked at"
 
@@ -37,11 +37,11 @@ def test_what_makes_no_key(browser: Browser, farm) -> None:
 def test_revoking(browser: Browser, farm, key: str) -> None:
     other, text = create_api_key(farm.services, name="other", scopes=["read"])
     own = key.split("_")[1]
-    assert "your current key" in browser.page("/keys").one("tr", id=f"key-{own}").text
+    assert "your current key" in browser.page("/keys").element("tr", id=f"key-{own}").text
     assert browser.post(f"/keys/{own}/revoke").status_code == 409, "the last one for admin"
     assert browser.post(f"/keys/{other.id}/revoke").url.path == "/keys"
     assert verify_api_key(farm.services, text) is None
-    row = browser.page("/keys").one("tr", id=f"key-{other.id}")
+    row = browser.page("/keys").element("tr", id=f"key-{other.id}")
     assert "revoked" in row.text
     assert row.all("form") == []
     assert browser.post("/keys/none/revoke").status_code == 404
@@ -53,7 +53,7 @@ def test_revoking(browser: Browser, farm, key: str) -> None:
 def test_sessions_and_tokens_are_there_too(browser: Browser, farm, key: str) -> None:
     create_enrolment_token(farm.services)
     create_api_key(farm.services, name="node", scopes=["device"])
-    text = browser.page("/keys").one("main").text
+    text = browser.page("/keys").element("main").text
     assert f"the rights of the key {key.split('_')[1]}, in a browser" in text
     assert "enrol one machine as a device" in text
 

@@ -39,16 +39,16 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     assert answer.status_code == 200
     url = url_of(answer)
     page = browser.page(url)
-    assert "importing" in page.one("span", id="state").text
+    assert "importing" in page.element("span", id="state").text
     assert page.all("form", id="new-job") == []
     farm.run()
     page = browser.page(url)
-    assert "ready" in page.one("span", id="state").text
-    assert "1×8 float32" in page.one("main").text
-    form = page.one("form", id="new-job")
+    assert "ready" in page.element("span", id="state").text
+    assert "1×8 float32" in page.element("main").text
+    form = page.element("form", id="new-job")
     hints = {hint.attrs["id"]: hint.text for hint in form.all("span", class_="hint")}
     assert (hints["target-hint"], hints["precision-hint"]) == (HELP["target"], HELP["precision"])
-    assert form.one("option", **{"data-rate": ""}).text == "pool: 1 of 1 online"
+    assert form.element("option", **{"data-rate": ""}).text == "pool: 1 of 1 online"
     started = browser.post(
         form.attrs["action"],
         minutes="",
@@ -56,7 +56,7 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
         tuner="random",
         pool="pool",
         seed="7",
-        precision=form.one("select", id="precision").all("option")[1].text,
+        precision=form.element("select", id="precision").all("option")[1].text,
     )
     assert started.url.path.startswith("/jobs/job_")
     job = farm.job(started.url.path.rpartition("/")[2])
@@ -66,14 +66,20 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     assert farm.job(job.id).state is JobState.SUCCEEDED
     again = browser.page(url)
     assert (
-        float(again.one("form", id="new-job").one("select", id="pool").one("option").attrs["data-rate"]) > 0
+        float(
+            again.element("form", id="new-job")
+            .element("select", id="pool")
+            .element("option")
+            .attrs["data-rate"]
+        )
+        > 0
     )
     assert job.id in [row.attrs.get("id") for row in again.all("tr")]
-    assert again.one("form", id="new-job").all("input", name="stop_early")
+    assert again.element("form", id="new-job").all("input", name="stop_early")
 
 
 def test_the_list_of_models(browser: Browser, farm) -> None:
-    assert "There are no models yet." in browser.page("/models").one("main").text
+    assert "There are no models yet." in browser.page("/models").element("main").text
     for number in range(26):
         with farm.services.uow.write() as repos:
             repos.models.add(name=f"net-{number:02}", sha256=f"{number:064}", size_bytes=1_500_000)
@@ -82,8 +88,8 @@ def test_the_list_of_models(browser: Browser, farm) -> None:
     assert len(rows) == 25
     assert "net-25" in rows[0].text
     assert "1.5 MB" in rows[0].text
-    older = browser.page(page.one("a", rel="next").attrs["href"])
-    assert [row.one("a").text for row in older.all("tr") if "id" in row.attrs] == ["net-00"]
+    older = browser.page(page.element("a", rel="next").attrs["href"])
+    assert [row.element("a").text for row in older.all("tr") if "id" in row.attrs] == ["net-00"]
 
 
 def test_uploads_are_refused_with_a_reason(browser: Browser) -> None:
@@ -123,13 +129,13 @@ def test_a_model_that_cannot_be_imported_says_why(browser: Browser, farm) -> Non
     url = url_of(upload(browser, b"\x08 nothing that anybody reads"))
     farm.run_until_quiet()
     page = browser.page(url)
-    assert "accepts only scenarios" in page.one(role="alert").text
+    assert "accepts only scenarios" in page.element(role="alert").text
     assert page.all("form", id="new-job") == []
 
 
 def test_without_a_device_it_says_so(browser: Browser, farm) -> None:
     model = farm.ready_model()
-    form = browser.page(f"/models/{model.id}").one("form", id="new-job")
+    form = browser.page(f"/models/{model.id}").element("form", id="new-job")
     assert "no devices yet" in form.text
     assert form.all("button") == []
 

@@ -21,12 +21,14 @@ def done(farm):
 def kernels(browser: Browser, query: str = "") -> list[str]:
     page = browser.page(f"/records{query}")
     return sorted(
-        row.one("th").one("a").text for table in page.all("table") for row in table.one("tbody").all("tr")
+        row.element("th").element("a").text
+        for table in page.all("table")
+        for row in table.element("tbody").all("tr")
     )
 
 
 def test_without_records_it_says_so(browser: Browser) -> None:
-    assert "There are no records yet" in browser.page("/records").one("main").text
+    assert "There are no records yet" in browser.page("/records").element("main").text
 
 
 def test_the_best_of_every_kernel_is_found(browser: Browser, farm, done) -> None:
@@ -44,7 +46,7 @@ def test_the_best_of_every_kernel_is_found(browser: Browser, farm, done) -> None
         assert kernels(browser, query) == expected, query
     best = {task.name: task.best_cost_sec for task in farm_tasks(farm, done)}
     page = browser.page("/records")
-    assert len(page.one("tbody").all("tr")) == len(best)
+    assert len(page.element("tbody").all("tr")) == len(best)
     assert "GFLOP/s" in page.text
 
 
@@ -54,15 +56,15 @@ def farm_tasks(farm, job):
 
 
 def test_a_record_and_how_it_came_to_be(browser: Browser, farm, done) -> None:
-    link = browser.page("/records?kernel=matmul_2").one("tbody").one("th").one("a")
+    link = browser.page("/records?kernel=matmul_2").element("tbody").element("th").element("a")
     page = browser.page(link.attrs["href"])
-    assert page.one("h1").text == "matmul_2"
+    assert page.element("h1").text == "matmul_2"
     assert "random in job" in page.text
     assert "i: split 64 into" in page.text
     assert [anchor for anchor in page.all("a") if anchor.attrs["href"] == f"/jobs/{done.id}"]
-    (fastest,) = [table for table in page.all("table") if "fastest" in table.one("caption").text]
-    assert "this one" in fastest.one("tbody").all("tr")[0].text
-    assert "The best time fell from" in page.one("svg", class_="fall").attrs["aria-label"]
+    (fastest,) = [table for table in page.all("table") if "fastest" in table.element("caption").text]
+    assert "this one" in fastest.element("tbody").all("tr")[0].text
+    assert "The best time fell from" in page.element("svg", class_="fall").attrs["aria-label"]
 
 
 def test_a_record_of_a_space_that_is_gone_says_so(browser: Browser, farm, done) -> None:

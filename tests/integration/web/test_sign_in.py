@@ -35,7 +35,7 @@ def test_strangers_are_asked_to_sign_in(stranger: Browser, path: str) -> None:
 
 def test_a_key_signs_in_and_leads_to_where_one_wanted_to_go(stranger: Browser, key: str) -> None:
     redirected = stranger.get("/jobs?state=tuning")
-    form = checked(redirected.text).one("form")
+    form = checked(redirected.text).element("form")
     (where,) = form.all("input", name="next")
     assert where.attrs["value"] == "/jobs?state=tuning"
     answer = stranger.post(form.attrs["action"], key=f" {key} ", next=where.attrs["value"])
@@ -87,17 +87,19 @@ def test_signing_in_leads_nowhere_else(stranger: Browser, key: str, where: str) 
 def test_a_wrong_key_is_told(stranger: Browser) -> None:
     answer = stranger.sign_in("tfk_nothing")
     assert answer.status_code == 403
-    assert "not a key of this farm" in checked(answer.text).one(role="alert").text
+    assert "not a key of this farm" in checked(answer.text).element(role="alert").text
     assert "set-cookie" not in answer.headers
 
 
 def test_a_link_signs_in_once(stranger: Browser, farm, key: str) -> None:
     link = make_link(farm.services, verify_api_key(farm.services, key))
     page = checked(stranger.get(f"/sign-in?link={link}").text)
-    assert page.one("button").text == "Continue"
+    assert page.element("button").text == "Continue"
     # Looking at it uses nothing up.
-    form = checked(stranger.get(f"/sign-in?link={link}").text).one("form")
-    assert stranger.post("/sign-in", link=form.one("input", name="link").attrs["value"]).url.path == "/jobs"
+    form = checked(stranger.get(f"/sign-in?link={link}").text).element("form")
+    assert (
+        stranger.post("/sign-in", link=form.element("input", name="link").attrs["value"]).url.path == "/jobs"
+    )
     stranger.client.cookies.clear()
     again = stranger.post("/sign-in", link=link)
     assert again.status_code == 403
@@ -175,7 +177,7 @@ def test_scopes_hold_for_pages_too(stranger: Browser, farm) -> None:
     )
     answer = stranger.post("/jobs/job_x/cancel")
     assert answer.status_code == 403
-    assert "scope write" in checked(answer.text).one("main").text
+    assert "scope write" in checked(answer.text).element("main").text
 
 
 def test_answers_keep_a_browser_safe(browser: Browser) -> None:
@@ -195,12 +197,12 @@ def test_errors_are_pages_for_people_and_problems_for_scripts(browser: Browser) 
     answer = browser.get("/jobs/job_none")
     assert answer.status_code == 404
     page = checked(answer.text)
-    assert page.one("h1").text == "Job not found"
-    assert "There is no such job." in page.one("main").text
-    assert answer.headers["x-request-id"] in page.one("main").text
+    assert page.element("h1").text == "Job not found"
+    assert "There is no such job." in page.element("main").text
+    assert answer.headers["x-request-id"] in page.element("main").text
     script = browser.client.get("/jobs/job_none")
     assert script.headers["content-type"] == "application/problem+json"
-    assert checked(browser.get("/jobs?page=0").text).one("h1").text == "Invalid request"
+    assert checked(browser.get("/jobs?page=0").text).element("h1").text == "Invalid request"
     assert browser.get("/static/nothing.js").status_code == 404
 
 

@@ -37,11 +37,13 @@ def webhooks(farm) -> tuple[Webhook, ...]:
 
 
 def cells(browser: Browser, path: str, row_id: str) -> list[str]:
-    return [cell.text for cell in browser.page(path).one("tr", id=row_id).all() if cell.tag in ("th", "td")]
+    return [
+        cell.text for cell in browser.page(path).element("tr", id=row_id).all() if cell.tag in ("th", "td")
+    ]
 
 
 def test_one_is_registered_and_its_secret_is_shown_once(browser: Browser, farm) -> None:
-    assert "There are no webhooks yet." in browser.page("/webhooks").one("main").text
+    assert "There are no webhooks yet." in browser.page("/webhooks").element("main").text
     job = farm.submit(farm.ready_model(), device_key=farm.add_device().device_key)
     form = {"url": f" {URL} ", "kind-finished": "on", "kind-device-trouble": "on", "job": job.id}
     with capture_logs() as log:
@@ -56,7 +58,7 @@ def test_one_is_registered_and_its_secret_is_shown_once(browser: Browser, farm) 
         text = browser.get(path).text
         assert webhook.secret not in text
         assert "&lt;b&gt;" in text
-        assert browser.page(path).one("main")
+        assert browser.page(path).element("main")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_how_it_does(browser: Browser, farm, webhook: Webhook) -> None:
     assert (state, attempts, answer) == ("◷ pending", "1", "500 after 250 ms the receiver answered 500")
     assert next_try.endswith("UTC")
     assert "! failing" in cells(browser, "/webhooks", webhook.id)[1]
-    assert "The last attempt failed." in browser.page(path).one(id="webhook-head").text
+    assert "The last attempt failed." in browser.page(path).element(id="webhook-head").text
     browser.post(f"/webhooks/{webhook.id}/test")
     with farm.services.uow.read() as repos:
         (second,) = repos.deliveries.due(5)
@@ -105,13 +107,13 @@ def test_orders(browser: Browser, farm, webhook: Webhook) -> None:
 
     def orders() -> list[str]:
         return [
-            form.attrs["action"].rpartition("/")[2] for form in browser.page(path).one("main").all("form")
+            form.attrs["action"].rpartition("/")[2] for form in browser.page(path).element("main").all("form")
         ]
 
     assert orders() == ["test", "disable", "delete", webhook.id]
     browser.post(f"{path}/disable")
     assert orders() == ["enable", "delete", webhook.id]
-    assert "disabled by a person" in browser.page(path).one("main").text
+    assert "disabled by a person" in browser.page(path).element("main").text
     assert "❚❚ off" in cells(browser, "/webhooks", webhook.id)[1]
     assert browser.post(f"{path}/test").status_code == 409
     browser.post(f"{path}/enable")
@@ -128,7 +130,7 @@ def test_a_long_log_comes_in_parts(browser: Browser, farm, webhook: Webhook) -> 
         ids = [repos.deliveries.queue_test(webhook.id).id for _ in range(60)]
     first = browser.page(f"/webhooks/{webhook.id}?state=pending")
     shown = [row.attrs["id"] for row in first.all("tr") if row.attrs]
-    older = browser.page(first.one("a", rel="next").attrs["href"].replace("&amp;", "&"))
+    older = browser.page(first.element("a", rel="next").attrs["href"].replace("&amp;", "&"))
     shown += [row.attrs["id"] for row in older.all("tr") if row.attrs]
     assert shown == sorted(ids, reverse=True)
     assert browser.get(f"/webhooks/{webhook.id}?cursor=x").status_code == 422
@@ -136,14 +138,14 @@ def test_a_long_log_comes_in_parts(browser: Browser, farm, webhook: Webhook) -> 
 
 def test_only_who_may(stranger: Browser, farm, webhook: Webhook) -> None:
     stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
-    assert "Webhooks" not in stranger.page("/jobs").one("header").text
+    assert "Webhooks" not in stranger.page("/jobs").element("header").text
     path = f"/webhooks/{webhook.id}"
     assert [stranger.get(page_path).status_code for page_path in ("/webhooks", path)] == [403, 403]
     for page_path in ("/webhooks", f"{path}/test", f"{path}/delete", f"{path}/disable"):
         assert stranger.post(page_path, url=URL).status_code == 403
     stranger.sign_in(create_api_key(farm.services, name="tunes", scopes=["read", "write"])[1])
-    assert "Webhooks" in stranger.page("/jobs").one("header").text
-    assert "Keys" not in stranger.page("/jobs").one("header").text
+    assert "Webhooks" in stranger.page("/jobs").element("header").text
+    assert "Keys" not in stranger.page("/jobs").element("header").text
     assert stranger.get(path).status_code == 200
 
 

@@ -31,11 +31,11 @@ def path(device) -> str:
 
 
 def text_of(browser: Browser, path: str) -> str:
-    return browser.page(path).one("main").text
+    return browser.page(path).element("main").text
 
 
 def test_the_list_leads_to_it(browser: Browser, device, path: str) -> None:
-    assert browser.page("/devices").one("tr", id=device.id).one("a").attrs["href"] == path
+    assert browser.page("/devices").element("tr", id=device.id).element("a").attrs["href"] == path
 
 
 def test_who_it_is(browser: Browser, path: str) -> None:
@@ -73,8 +73,8 @@ def test_what_holds_it(browser: Browser, farm, device, path: str) -> None:
     step = farm.steps(job.id)[-1]
     with farm.services.uow.write() as repos:
         assert repos.devices.lease("lab", f"step:{step.id}", 60.0)
-    shown = browser.page(path).one("section", **{"aria-label": "State"})
-    assert shown.one("a").attrs["href"] == f"/jobs/{job.id}"
+    shown = browser.page(path).element("section", **{"aria-label": "State"})
+    assert shown.element("a").attrs["href"] == f"/jobs/{job.id}"
     assert f"{step.kind.value} step" in shown.text
     assert "valid until" in shown.text
     assert "leased" in shown.text
@@ -91,13 +91,13 @@ def test_its_measurements_and_calibrations(browser: Browser, farm, device, path:
         for calibration in calibrations:
             repos.device_history.add_calibration(device.id, calibration)
     shown = browser.page(path)
-    text = shown.one("main").text
+    text = shown.element("main").text
     for part in ("40", "built and measured", "+6.0 %", "it is hot", "Leased", "measuring trials"):
         assert part in text, part
     links = [link.attrs["href"] for link in shown.all("a")]
     kernels = {link for link in links if link.startswith(f"/jobs/{job.id}/tasks/")}
     assert kernels
-    assert browser.page(min(kernels)).one("h1").text.startswith("matmul")
+    assert browser.page(min(kernels)).element("h1").text.startswith("matmul")
     (older,) = [link for link in links if "measured=" in link]
     following = [link.attrs["href"] for link in browser.page(older.partition("#")[0]).all("a")]
     assert not {link for link in links if "/records/" in link} & {
@@ -113,7 +113,7 @@ def test_its_charts(browser: Browser, farm, device, path: str, span: str, count:
     assert {len(column) for column in data.values() if isinstance(column, list)} == {count}
     assert max(value or 0.0 for value in data["temperature"]) == 61.0
     assert max(value or 0.0 for value in data["clock"]) == 3.41
-    assert browser.page(f"{path}?span={span}").one("a", **{"aria-current": "true"}).text == span
+    assert browser.page(f"{path}?span={span}").element("a", **{"aria-current": "true"}).text == span
 
 
 def test_its_calibrations(browser: Browser, farm, device, path: str) -> None:
@@ -133,8 +133,8 @@ def test_orders_lead_back_to_it(browser: Browser, farm, device, path: str) -> No
     assert answer.url.path == path
     assert farm.device(device.id).state is DeviceState.QUARANTINED
     shown = browser.page(path)
-    assert "Quarantined by a person: it rattles: only a person can release it." in shown.one("main").text
-    assert [form.attrs["action"] for form in shown.one("main").all("form")] == [
+    assert "Quarantined by a person: it rattles: only a person can release it." in shown.element("main").text
+    assert [form.attrs["action"] for form in shown.element("main").all("form")] == [
         f"{path}/release",
         f"{path}/remove",
     ]
@@ -158,7 +158,7 @@ def test_what_agents_say_is_not_trusted_to_have_a_form(browser: Browser, farm, p
 
 def test_who_may_only_look_gets_no_buttons(stranger: Browser, farm, path: str) -> None:
     stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
-    assert stranger.page(path).one("main").all("form") == []
+    assert stranger.page(path).element("main").all("form") == []
     assert stranger.post(f"{path}/drain", back="device").status_code == 403
 
 

@@ -17,7 +17,7 @@ def device(farm):
 
 
 def row(browser: Browser, device):
-    return browser.page("/devices").one("tr", id=device.id)
+    return browser.page("/devices").element("tr", id=device.id)
 
 
 def orders(browser: Browser, device) -> list[str]:
@@ -25,7 +25,7 @@ def orders(browser: Browser, device) -> list[str]:
 
 
 def test_without_devices_it_says_so(browser: Browser) -> None:
-    assert "There are no devices yet." in browser.page("/devices").one("main").text
+    assert "There are no devices yet." in browser.page("/devices").element("main").text
 
 
 def test_a_device_with_all_that_is_known_of_it(browser: Browser, farm, device) -> None:
@@ -88,7 +88,7 @@ def test_drain_quarantine_release_and_remove(browser: Browser, farm, device) -> 
     browser.post(f"/devices/{device.id}/release")
     assert farm.device(device.id).state is not DeviceState.QUARANTINED
     browser.post(f"/devices/{device.id}/remove")
-    assert "There are no devices yet." in browser.page("/devices").one("main").text
+    assert "There are no devices yet." in browser.page("/devices").element("main").text
     assert browser.post(f"/devices/{device.id}/drain").status_code == 404
 
 

@@ -51,20 +51,20 @@ def give_report(farm, job, report) -> None:
 
 def test_a_finished_job(browser: Browser, farm, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
-    phases = page.one("ol", class_="phases").all("li")
+    phases = page.element("ol", class_="phases").all("li")
     assert [phase.attrs["class"] for phase in phases] == ["done"] * len(phases)
-    assert all("s" in phase.one("span", class_="took").text for phase in phases[:4])
-    assert "60" in page.one("dl", class_="figures").text
+    assert all("s" in phase.element("span", class_="took").text for phase in phases[:4])
+    assert "60" in page.element("dl", class_="figures").text
     assert "its limit of trials is reached" in page.text
     kernels = page.all("table")[0]
-    assert kernels.one("caption").text == "Kernels"
-    rows = kernels.one("tbody").all("tr")
+    assert kernels.element("caption").text == "Kernels"
+    rows = kernels.element("tbody").all("tr")
     assert len(rows) == 3
-    shares = [float(row.one("progress").attrs["value"]) for row in rows]
+    shares = [float(row.element("progress").attrs["value"]) for row in rows]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1.0, abs=0.01)
     assert all("GFLOP/s" in row.text for row in rows)
-    assert all(row.one("polyline").attrs["points"] for row in rows)
+    assert all(row.element("polyline").attrs["points"] for row in rows)
     assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out"}
 
 
@@ -83,17 +83,19 @@ def test_the_artifact_can_be_downloaded(browser: Browser, farm, done) -> None:
 def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, done) -> None:
     give_report(farm, done, REPORT)
     page = browser.page(f"/jobs/{done.id}")
-    table = next(candidate for candidate in page.all("table") if "Measured" in candidate.one("caption").text)
+    table = next(
+        candidate for candidate in page.all("table") if "Measured" in candidate.element("caption").text
+    )
     assert "58.2 ms 57 ms to 60 ms 2 0.93×" in table.text
-    assert "2.36×" in page.one("dl", class_="figures").text
+    assert "2.36×" in page.element("dl", class_="figures").text
     assert "over untuned, measured; 0.93× over ONNX Runtime" in page.text
     assert "the machine was busy" in page.text
-    verify = page.one("ol", class_="phases").all("li")[-1]
+    verify = page.element("ol", class_="phases").all("li")[-1]
     assert "verify" in verify.text
     curve = browser.get(f"/jobs/{done.id}/curve.json").json()
     assert [baseline["key"] for baseline in curve["baselines"]] == ["onnxruntime", "untuned", "tuned"]
     assert curve["baselines"][0]["ms"] == pytest.approx(58.2)
-    assert "2.36×" in browser.page("/jobs").one("tr", id=done.id).text
+    assert "2.36×" in browser.page("/jobs").element("tr", id=done.id).text
 
 
 def test_what_runs_tuned_in_the_artifact_and_what_does_not(browser: Browser, farm, done) -> None:
@@ -104,7 +106,9 @@ def test_what_runs_tuned_in_the_artifact_and_what_does_not(browser: Browser, far
     ]
     coverage = {"tasks": 2, "covered": 1, "hits": [{"workload_key": keys[0]}], "misses": misses}
     give_report(farm, done, {**REPORT, "coverage": coverage})
-    rows = {row.one("a").text: row.text for row in browser.page(f"/jobs/{done.id}").all("tr") if row.all("a")}
+    rows = {
+        row.element("a").text: row.text for row in browser.page(f"/jobs/{done.id}").all("tr") if row.all("a")
+    }
     assert "✓ tuned" in rows["matmul_0"]
     assert "its tuned form is slower than the untuned one" in rows["matmul_1"]
     assert "tuned" not in rows["matmul_2"]
@@ -153,11 +157,11 @@ def test_what_is_left_is_the_same_after_a_restart(browser: Browser, farm, monkey
     job = farm.submit(farm.ready_model(Scenario(trial_sec=0.001)), trials=400, tuner="random")
     for _ in range(6):
         farm.run(steps=2)
-        before = browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text
+        before = browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text
     assert "Time left" in before
     assert "at the current pace" in before
     monkeypatch.setattr(job_page, "_curves", Curves())
-    assert browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text == before
+    assert browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text == before
 
 
 def test_the_curve_goes_on_where_it_was(browser: Browser, farm, running) -> None:
@@ -207,7 +211,7 @@ def test_a_job_of_100_000_trials_costs_no_more_questions(browser: Browser, farm,
     page, curve, questions = look()
     assert questions <= few + 2  # the log has an older page then
     assert 100 < len(curve["ms"]) <= 600
-    assert len(page.one("ol", class_="log").all("li")) == 40
+    assert len(page.element("ol", class_="log").all("li")) == 40
 
 
 def test_a_region_is_renewed_without_the_rest(browser: Browser, done) -> None:
@@ -225,12 +229,12 @@ def test_of_very_many_kernels_the_longest_are_shown(browser: Browser, farm) -> N
     job = farm.submit(farm.ready_model(Scenario(tasks=60)), trials=16, tuner="random")
     farm.run(steps=3)
     few = browser.page(f"/jobs/{job.id}?rounds=false")
-    assert len(few.all("table")[0].one("tbody").all("tr")) == job_page.TASKS_SHOWN
+    assert len(few.all("table")[0].element("tbody").all("tr")) == job_page.TASKS_SHOWN
     (more,) = [anchor for anchor in few.all("a") if anchor.text == "Show all 60 kernels"]
     every = browser.page(more.attrs["href"])
-    assert len(every.all("table")[0].one("tbody").all("tr")) == 60
-    assert every.one("div", id="kernels-and-log").attrs["hx-get"] == more.attrs["href"]
-    assert few.one("div", id="kernels-and-log").attrs["hx-get"] == f"/jobs/{job.id}?rounds=false"
+    assert len(every.all("table")[0].element("tbody").all("tr")) == 60
+    assert every.element("div", id="kernels-and-log").attrs["hx-get"] == more.attrs["href"]
+    assert few.element("div", id="kernels-and-log").attrs["hx-get"] == f"/jobs/{job.id}?rounds=false"
 
 
 def test_the_log_goes_back_to_the_beginning(browser: Browser, farm, done) -> None:
@@ -239,13 +243,13 @@ def test_the_log_goes_back_to_the_beginning(browser: Browser, farm, done) -> Non
     url = f"/jobs/{done.id}"
     for _ in range(10):
         page = browser.page(url)
-        seen += [int(number.text) for number in page.one("ol", class_="log").all("span", class_="seq")]
+        seen += [int(number.text) for number in page.element("ol", class_="log").all("span", class_="seq")]
         older = [anchor for anchor in page.all("a") if anchor.text == "Older"]
         if not older:
             break
         url = older[0].attrs["href"].partition("#")[0]
     assert seen == list(range(newest, 0, -1))
-    quiet = browser.page(f"/jobs/{done.id}?rounds=false").one("ol", class_="log")
+    quiet = browser.page(f"/jobs/{done.id}?rounds=false").element("ol", class_="log")
     assert "round" not in [kind.text for kind in quiet.all("span", class_="kind")]
     assert "queued for the pool pool" in quiet.text
 
@@ -265,7 +269,7 @@ def test_cancel(browser: Browser, farm, running) -> None:
     browser.post(f"/jobs/{running.id}/cancel")
     farm.run_until_quiet()
     assert farm.job(running.id).state is JobState.CANCELLED
-    assert "stopped" in browser.page(f"/jobs/{running.id}").one("ol", class_="phases").text
+    assert "stopped" in browser.page(f"/jobs/{running.id}").element("ol", class_="phases").text
 
 
 def test_extend_adds_to_the_limits(browser: Browser, farm, running) -> None:
@@ -286,7 +290,7 @@ def test_a_failed_job_says_why_and_can_be_retried(browser: Browser, farm) -> Non
         repos.jobs.move(job.id, JobState.FAILED, error={"code": "invalid-onnx", "message": "it is broken"})
         repos.events.add(job.id, "finished", {"state": "failed", "error": {"message": "it is broken"}})
     page = browser.page(f"/jobs/{job.id}")
-    assert "it is broken" in page.one(role="alert").text
+    assert "it is broken" in page.element(role="alert").text
     assert [form for form in page.all("form") if form.attrs["action"].endswith("/retry")]
 
 

@@ -43,20 +43,20 @@ def three(farm):
 
 
 def test_without_jobs_it_says_how_to_start_one(browser: Browser) -> None:
-    assert "There are no jobs yet." in browser.page("/jobs").one("main").text
+    assert "There are no jobs yet." in browser.page("/jobs").element("main").text
     assert browser.get("/").url.path == "/jobs"
 
 
 def test_jobs_are_listed_newest_first(browser: Browser, three) -> None:
     assert names(browser) == ["alphabet.onnx", "beta.onnx", "Alpha.onnx"]
     page = browser.page("/jobs")
-    row = page.one("tr", id=three[0].id)
+    row = page.element("tr", id=three[0].id)
     assert "succeeded" in row.text
     assert "48 of 48 trials" in row.text
     assert "2 ms" in row.text
-    assert row.one("a").attrs["href"] == f"/jobs/{three[0].id}"
-    assert row.one("time").attrs["datetime"].endswith("Z")
-    assert "Jobs 1 to 3 of 3" in page.one("main").text
+    assert row.element("a").attrs["href"] == f"/jobs/{three[0].id}"
+    assert row.element("time").attrs["datetime"].endswith("Z")
+    assert "Jobs 1 to 3 of 3" in page.element("main").text
 
 
 def test_they_can_be_filtered_and_sorted(browser: Browser, three) -> None:
@@ -86,12 +86,12 @@ def test_a_long_list_has_pages_that_keep_the_filter(browser: Browser, farm) -> N
     for _ in range(27):
         farm.submit(model)
     first = browser.page("/jobs?state=queued&order=oldest")
-    assert "Jobs 1 to 25 of 27" in first.one("main").text
+    assert "Jobs 1 to 25 of 27" in first.element("main").text
     assert first.all("a", rel="prev") == []
-    second = browser.page(first.one("a", rel="next").attrs["href"])
-    assert "Jobs 26 to 27 of 27" in second.one("main").text
-    assert second.one("select", id="state").one("option", selected="").text == "queued"
-    assert browser.page(second.one("a", rel="prev").attrs["href"]).one("a", rel="next")
+    second = browser.page(first.element("a", rel="next").attrs["href"])
+    assert "Jobs 26 to 27 of 27" in second.element("main").text
+    assert second.element("select", id="state").element("option", selected="").text == "queued"
+    assert browser.page(second.element("a", rel="prev").attrs["href"]).element("a", rel="next")
 
 
 def test_beyond_the_last_page_it_says_how_many_there_are(browser: Browser, three) -> None:
@@ -104,19 +104,19 @@ def test_a_running_job_shows_how_far_it_is(browser: Browser, farm) -> None:
     farm.add_device("node-7")
     job = farm.submit(farm.ready_model(), budget=Budget(trials=80), tuner="random")
     farm.run(steps=3)
-    row = browser.page("/jobs").one("tr", id=job.id)
+    row = browser.page("/jobs").element("tr", id=job.id)
     assert farm.job(job.id).state is JobState.TUNING
-    assert 0 < float(row.one("progress").attrs["value"]) < 1
+    assert 0 < float(row.element("progress").attrs["value"]) < 1
     assert "node-7" in row.text
     assert "over first round" in row.text
-    region = browser.page("/jobs").one("section", id="jobs")
+    region = browser.page("/jobs").element("section", id="jobs")
     assert (region.attrs["data-live"], region.attrs["hx-get"]) == ("job:", "/jobs")
 
 
 def test_a_job_that_waits_says_for_what(browser: Browser, farm) -> None:
     farm.add_device()
     job = farm.submit(farm.ready_model())
-    assert "waiting for a worker" in browser.page("/jobs").one("tr", id=job.id).text
+    assert "waiting for a worker" in browser.page("/jobs").element("tr", id=job.id).text
 
 
 def test_a_job_that_failed_says_why(browser: Browser, farm) -> None:
@@ -125,7 +125,7 @@ def test_a_job_that_failed_says_why(browser: Browser, farm) -> None:
     with farm.services.uow.write() as repos:
         repos.steps.cancel_open(job_id=job.id)
         repos.jobs.move(job.id, JobState.FAILED, error={"code": "invalid-onnx", "message": "it is broken"})
-    assert "it is broken" in browser.page("/jobs").one("tr", id=job.id).text
+    assert "it is broken" in browser.page("/jobs").element("tr", id=job.id).text
 
 
 def test_names_are_text_and_never_markup(browser: Browser, farm) -> None:
@@ -135,7 +135,7 @@ def test_names_are_text_and_never_markup(browser: Browser, farm) -> None:
     job = farm.submit(model)
     assert "<script>alert" not in browser.get("/jobs").text
     assert "<script>alert" not in browser.get(f"/jobs/{job.id}").text
-    assert "<script>alert(1)</script>" in browser.page(f"/jobs/{job.id}").one("h1").text
+    assert "<script>alert(1)</script>" in browser.page(f"/jobs/{job.id}").element("h1").text
 
 
 def test_who_may_only_look_gets_no_buttons(stranger: Browser, farm) -> None:
@@ -154,12 +154,12 @@ def test_a_cancelled_job_shows_the_same_on_its_page_and_in_the_list(browser: Bro
     farm.run()
     assert farm.job(job.id).state is JobState.PAUSED
     for shown in (
-        browser.page("/jobs").one("tr", id=job.id),
-        browser.page(f"/jobs/{job.id}").one("dl", class_="figures"),
+        browser.page("/jobs").element("tr", id=job.id),
+        browser.page(f"/jobs/{job.id}").element("dl", class_="figures"),
     ):
         assert "node-7" not in shown.text, "a paused job holds no device"
     cancel_job(farm.services, job.id)
     farm.run()
     assert farm.job(job.id).state is JobState.CANCELLED
-    assert "over first round" in browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text
-    assert "over first round" in browser.page("/jobs").one("tr", id=job.id).text
+    assert "over first round" in browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text
+    assert "over first round" in browser.page("/jobs").element("tr", id=job.id).text

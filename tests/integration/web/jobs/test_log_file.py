@@ -18,7 +18,7 @@ def test_the_log_as_text_and_as_json_lines(browser: Browser, farm: Any) -> None:
         for number in range(600):
             repos.events.add(job.id, "retry", {"error": {"message": f"{number} \x1b]0;x\x07\n<b>"}})
     kinds = farm.events(job.id)
-    page = browser.page(f"/jobs/{job.id}").one("section", id="log")
+    page = browser.page(f"/jobs/{job.id}").element("section", id="log")
     text, lines = (
         browser.get(anchor.attrs["href"]) for anchor in page.all("a") if anchor.text in ("text", "JSON lines")
     )

@@ -54,7 +54,7 @@ def part(browser: Browser, job: Job, kind: str, query: str = "") -> Any:
 
 def test_the_page_offers_what_the_target_has(browser: Browser, done: Job) -> None:
     page = browser.page(f"/jobs/{done.id}/tasks/0")
-    section = page.one("section", id="source")
+    section = page.element("section", id="source")
     assert [details.attrs["hx-get"].rpartition("/")[2] for details in section.all("details")] == [
         "schedule",
         "llvm",
@@ -74,8 +74,8 @@ def test_it_is_made_when_it_is_opened(browser: Browser, farm: Any, done: Job) ->
     assert again.status_code == 204, "nothing is new"
     farm.run()
     shown = part(browser, done, "llvm", "?waiting=false")
-    assert "a simulation has no kernels: matmul_0" in shown.one("code").text
-    assert shown.one("pre", class_="numbers").text == "1"
+    assert "a simulation has no kernels: matmul_0" in shown.element("code").text
+    assert shown.element("pre", class_="numbers").text == "1"
     assert "1 line" in shown.text
     assert "hx-get" not in shown.all("div")[0].attrs
     link = next(anchor for anchor in shown.all("a") if anchor.text == "Download")
@@ -122,12 +122,12 @@ def test_before_a_candidate_has_worked(browser: Browser, farm: Any) -> None:
     job = farm.submit(farm.ready_model(Scenario(tasks=1, failing=1.0)), trials=8)
     farm.run(steps=1)
     path = f"/jobs/{job.id}/tasks/0"
-    section = browser.page(path).one("section", id="source")
+    section = browser.page(path).element("section", id="source")
     assert "no config has worked yet" in section.text
     assert section.attrs["data-live"] == f"job:{job.id}", "it comes as soon as there is one"
     assert "no config of this kernel has worked yet" in part(browser, job, "llvm").text.lower()
     cancel_job(farm.services, job.id)
-    assert "no config has worked yet" in browser.page(path).one("section", id="source").text
+    assert "no config has worked yet" in browser.page(path).element("section", id="source").text
 
 
 @pytest.mark.parametrize("line", ["", "x", "y" * 5000])

@@ -24,7 +24,8 @@ def test_a_task_with_its_trials(browser: Browser, farm, done) -> None:
     trials = [trial for trial in farm.trials(done.id) if trial.position == 1]
     ends, schedule, messages = page.all("table")
     counted = {
-        row.one("th").text.split()[1]: int(row.all("td")[-1].text) for row in ends.one("tbody").all("tr")
+        row.element("th").text.split()[1]: int(row.all("td")[-1].text)
+        for row in ends.element("tbody").all("tr")
     }
     assert sum(counted.values()) == len(trials)
     assert counted["ok"] == sum(trial.outcome == "ok" for trial in trials)
@@ -35,7 +36,7 @@ def test_a_task_with_its_trials(browser: Browser, farm, done) -> None:
     assert f"i: split 64 into {' × '.join(map(str, i))}" in text
     assert f"j: split 64 into {' × '.join(map(str, j))}" in text
     assert f"unroll {(0, 16, 64, 512)[unroll]}" in text
-    assert page.one("a", rel="prev").attrs["href"] == f"/jobs/{done.id}/tasks/0"
+    assert page.element("a", rel="prev").attrs["href"] == f"/jobs/{done.id}/tasks/0"
     assert page.all("a", rel="next") == []
 
 
@@ -77,7 +78,7 @@ def test_how_near_its_best_is_to_what_the_device_can_do(browser: Browser, farm) 
     page = browser.page(f"/jobs/{job.id}/tasks/0")
     assert "– the peak is unknown" in page.text
     assert "Of its roofline – not known" in page.text
-    (row,) = browser.page(f"/jobs/{job.id}").one("table").one("tbody").all("tr")
+    (row,) = browser.page(f"/jobs/{job.id}").element("table").element("tbody").all("tr")
     assert [cell.text for cell in row.all("td")].count("–") == 1
     farm.note_peak(device, flops_per_sec=10e9)
     (trial_sec,) = [min(trial.cost_sec for trial in farm.trials(job.id) if trial.cost_sec)]
@@ -86,7 +87,7 @@ def test_how_near_its_best_is_to_what_the_device_can_do(browser: Browser, farm) 
     page = browser.page(f"/jobs/{job.id}/tasks/0")
     assert f"Of the device's peak {text} of 20.0 GFLOP/s on all cores" in page.text
     assert f"Of its roofline {text} 20.0 GFLOP/s, bound by compute at 31,250 FLOP per byte" in page.text
-    (row,) = browser.page(f"/jobs/{job.id}").one("table").one("tbody").all("tr")
+    (row,) = browser.page(f"/jobs/{job.id}").element("table").element("tbody").all("tr")
     assert text in [cell.text for cell in row.all("td")]
 
 
