@@ -66,7 +66,7 @@ class Comparison:
         for side in missing:
             began = time.monotonic()
             stem = f"{task.task.workload.key[:12]}-{seed}-{side}"
-            outcome = self._one(task, seed, side, stem)
+            outcome = self._run_side(task, seed, side, stem)
             self._add({"kind": "run", **self._head(task, seed), "side": side, **outcome})
             best = outcome["incumbents"][-1]["cost_sec"] if outcome["incumbents"] else float("nan")
             gflops = task.task.workload.flops / best / 1e9
@@ -79,7 +79,7 @@ class Comparison:
         if missing or not self._timed(task, seed):
             self._retime(task, seed)
 
-    def _one(self, task: BenchTask, seed: int, side: str, stem: str) -> dict[str, Any]:
+    def _run_side(self, task: BenchTask, seed: int, side: str, stem: str) -> dict[str, Any]:
         options = self._options
         if side == "stock":
             return run_stock(

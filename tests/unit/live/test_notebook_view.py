@@ -19,14 +19,14 @@ def job(state: str, trials: int = 0) -> Job:
     )
 
 
-class Place:
+class DisplayHandle:
     """A cell's output, as IPython's `display` makes it."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
         self.displays = 0
 
-    def display(self, value: Any, *, display_id: bool) -> Place:
+    def display(self, value: Any, *, display_id: bool) -> DisplayHandle:
         assert display_id
         self.displays += 1
         self.update(value)
@@ -40,7 +40,7 @@ class Place:
 
 
 def test_one_output_is_updated_in_place() -> None:
-    handle = Place()
+    handle = DisplayHandle()
     bars = notebook_view(OF_A_JOB, Console(file=io.StringIO()), handle.display)
     assert handle.displays == 0, "nothing to see yet"
     bars.on_job(job("queued"))

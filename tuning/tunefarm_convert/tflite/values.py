@@ -113,7 +113,7 @@ class Values:
         if key not in value.forms:
             if not value.forms:
                 raise bad_file(f"the TFLite file uses tensor {index} before anything computes it")
-            value.forms[key] = self._made(value, first=first, raw=key[0])
+            value.forms[key] = self._converted(value, first=first, raw=key[0])
         return value.forms[key]
 
     def arranged(self, index: int, perm: Sequence[int], *, raw: bool = False) -> str:
@@ -179,7 +179,7 @@ class Values:
             return self.writer.node("Cast", [stored], to=helper.np_dtype_to_tensor_dtype(dtype))
         return stored
 
-    def _made(self, value: _Value, *, first: bool, raw: bool) -> str:
+    def _converted(self, value: _Value, *, first: bool, raw: bool) -> str:
         if not raw:
             stored = self.get(value.tensor.index, first=first, raw=True)
             scales = value.tensor.quantization

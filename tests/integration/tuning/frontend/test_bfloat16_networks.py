@@ -196,14 +196,14 @@ def scattered_rows() -> onnx.ModelProto:
 def test_on_a_cpu_each_result_is_rounded_once(make: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
     model = make()
     compile_model(
-        import_model(saved(model, tmp_path)), "host", output=tmp_path / "made.tunefarm", baseline=False
+        import_model(saved(model, tmp_path)), "host", output=tmp_path / "network.tunefarm", baseline=False
     )
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(1).uniform(-1, 2, shape).astype(np.float32)
     twin = InferenceSession(
         widened(model, rounds=True).SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (output,) = load(tmp_path / "made.tunefarm")(x).values()
+    (output,) = load(tmp_path / "network.tunefarm")(x).values()
     np.testing.assert_array_equal(output, np.asarray(twin.run(None, {"x": x})[0]))
 
 

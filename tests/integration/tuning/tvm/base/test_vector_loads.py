@@ -23,10 +23,10 @@ HOST = "host"
 _LINE_BYTES = 64
 _PROT_NONE = 0
 
-Place = Callable[[Any], Any]
+IndexOf = Callable[[Any], Any]
 
 
-def kernel(extent: int, index_of: Place, result: int, lanes: int, dtype: str = "float32") -> tvm.IRModule:
+def kernel(extent: int, index_of: IndexOf, result: int, lanes: int, dtype: str = "float32") -> tvm.IRModule:
     """Return ``out[i] = x[index_of(i)]``, in vectors of some lanes."""
     x = te.placeholder((extent,), dtype, name="x")
     func = te.create_prim_func([x, te.compute((result,), lambda i: x[index_of(i)], name="out")])
@@ -55,7 +55,7 @@ def at_the_end_of_a_page(values: NDArray[Any]) -> tuple[NDArray[Any], mmap.mmap]
     return copy, memory
 
 
-PATTERNS: dict[str, tuple[int, int, int, Place]] = {
+PATTERNS: dict[str, tuple[int, int, int, IndexOf]] = {
     # elements, results, lanes, where
     "groups of four, the third of each": (64, 64, 16, lambda i: i // 4 * 4 + 2),
     "groups of eight": (64, 64, 16, lambda i: i // 8 * 8 + 7),
