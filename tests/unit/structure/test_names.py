@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 from jinja2 import Environment, nodes
-from repository import ROOT
+from repository import ROOT, repository_files
 
 EMPTY_NAMES = frozenset({"one", "found", "made", "place", "thing"})
 """They say nothing of what a variable holds."""
@@ -68,12 +67,8 @@ def template_variables(text: str) -> list[str]:
     return [*stored, *(macro.name for macro in tree.find_all(nodes.Macro))]
 
 
-def product_files(*patterns: str) -> list[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
-        cwd=ROOT, capture_output=True, check=True, text=True,
-    ).stdout  # fmt: skip
-    return [name for name in listed.split("\0") if name and (ROOT / name).exists() and "/vendor/" not in name]
+def own_files(*patterns: str) -> list[str]:
+    return [str(path) for path in repository_files(*patterns) if "vendor" not in path.parts]
 
 
 def empty_names(variables: list[str]) -> list[str]:
@@ -92,7 +87,7 @@ def empty_names(variables: list[str]) -> list[str]:
 def test_variables_say_what_they_hold(
     patterns: list[str], variables: Callable[[str], list[str]], least: int
 ) -> None:
-    files = product_files(*patterns)
+    files = own_files(*patterns)
     assert len(files) >= least
     empty = {
         name: names

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 import grimp
-from repository import DOCS, ROOT
+from repository import DOCS, ROOT, repository_files
 
 PACKAGES = (
     "tunefarm_tuning",
@@ -42,16 +41,8 @@ MOST_LINES = 400
 MIGRATIONS = Path("db/tunefarm_db/migrations/versions")  # one a change of the schema, and never edited again
 
 
-def files(*patterns: str) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
-        cwd=ROOT, capture_output=True, check=True, text=True,
-    ).stdout  # fmt: skip
-    return [Path(name) for name in listed.split("\0") if name and (ROOT / name).exists()]
-
-
 def python_files() -> list[Path]:
-    return files("*.py")
+    return repository_files("*.py")
 
 
 def product_files() -> list[Path]:
@@ -107,10 +98,10 @@ def test_the_paths_named_on_the_page_of_changes_begin_with_the_package() -> None
 
 def test_the_paths_named_in_the_docs_exist() -> None:
     """Outside of the page of changes, a path may begin at any folder: ``tuning/plan.py``."""
-    folders = {part for path in files() for part in path.parts[:-1]}
+    folders = {part for path in repository_files() for part in path.parts[:-1]}
     known = {
         "/".join(path.parts[start:end])
-        for path in files()
+        for path in repository_files()
         for start in range(len(path.parts))
         for end in range(start + 1, len(path.parts) + 1)
     }
