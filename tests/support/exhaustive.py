@@ -1,8 +1,8 @@
 """Which tests `make test` leaves to `make test-all`: a pytest plugin with the markers ``exhaustive`` and ``matrix``.
 
-``@pytest.mark.exhaustive`` is on a test that is long and that shorter tests prove most of. ``@pytest.mark.matrix(every=4)`` is
-on a parametrised test of many like cases: `make test` runs a fourth of them, and each value of an argument that several cases
-share (a target, say) at least once. The option ``--exhaustive`` says which of them run:
+``@pytest.mark.exhaustive`` is on a test, or a case of one, that is long and that shorter tests prove most of.
+``@pytest.mark.matrix(every=4)`` is on a parametrised test of many like cases: `make test` runs a fourth of them, and each value
+of an argument that several cases share (a target, say) at least once. The option ``--exhaustive`` says which of them run:
 ``no`` (as `make test`), ``all`` (as `make test-all`), or a Git revision. With a revision, the tests that a file changed since
 then can break run in full (`can_break` says which). A test that is named on the command line by its ``::`` always runs.
 """
@@ -59,9 +59,8 @@ def _chosen(test: str, cases: list[pytest.Item], changed: tuple[str, ...]) -> li
     """Return the cases of a test that run."""
     if any(can_break(path, test.split("::")[0]) for path in changed):
         return cases
-    if cases[0].get_closest_marker("exhaustive"):
-        return []
-    matrix = cases[0].get_closest_marker("matrix")
+    cases = [case for case in cases if not case.get_closest_marker("exhaustive")]
+    matrix = cases[0].get_closest_marker("matrix") if cases else None
     return sample(cases, matrix.kwargs["every"]) if matrix else cases
 
 

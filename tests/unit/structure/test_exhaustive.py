@@ -48,7 +48,7 @@ def test_what_a_change_can_break(changed: str, *, engine: bool, farm: bool) -> N
     assert can_break(changed, FARM_TEST) == farm
 
 
-TWO_TESTS = """
+TESTS = """
 import pytest
 
 @pytest.mark.exhaustive
@@ -62,11 +62,14 @@ def test_many(n): pass
 @pytest.mark.parametrize("target", ["x86", "arm", "cuda"])
 @pytest.mark.parametrize("n", range(6))
 def test_table(n, target): pass
+
+@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.exhaustive)])
+def test_sizes(size): pass
 """
 
 
 def collected(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    (folder / "test_two.py").write_text(TWO_TESTS)
+    (folder / "test_choices.py").write_text(TESTS)
     command = [
         sys.executable,
         "-m",
@@ -86,13 +89,14 @@ def test_the_option_chooses(tmp_path: Path) -> None:
     everything = collected(tmp_path, "--exhaustive=all")
     chosen = collected(tmp_path, "--exhaustive=no")
     assert everything.returncode == chosen.returncode == 0, chosen.stdout
-    assert everything.stdout.count("::test_") == 1 + 7 + 18
+    assert everything.stdout.count("::test_") == 1 + 7 + 18 + 2
     assert "test_long" not in chosen.stdout
     assert chosen.stdout.count("::test_many") == 3
     table = re.findall(r"::test_table\[(\d)-(\w+)\]", chosen.stdout)
     assert len(table) < 10
     assert {number for number, _ in table} == set("012345")
     assert {target for _, target in table} == {"x86", "arm", "cuda"}
+    assert re.findall(r"::test_sizes\[(\w+)\]", chosen.stdout) == ["small"]
 
 
 def test_an_unknown_revision_is_refused(tmp_path: Path) -> None:
