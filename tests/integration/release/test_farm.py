@@ -78,8 +78,8 @@ def test_unfinished_jobs_go_on_to_their_end(old_farm: Farm, facts: Any) -> None:
 def let_leases_end(farm: Farm) -> None:
     from sqlalchemy import text
 
+    farm.end_leases()
     with farm.services.uow.write() as repos:
-        repos._connection.execute(text("UPDATE steps SET lease_until = 1 WHERE state = 'leased'"))
         repos._connection.execute(text("UPDATE devices SET lease_until = 1 WHERE lease_until IS NOT NULL"))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from app_farm import Farm, farm_settings, make_farm
-from sqlalchemy import MetaData, func, select, text
+from sqlalchemy import MetaData, func, select
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.operations.backup import DATABASE, MANIFEST, Backup, back_up, check_backup, restore
@@ -94,8 +94,7 @@ def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> 
     other = farm_on(other_url, tmp_path / "other-store")
     try:
         schema.check_schema(other.services.uow.engine)
-        with other.services.uow.write() as repos:
-            repos._connection.execute(text("UPDATE steps SET lease_until = 1 WHERE state = 'leased'"))
+        other.end_leases()
         assert len(reap(other.services)) == 1
         other.add_device()
         other.run_until_quiet()

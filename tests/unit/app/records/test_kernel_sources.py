@@ -153,9 +153,7 @@ def test_a_crash_is_tried_again_and_then_told(farm: Any, done: Job) -> None:
     broken.run()
     assert look(broken, done).progress is Progress.MAKING
     while look(broken, done).progress is Progress.MAKING:
-        with farm.services.uow.write() as repos:
-            repos._connection.execute(text("UPDATE steps SET not_before = 0, sent_at = NULL"))
-        broken.run_until_quiet()
+        farm.run_again(crashing)
     assert crashing.asked == farm.services.settings.max_attempts
     view = look(broken, done)
     assert view.progress is Progress.FAILED
@@ -168,7 +166,7 @@ def test_workers_that_die_of_it(farm: Any, done: Job) -> None:
     for _ in range(farm.services.settings.max_losses):
         with farm.services.uow.write() as repos:
             repos.steps.claim(step_id, "somebody", 30.0, max_attempts=100)
-            repos._connection.execute(text("UPDATE steps SET lease_until = 0 WHERE state = 'leased'"))
+        farm.end_leases()
         reap(farm.services)
     view = look(farm, done)
     assert view.progress is Progress.FAILED

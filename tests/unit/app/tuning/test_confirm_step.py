@@ -107,9 +107,9 @@ def confirmed(farm, job) -> list[float | None]:
 
 
 def end_leases(farm) -> None:
-    """Let every lease end now, as time would."""
+    """Let every lease of steps and of devices end now, as time would."""
+    farm.end_leases()
     with farm.services.uow.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE steps SET lease_until = 1 WHERE state = 'leased'")
         connection.exec_driver_sql("UPDATE devices SET lease_owner = NULL, lease_until = NULL")
 
 
