@@ -101,20 +101,21 @@ def list_trials(
 ) -> None:
     """List a job's trials and their outcomes. With --json, one trial a line."""
     with server.connect() as client:
-        chosen = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
-        trials = list(islice(chosen, limit))
-    out.items(
-        trials,
-        {
-            ">kernel": lambda trial: trial.position,
-            ">round": lambda trial: trial.round,
-            "outcome": lambda trial: trial.outcome,
-            ">time per call": lambda trial: quantities.latency(trial.cost_sec),
-            "measured": lambda trial: quantities.local_time(trial.measured_at),
-            "message": lambda trial: trial.message,
-        },
-        json_lines=True,
-    )
+        matching = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
+        chosen = islice(matching, limit)
+        trials = chosen if out.json else list(chosen)
+        out.items(
+            trials,
+            {
+                ">kernel": lambda trial: trial.position,
+                ">round": lambda trial: trial.round,
+                "outcome": lambda trial: trial.outcome,
+                ">time per call": lambda trial: quantities.latency(trial.cost_sec),
+                "measured": lambda trial: quantities.local_time(trial.measured_at),
+                "message": lambda trial: trial.message,
+            },
+            json_lines=True,
+        )
     if not out.json:
         out.text(_counts(dict(Counter(trial.outcome for trial in trials).most_common())) or "no trials")
 
