@@ -44,8 +44,13 @@ def module_outputs(
     """Do the same for a prepared network that nothing else is known of."""
     path = folder / f"{uuid4().hex}.so"  # a path that is in use already would give that library
     build_model(module, UNOPTIMISED, path, plain=not scheduled)
+    return library_outputs(path, "main", inputs)
+
+
+def library_outputs(path: Path, entry: str, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return the outputs of an entry of a library."""
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    outputs = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
+    outputs = machine[entry](*[tvm.runtime.tensor(value) for value in inputs])
     return (
         [outputs.numpy()]
         if isinstance(outputs, tvm.runtime.Tensor)

@@ -9,15 +9,27 @@ import tvm
 from tvm import relax, tirx
 
 
+def entry_name(number: int) -> str:
+    """Return the name of a module's entry function: ``main``, ``main_1``, ``main_2``, ..."""
+    return f"main_{number}" if number else "main"
+
+
+def entry_names(mod: tvm.IRModule) -> list[str]:
+    """Return the names of a module's entry functions, ``main`` first."""
+    count = sum(isinstance(func, relax.Function) for func in mod.functions.values())
+    return [entry_name(number) for number in range(count)]
+
+
 def rewrite_main(mod: tvm.IRModule, rewriter: Any) -> tvm.IRModule:
-    """Return a module with its ``main`` rewritten by a ``PyExprMutator``, and the functions that the mutator added."""
-    rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
+    """Return a module with ``main``, and its other entries, rewritten by a ``PyExprMutator``, and the functions that the mutator added."""
+    for name in entry_names(mod):
+        rewriter.builder_.update_func(mod.get_global_var(name), rewriter.visit_expr(mod[name]))
     rewritten: tvm.IRModule = rewriter.builder_.get()
     return rewritten
 
 
 def rewrite_calls(mod: tvm.IRModule, rewrite: Callable[[Any, Any], Any]) -> tvm.IRModule:
-    """Return a module with each call in its ``main`` replaced by ``rewrite(call, block builder)``, operands first."""
+    """Return a module with each call in its entries replaced by ``rewrite(call, block builder)``, operands first."""
     return rewrite_main(mod, _CallRewriter(mod, rewrite))
 
 

@@ -17,6 +17,7 @@ from tvm import relax, te
 
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
@@ -78,7 +79,7 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
 
     if pipeline_name(target) != "cpu":
         # TVM recognises a reshape by its loops. If they were bound to threads, the reshape would be run.
-        module = relax.transform.DeadCodeElimination(["main"])(
+        module = relax.transform.DeadCodeElimination(entry_names(module))(
             relax.transform.RewriteDataflowReshape()(module)
         )
     module = _with_a_kernel(module)

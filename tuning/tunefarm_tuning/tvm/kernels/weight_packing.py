@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 
 _FREE = "layout_free_buffers"
@@ -56,6 +57,14 @@ class Packing:
         """Whether the packed weight has padding, which the kernel does not read."""
         return math.prod(self.packed_shape) > math.prod(self.shape)
 
+    def is_same_as(self, other: Packing) -> bool:
+        """Return whether both pack a weight into the same bytes of the same shape."""
+        return (self.shape, self.packed_shape, self.dtype) == (
+            other.shape,
+            other.packed_shape,
+            other.dtype,
+        ) and bool(tvm_ffi.structural_equal(self.index_map, other.index_map, map_free_vars=True))
+
     @property
     def in_order(self) -> bool:
         """Whether all elements keep their offsets in memory."""
@@ -79,7 +88,7 @@ def mark_constants(mod: tvm.IRModule, *, may_pack: bool = True) -> tvm.IRModule:
     Schedules may pack these weights if `may_pack`.
     """
     marks: dict[str, set[int]] = {}
-    for name, args in kernel_calls(mod["main"].body):
+    for name, args in all_kernel_calls(mod):
         weights = {number for number, arg in enumerate(args) if _is_weight(arg)}
         marks[name] = marks.get(name, weights) & weights
     result = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
@@ -124,6 +133,12 @@ def weights_of(func: tirx.PrimFunc) -> frozenset[int]:
 def _numbers(func: tirx.PrimFunc, mark: str) -> frozenset[int]:
     numbers = func.attrs.get(mark) if func.attrs else None
     return frozenset(int(number) for number in numbers or ())
+
+
+def all_kernel_calls(mod: tvm.IRModule) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the name and the arguments, without outputs, of every kernel call in a module's entries, in program order."""
+    for name in entry_names(mod):
+        yield from kernel_calls(mod[name].body)
 
 
 def kernel_calls(body: Any) -> Iterator[tuple[str, Sequence[Any]]]:

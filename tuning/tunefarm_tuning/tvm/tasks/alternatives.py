@@ -14,11 +14,11 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main
+from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, rewrite_main
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels import winograd
 from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv, match_direct_conv
-from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, kernel_calls
+from tunefarm_tuning.tvm.kernels.weight_packing import all_kernel_calls, kernel_arguments
 from tunefarm_tuning.tvm.tasks.extract import Kernel, as_kernel, as_workload, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm.transform.weights.storage import StoredKernel
 from tunefarm_tuning.workload.task import Alternative as AlternativeOf
@@ -124,7 +124,7 @@ def put_alternatives_in(
         return module
     rewritten = rewrite_main(module, _AlternativeInserter(module, chosen))
     # The replaced kernels have no callers any more.
-    return relax.transform.DeadCodeElimination(["main"])(rewritten)
+    return relax.transform.DeadCodeElimination(entry_names(rewritten))(rewritten)
 
 
 def _worth_trying(func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv) -> list[Alternative]:
@@ -181,7 +181,7 @@ def _with_constant_weights(module: tvm.IRModule, convs: Mapping[str, DirectConv 
     """Return the names of the convolutions whose weights are constants in every call."""
     calls: Counter[str] = Counter()
     constant: Counter[str] = Counter()
-    for name, args in kernel_calls(module["main"].body):
+    for name, args in all_kernel_calls(module):
         conv = convs.get(name)
         if conv is not None:
             calls[name] += 1

@@ -16,7 +16,7 @@ from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.kernels.int8_kernels import SUM_STAGE
-from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
+from tunefarm_tuning.tvm.kernels.weight_packing import all_kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
@@ -67,7 +67,7 @@ class Kernel:
 def primfunc_workloads(mod: tvm.IRModule) -> list[Kernel]:
     """Return every kernel of a prepared module, in order of first use."""
     calls: dict[str, int] = {}
-    for name, _ in kernel_calls(mod["main"].body):
+    for name, _ in all_kernel_calls(mod):
         calls[name] = calls.get(name, 0) + 1
     return [as_kernel(name, mod[name], weight) for name, weight in calls.items()]
 

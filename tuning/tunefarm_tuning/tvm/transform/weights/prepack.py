@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
+from tunefarm_tuning.tvm.base.relax_graph import entry_names, rewrite_main
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing, kernel_arguments, pack
 
 
@@ -20,7 +20,7 @@ def prepack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> t
         kernels: By the name of the PrimFunc that each replaces. Every call of it passes constants as the packed weights.
     """
     rewritten = rewrite_main(mod, _WeightPrepacker(mod, kernels))
-    packed: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
+    packed: tvm.IRModule = relax.transform.DeadCodeElimination(entry_names(rewritten))(rewritten)
     return packed
 
 
@@ -33,9 +33,9 @@ class _WeightPrepacker(relax.PyExprMutator):  # type: ignore[misc]
         self._replaced = {
             name: self.builder_.add_func(kernel.func, f"{name}_packed") for name, kernel in kernels.items()
         }
-        # By the address of the weight, the kernel and the argument: calls of one kernel share the packed weight. The unpacked
-        # weight is kept alive beside it, so that no address is used twice.
-        self._packed_weights: dict[tuple[int, str, int], tuple[Any, Any]] = {}
+        # By the address of the weight: kernels that take it in one order share the packed weight. The unpacked weight is kept
+        # alive beside it, so that no address is used twice.
+        self._packed_weights: dict[int, tuple[Any, list[tuple[Packing, Any]]]] = {}
 
     def visit_call_(self, call: Any) -> Any:
         kernel = call.args[0] if call.args else None
@@ -43,12 +43,14 @@ class _WeightPrepacker(relax.PyExprMutator):  # type: ignore[misc]
             return super().visit_call_(call)
         args = [self.visit_expr(arg) for arg in kernel_arguments(call)]
         for number, packing in self._packings[kernel.name_hint].items():
-            args[number] = self._packed(args[number], kernel.name_hint, number, packing)
+            args[number] = self._packed(args[number], packing)
         return relax.call_tir(self._replaced[kernel.name_hint], args, call.ty_args[0])
 
-    def _packed(self, weight: Any, kernel: str, number: int, packing: Packing) -> Any:
-        key = (weight.value.__chandle__(), kernel, number)
-        if key not in self._packed_weights:
-            packed = pack(weight.value.numpy(), packing)
-            self._packed_weights[key] = (weight, relax.const(packed, packing.dtype))
-        return self._packed_weights[key][1]
+    def _packed(self, weight: Any, packing: Packing) -> Any:
+        _, known = self._packed_weights.setdefault(weight.value.__chandle__(), (weight, []))
+        for other, constant in known:
+            if packing.is_same_as(other):
+                return constant
+        packed = relax.const(pack(weight.value.numpy(), packing), packing.dtype)
+        known.append((packing, packed))
+        return packed

@@ -1,0 +1,88 @@
+"""Several networks as the entries of one module: they share kernels and weights, and compute what each computes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx_models import mlp
+from onnx_reference import UNOPTIMISED, library_outputs, reference_outputs
+from tvm import relax
+
+from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.reference.random_inputs import random_inputs
+from tunefarm_tuning.tvm.base.relax_graph import entry_names
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
+from tunefarm_tuning.tvm.transform.merge_entries import merge_entries
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+
+WIDE = (256, 256, 256, 16)
+WEIGHT_BYTES = 4 * (2 * 256 * 256 + 256 * 16)
+
+
+def load_batches(folder: Path, batches: Sequence[int]) -> tuple[Path, list[LoadedModel]]:
+    path = folder / "mlp.onnx"
+    path.write_bytes(mlp(batch="batch", features=WIDE).SerializeToString())
+    return path, [load_relax(path, {"x": (batch, WIDE[0])}, UNOPTIMISED) for batch in batches]
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_every_entry_computes_its_network(tmp_path: Path, scheduled: bool) -> None:
+    path, networks = load_batches(tmp_path, (1, 8, 20))
+    merged = merge_entries(network.module for network in networks)
+    library = tmp_path / "merged.so"
+    build_model(merged.module, UNOPTIMISED, library, plain=not scheduled)
+    assert entry_names(merged.module) == ["main", "main_1", "main_2"]
+    for entry, network in zip(entry_names(merged.module), networks, strict=True):
+        inputs = random_inputs(network.inputs, seed=1)
+        (output,) = library_outputs(library, entry, inputs)
+        (expected,) = reference_outputs(path, network, inputs)
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_are_stored_once(tmp_path: Path) -> None:
+    _, networks = load_batches(tmp_path, (8, 16, 32))
+    libraries = {}
+    for name, module in {
+        "alone": networks[0].module,
+        "merged": merge_entries(network.module for network in networks).module,
+    }.items():
+        libraries[name] = tmp_path / f"{name}.so"
+        build_model(module, UNOPTIMISED, libraries[name])
+    added_bytes = libraries["merged"].stat().st_size - libraries["alone"].stat().st_size
+    assert added_bytes < WEIGHT_BYTES / 4
+
+
+def test_equal_networks_share_their_kernels_and_stay_two_entries(tmp_path: Path) -> None:
+    _, networks = load_batches(tmp_path, (4, 4))
+    merged = merge_entries(network.module for network in networks)
+    assert merged.kernel_names[0] == merged.kernel_names[1]
+    assert entry_names(merged.module) == ["main", "main_1"]
+    alone = {kernel.name: kernel.weight for kernel in primfunc_workloads(networks[0].module)}
+    both = {kernel.name: kernel.weight for kernel in primfunc_workloads(merged.module)}
+    assert both == {name: 2 * weight for name, weight in alone.items()}
+
+
+def test_other_kernels_of_one_name_get_other_names(tmp_path: Path) -> None:
+    _, networks = load_batches(tmp_path, (4, 8))
+    merged = merge_entries(network.module for network in networks)
+    first, second = merged.kernel_names
+    assert first.keys() == second.keys()
+    assert not set(first.values()) & set(second.values())
+    assert {kernel.name for kernel in primfunc_workloads(merged.module)} == {
+        *first.values(),
+        *second.values(),
+    }
+
+
+def test_a_module_with_other_relax_functions_is_refused() -> None:
+    builder = relax.BlockBuilder()
+    for name in ("main", "other"):
+        x = relax.Var("x", relax.TensorType((1,), "float32"))
+        with builder.function(name, [x]):
+            builder.emit_func_output(x)
+    with pytest.raises(InvariantError, match="other"):
+        merge_entries([builder.get()])

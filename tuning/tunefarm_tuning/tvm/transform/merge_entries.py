@@ -1,0 +1,94 @@
+"""Merge prepared networks into one module with several entry functions, which share kernels and weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.tvm.base.relax_graph import entry_name
+
+_MAIN = "main"
+_SYMBOL = "global_symbol"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedModule:
+    """Networks as the entries of one module.
+
+    Attributes:
+        module: Its Relax functions are the entries: ``main``, ``main_1``, ... in the order of the networks.
+        kernel_names: For each network, the name in `module` of each of its kernels, by its name in the network.
+    """
+
+    module: tvm.IRModule
+    kernel_names: tuple[Mapping[str, str], ...]
+
+
+def merge_entries(modules: Iterable[tvm.IRModule]) -> MergedModule:
+    """Return one module whose entries are the ``main`` functions of prepared modules.
+
+    Equal kernels become one, and so do constants of equal bytes. Other kernels of the same name get new names. The modules may be
+    made while they are merged: then no two networks' weights are in memory at the same time.
+
+    Args:
+        modules: Lowered modules: ``main`` is the only Relax function of each.
+    """
+    merger = _Merger()
+    names = tuple(merger.add(module) for module in modules)
+    return MergedModule(module=merger.builder.get(), kernel_names=names)
+
+
+class _Merger:
+    def __init__(self) -> None:
+        self.builder = relax.BlockBuilder()
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+        self._entries = 0
+
+    def add(self, module: tvm.IRModule) -> dict[str, str]:
+        """Add a network as the next entry; return the new names of its kernels."""
+        kernels: dict[str, Any] = {}
+        for variable, func in module.functions.items():
+            name = str(variable.name_hint)
+            if isinstance(func, tirx.PrimFunc):
+                # The builder returns the variable of an equal function that it already has.
+                kernels[name] = self.builder.add_func(func.without_attr(_SYMBOL), name)
+            elif name != _MAIN:
+                raise InvariantError(f"the function {name} is neither a kernel nor an entry")
+        entry = entry_name(self._entries)
+        self._entries += 1
+        main = _EntryRewriter(kernels, self._shared).visit_expr(module[_MAIN])
+        # `add_func` would merge equal entries, too; each is to keep its name.
+        variable = self.builder.add_func(main.with_attr(_SYMBOL, entry), entry)
+        if str(variable.name_hint) != entry:
+            raise InvariantError(f"the entry {entry} is named {variable.name_hint}")
+        return {name: str(variable.name_hint) for name, variable in kernels.items()}
+
+    def _shared(self, constant: Any) -> Any:
+        """Return the first constant of the same dtype, shape and bytes."""
+        tensor = constant.value
+        array = tensor.numpy()
+        digest = hashlib.sha256(array.tobytes()).digest()
+        key = (str(tensor.dtype), tuple(int(size) for size in tensor.shape), digest)
+        return self._constants.setdefault(key, constant)
+
+
+@relax.expr_functor.mutator
+class _EntryRewriter(relax.PyExprMutator):  # type: ignore[misc]
+    """Makes a function call kernels of another module and use its constants."""
+
+    def __init__(self, kernels: Mapping[str, Any], shared: Any) -> None:
+        super().__init__()
+        self._kernels = kernels
+        self._shared = shared
+
+    def visit_global_var_(self, variable: Any) -> Any:
+        return self._kernels[str(variable.name_hint)]
+
+    def visit_constant_(self, constant: Any) -> Any:
+        return self._shared(constant)
