@@ -22,6 +22,7 @@ from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"
 _MAX_NEAR_EXTENT = 16
+_NOMINAL = 251
 _REUSE = 1.5
 """A stage is recomputed for each use if it is used at most this often per element."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
@@ -57,6 +58,37 @@ class Machine:
     def lanes(self, dtype: str) -> int:
         """Return how many elements of a type fit into a register."""
         return max(1, self.vector_bytes // itemsize(dtype))
+
+
+def nominal_size(size: Any) -> int:
+    """Return a size as a number for the rules' estimates.
+
+    A symbolic size counts as a number near to what it is for dimensions of `_NOMINAL`, and has the divisors that it has for any.
+    """
+    if isinstance(size, int | tirx.IntImm):
+        return int(size)
+    variables: list[Any] = []
+    for node in walk(size):
+        if isinstance(node, tirx.Var) and not any(node.same_as(known) for known in variables):
+            variables.append(node)
+    analyzer = Analyzer()
+    numbers = [(variable, tirx.const(_NOMINAL, str(variable.expr_ty().dtype))) for variable in variables]
+    value = int(analyzer.simplify(substitute(size, numbers)))
+    multiples = analyzer.modular_set(size)
+    step, rest = max(1, int(multiples.coeff)), int(multiples.base)
+    return step * _next_prime((value - rest) // step) + rest
+
+
+def _next_prime(number: int) -> int:
+    while number > 3 and any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
+        number += 1
+    return number
+
+
+def _is_equal(left: Any, right: Any) -> bool:
+    if isinstance(left, tirx.IntImm) and isinstance(right, tirx.IntImm):
+        return int(left) == int(right)
+    return bool(Analyzer().can_prove_equal(left, right))
 
 
 def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
@@ -143,11 +175,11 @@ def stage_of(sch: Any, block: Any) -> Stage | None:
         return None
     extents = []
     for loop, variable in zip(loops, variables, strict=True):
-        if not isinstance(loop.extent, tirx.IntImm) or int(variable.iter_type) not in (_SPATIAL, _REDUCES):
+        if int(loop.kind) != 0 or int(variable.iter_type) not in (_SPATIAL, _REDUCES):
             return None
-        if int(loop.kind) != 0 or int(loop.extent) != int(variable.dom.extent):
+        if not _is_equal(loop.extent, variable.dom.extent):
             return None
-        extents.append(int(loop.extent))
+        extents.append(nominal_size(loop.extent))
     analyzer = Analyzer()
     for variable in variables:
         analyzer.bind(variable.var, tvm.ir.Range(0, variable.dom.extent))
@@ -185,16 +217,13 @@ def _shared_loops(node: Any, variables: list[Any]) -> tuple[int, ...]:
 
 
 def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
-    shape = [int(dim) if isinstance(dim, tirx.IntImm) else None for dim in region.source.shape]
-    if any(dim is None for dim in shape):
-        return None
     index: Any = tirx.const(0, "int64")
-    elements = 1
+    scale: Any = 1
     single = True
-    for dim, extent in zip(reversed(list(region.region)), reversed(shape), strict=True):
+    for dim, extent in zip(reversed(list(region.region)), reversed(list(region.source.shape)), strict=True):
         single = single and isinstance(dim.extent, tirx.IntImm) and int(dim.extent) == 1
-        index = index + tirx.Cast("int64", dim.min) * elements
-        elements *= extent or 1
+        index = index + tirx.Cast("int64", dim.min) * scale
+        scale = scale * (int(extent) if isinstance(extent, tirx.IntImm) else tirx.Cast("int64", extent))
     index = analyzer.simplify(index)
     strides = [_stride(index, variable.var) if single else None for variable in variables]
     reduces = any(int(variable.iter_type) == _REDUCES for variable in variables)
@@ -206,7 +235,7 @@ def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
     return Access(
         buffer=str(region.source.name),
         dtype=str(region.source.dtype),
-        elements=elements,
+        elements=prod(nominal_size(dim) for dim in region.source.shape),
         strides=tuple(1 if axis in near else stride for axis, stride in enumerate(strides)),
         near=tuple(near),
     )
@@ -219,7 +248,7 @@ def _stride(index: Any, variable: Any) -> int | None:
 
 def _is_near(index: Any, variable: Any, analyzer: Any) -> bool:
     """Return whether the elements of a short loop lie within the length of two vectors."""
-    extent = int(variable.dom.extent)
+    extent = nominal_size(variable.dom.extent)
     if extent > _MAX_NEAR_EXTENT:
         return False
     distances = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +19,16 @@ from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.constant_folding import fold
 from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, widen_constants
+from tunefarm_tuning.tvm.frontend.converters.symbolic import SYMBOLIC_CONVERTERS
 from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT
 from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
-from tunefarm_tuning.tvm.frontend.node_context import NodeContext, UnsupportedFormError
+from tunefarm_tuning.tvm.frontend.node_context import (
+    NodeContext,
+    UnsupportedFormError,
+    is_symbolic_tensor,
+)
+from tunefarm_tuning.tvm.frontend.symbolic_sizes import SymbolicSizes
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
 from tunefarm_tuning.workload.task import TensorSpec
 
 if TYPE_CHECKING:
@@ -63,19 +72,45 @@ def import_bound(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> Import
         InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported.
     """
     node_names = sanitize_model(model, inputs)
-    for node in all_nodes(model.graph):
-        if node.domain not in ("", "ai.onnx"):
-            node.op_type = f"{node.domain}.{node.op_type}"
     importer = _Importer()
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = importer.from_onnx(model.graph, opset)
-    except Exception as error:
-        raise_if_out_of_memory(error)
-        raise importer.explain(error, node_names) from error
+    module = importer.import_sanitized(model, node_names)
     return ImportedModule(module, _output_types(module, importer, node_names))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModule:
+    """A model imported for all sizes of some dimensions.
+
+    Attributes:
+        module: Its ``main`` takes, first, the open dimensions in order of first use, each divided by its multiple, as one
+            shape; then the inputs.
+        maxima: The largest size of each dimension that has one, by name.
+    """
+
+    module: tvm.IRModule
+    maxima: Mapping[str, int]
+
+
+def import_open(
+    model: onnx.ModelProto, inputs: Sequence[TensorSpec], shapes: Sequence[OpenShape]
+) -> OpenModule:
+    """Import a model for all sizes of some dimensions. The model is changed on the way.
+
+    Args:
+        model: The model.
+        inputs: Its inputs, bound to any shapes that it takes.
+        shapes: The shape of each input.
+
+    Raises:
+        InvalidModelError: unsupported-operator, if a node cannot be imported for all sizes.
+    """
+    node_names = sanitize_model(model, inputs)
+    importer = _Importer(shapes)
+    module = importer.import_sanitized(model, node_names)
+    dimensions = enumerate(open_dimensions(tuple(shapes)))
+    counts = {dimension: importer.sizes.maxima.get(f"d{number}") for number, dimension in dimensions}
+    maxima = {size.name: count * size.multiple for size, count in counts.items() if count is not None}
+    return OpenModule(module, maxima)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -84,12 +119,48 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     Attributes:
         at: Operator and name of the node that is being imported; None between nodes.
         first_without_shape: The same for the first node whose output has no fixed shape.
+        sizes: What is known of the sizes that nodes compute from open dimensions.
+
+    Args:
+        shapes: The inputs' shapes, if some of their dimensions are open.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shapes: Sequence[OpenShape] = ()) -> None:
         super().__init__(None, None)
+        self._open_shapes = tuple(shapes)
+        self.sizes = SymbolicSizes(self.bb)
         self.at: tuple[str, str] | None = None
         self.first_without_shape: tuple[str, str] | None = None
+
+    def import_sanitized(self, model: onnx.ModelProto, node_names: Sequence[str]) -> tvm.IRModule:
+        """Import a model whose names are ours. Errors as of `import_bound`."""
+        for node in all_nodes(model.graph):
+            if node.domain not in ("", "ai.onnx"):
+                node.op_type = f"{node.domain}.{node.op_type}"
+        opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+        try:
+            # TVM prints the arguments of a node that fails: weights, perhaps.
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                return self.from_onnx(model.graph, opset)
+        except Exception as error:
+            raise_if_out_of_memory(error)
+            raise self.explain(error, node_names) from error
+
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        variables = {
+            dimension.name: tirx.Var(f"d{number}", "int64")
+            for number, dimension in enumerate(open_dimensions(self._open_shapes))
+        }
+        if variables:
+            self._inputs["sizes"] = relax.Var("sizes", relax.ShapeType(list(variables.values())))
+        real = [value for value in graph.input if value.name not in self._nodes]
+        for value, shape in zip(real, self._open_shapes, strict=False):
+            self._shape[value.name] = [
+                variables[size.name] * size.multiple if isinstance(size, OpenDimension) else size
+                for size in shape
+            ]
+        super()._parse_graph_input(graph)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         """Do nothing: `_convert_operator` supports more operators, and its error names the node."""
@@ -113,14 +184,24 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         folded = fold(operator, inputs, attributes, opset, outputs)
         if folded is not None:
             return folded
-        if operator in CONVERTERS:
-            own_attributes = {name: value for name, value in attributes.items() if name != "tvm_custom"}
-            context = NodeContext(
-                bb=self.bb, opset=opset, outputs=outputs, convert=self._converter(operator, custom)
-            )
-            converted = CONVERTERS[operator](context, inputs, own_attributes)
-            if converted is not None:
-                return self.bb.normalize(converted)
+        is_symbolic = any(self.sizes.is_symbolic(x) or is_symbolic_tensor(x) for x in inputs)
+        if is_symbolic:
+            folded = self.sizes.fold(operator, inputs, attributes, outputs)
+            if folded is not None:
+                return folded
+        own_attributes = {name: value for name, value in attributes.items() if name != "tvm_custom"}
+        context = NodeContext(
+            bb=self.bb,
+            opset=opset,
+            outputs=outputs,
+            sizes=self.sizes,
+            convert=self._converter(operator, custom),
+        )
+        for converters in (SYMBOLIC_CONVERTERS if is_symbolic else {}, CONVERTERS):
+            if operator in converters:
+                converted = converters[operator](context, inputs, own_attributes)
+                if converted is not None:
+                    return self.bb.normalize(converted)
         return self._convert_by_tvm(operator, inputs, attributes, opset)
 
     def _converter(self, asking: str, custom: dict[str, Any]) -> Callable[..., Any]:

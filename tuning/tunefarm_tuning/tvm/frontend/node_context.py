@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
+
+
+class Sizes(Protocol):
+    """Tensors whose elements are known expressions of symbolic dimensions: `symbolic_sizes.SymbolicSizes`."""
+
+    def known(self, x: Any) -> NDArray[Any] | None:
+        """Return the elements of a tensor, each an int or an expression; None if they are not known."""
+
+    def at_most(self, size: Any, limit: Any) -> Any:
+        """Return the smaller of a size and a limit."""
 
 
 class UnsupportedFormError(ValueError):
@@ -29,6 +39,7 @@ class NodeContext:
     bb: Any
     opset: int
     outputs: int
+    sizes: Sizes
     convert: Callable[[str, Sequence[Any], dict[str, Any], int], Any]
 
     def node(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
@@ -71,6 +82,20 @@ def fixed_shape(x: Any) -> tuple[int, ...] | None:
         return None
     dims = kind.shape.values
     return tuple(int(dim) for dim in dims) if all(isinstance(dim, tirx.IntImm) for dim in dims) else None
+
+
+def symbolic_shape(x: Any) -> tuple[Any, ...] | None:
+    """Return a tensor's shape, with ints and expressions as sizes; None if it is not known."""
+    kind = getattr(x, "ty", None)
+    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    return tuple(int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in kind.shape.values)
+
+
+def is_symbolic_tensor(x: Any) -> bool:
+    """Return whether a tensor has a symbolic dimension."""
+    shape = symbolic_shape(x)
+    return shape is not None and not all(isinstance(size, int) for size in shape)
 
 
 def needed_shape(x: Any) -> tuple[int, ...]:

@@ -257,12 +257,18 @@ def test_the_tail_of_a_loop_leaves_its_main_part_vectorised(name: str, tmp_path:
     assert re.search(r"(fmul|fmuladd|fma)[^\n]*<[48] x float>", built.inspect_source("ll"))
 
 
-def test_a_shape_that_is_not_known_is_left_alone() -> None:
-    extent = te.var("n")
-    tensor = te.placeholder((extent, 8), name="x")
-    func = te.create_prim_func([tensor, te.compute((extent, 8), lambda i, j: tensor[i, j] + 1.0)])
-    with pytest.raises(NoDefaultSchedule):
-        default_schedule(func, HOST)
+def test_a_kernel_of_any_number_of_rows_is_vectorised_along_them(tmp_path: Path) -> None:
+    extent = te.var("n", "int64")
+    tensor = te.placeholder((extent, 24), name="x")
+    func = te.create_prim_func([tensor, te.compute((extent, 24), lambda i, j: tensor[i, j] + 1.0, name="y")])
+    path = tmp_path / "kernel.so"
+    build_kernel(PackedKernel(func=default_schedule(func, HOST)), HOST, path, plain=True)
+    main = tvm.runtime.load_module(str(path))["main"]
+    for rows in (1, 7, 251, 3000):
+        x = np.random.default_rng(rows).standard_normal((rows, 24)).astype(np.float32)
+        y = tvm.runtime.tensor(np.zeros_like(x))
+        main(tvm.runtime.tensor(x), y)
+        np.testing.assert_array_equal(y.numpy(), x + 1)
 
 
 def test_a_schedule_that_does_not_build_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

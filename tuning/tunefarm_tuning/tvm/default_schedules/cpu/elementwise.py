@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import partition_points
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, nominal_size, stage_of
 
 PARALLEL_POINTS = 1 << 15
 """Least number of elements for several threads: some microseconds of work."""
@@ -76,7 +76,7 @@ def vectorize_inner(sch: Any, loops: list[Any], lanes: int, *, unroll: bool) -> 
 
     The vector has `lanes` elements, halved until they divide the innermost loop.
     """
-    extent = int(sch.get(loops[-1]).extent)
+    extent = nominal_size(sch.get(loops[-1]).extent)
     while lanes > 1 and extent % lanes:
         lanes //= 2
     others = loops[:-1]
@@ -89,7 +89,7 @@ def vectorize_inner(sch: Any, loops: list[Any], lanes: int, *, unroll: bool) -> 
         sch.vectorize(inner)
     else:
         others = loops
-    count = math.prod(int(sch.get(loop).extent) for loop in others)
+    count = math.prod(nominal_size(sch.get(loop).extent) for loop in others)
     if unroll and count <= _MAX_UNROLLED:
         for loop in others:
             sch.unroll(loop)
@@ -114,7 +114,7 @@ def _parallel(sch: Any, loops: list[Any], stage: Stage, most: int) -> None:
         return
     count = max(1, most)
     fused = sch.fuse(*loops[:count]) if count > 1 else loops[0]
-    if int(sch.get(fused).extent) > 1:
+    if nominal_size(sch.get(fused).extent) > 1:
         sch.parallel(fused)
 
 

@@ -20,7 +20,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, nominal_size, stage_of
 from tunefarm_tuning.tvm.kernels.int8_kernels import PRODUCTS, SUM_STAGE
 
 _REGISTERS = {16: 32, 8: 16}
@@ -56,7 +56,7 @@ def _takes_vectors(sch: Any, block: Any, consumer: Any, machine: Machine) -> boo
     return (
         stage is not None
         and stage.is_injective
-        and stage.extents == tuple(int(size) for size in written.source.shape)
+        and stage.extents == tuple(nominal_size(size) for size in written.source.shape)
         and stage.extents[-1] % machine.dot_product_lanes == 0
     )
 
@@ -115,7 +115,7 @@ def _parallel(sch: Any, loops: list[Any], points: int) -> None:
     for loop in loops:
         if count and extent >= _MAX_PARALLEL:
             break
-        extent *= int(sch.get(loop).extent)
+        extent *= nominal_size(sch.get(loop).extent)
         count += 1
     fused = sch.fuse(*loops[:count]) if count > 1 else loops[0]
     if extent > 1 and points >= _PARALLEL_SUMS:
@@ -148,7 +148,7 @@ def _tiles(columns: int, rows: int, groups: int, most: int) -> Iterator[tuple[in
 
 
 def _extents(sch: Any, loops: list[Any]) -> list[int]:
-    return [int(sch.get(loop).extent) for loop in loops]
+    return [nominal_size(sch.get(loop).extent) for loop in loops]
 
 
 def insert_dot_products(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:

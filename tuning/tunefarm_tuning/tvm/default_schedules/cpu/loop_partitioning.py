@@ -57,7 +57,8 @@ def partition_points(sch: Any, block: Any) -> dict[int, list[int]]:
 
 def _changes_at(difference: Any, variable: Any, kind: type) -> set[int]:
     parts = list(detect_linear_equation(difference, [variable.var]))
-    if len(parts) != 2 or not all(isinstance(part, int | tirx.IntImm) for part in parts):
+    numbers = (*parts, variable.dom.extent)
+    if len(parts) != 2 or not all(isinstance(number, int | tirx.IntImm) for number in numbers):
         return set()
     slope, start = (int(part) for part in parts)
     if slope == 0:

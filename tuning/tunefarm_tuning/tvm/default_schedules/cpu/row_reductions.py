@@ -10,7 +10,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_of
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, nominal_size, stage_of
 
 _MIN_ROW = 32
 """Least number of elements of a row that is reduced in SIMD lanes."""
@@ -69,7 +69,7 @@ def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     points = sum(stage.points * (8 if stage.is_costly else 1) for stage in known)
     for block, _, _ in reversed(parts):
         sch.compute_at(block, rows)
-    if points >= PARALLEL_POINTS and int(sch.get(rows).extent) > 1:
+    if points >= PARALLEL_POINTS and nominal_size(sch.get(rows).extent) > 1:
         sch.parallel(rows)
     for block, lanes, is_partial in parts:
         _within_row(sch, block, lanes, is_partial=is_partial)
@@ -92,7 +92,7 @@ def schedule_row_reduction(sch: Any, block: Any, machine: Machine) -> bool:
     count = len(stage.spatial)
     rows = sch.fuse(*loops[:count]) if count > 1 else loops[0]
     sch.compute_at(partial, rows)
-    if is_worth_threads(stage) and int(sch.get(rows).extent) > 1:
+    if is_worth_threads(stage) and nominal_size(sch.get(rows).extent) > 1:
         sch.parallel(rows)
     _within_row(sch, partial, lanes, is_partial=True)
     return True

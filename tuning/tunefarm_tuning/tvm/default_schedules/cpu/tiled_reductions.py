@@ -25,7 +25,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     read_bytes,
     vector_loop_of,
 )
-from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, nominal_size, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import mark_packing_block, may_be_packed, panel_order
 
 _NEAR_BYTES = 256 << 10
@@ -112,7 +112,7 @@ class _TiledReduction:
             return
         index, _ = self._panel
         source = self._sch.get(self._block).reads[index].source
-        columns, width = int(source.shape[-1]), self._tile.width
+        columns, width = nominal_size(source.shape[-1]), self._tile.width
         if columns != self._stage.extents[self._tile.vector_loop]:
             return
         if columns % width:
@@ -157,10 +157,10 @@ class _TiledReduction:
         for axis, loop in zip(order[:-inner] or order[:1], spatial, strict=False):
             if axis in self._tails or (extent >= _MAX_PARALLEL and count):
                 break
-            extent *= int(self._sch.get(loop).extent)
+            extent *= nominal_size(self._sch.get(loop).extent)
             count += 1
         if count == 0:
-            if self._stage.points >= _PARALLEL_SUMS and int(self._sch.get(spatial[0]).extent) > 1:
+            if self._stage.points >= _PARALLEL_SUMS and nominal_size(self._sch.get(spatial[0]).extent) > 1:
                 self._sch.parallel(spatial[0])
             return spatial[0], 1
         fused = self._sch.fuse(*spatial[:count]) if count > 1 else spatial[0]

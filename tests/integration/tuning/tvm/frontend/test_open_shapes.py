@@ -1,0 +1,211 @@
+"""Networks that are imported for all sizes of a dimension, built once, and run at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from numpy.typing import NDArray
+from onnx_models import (
+    INT64,
+    GraphBuilder,
+    conv_1d,
+    encoder_block,
+    mobile_block,
+    residual_net,
+    squeeze_excite,
+    u_net,
+)
+from onnx_reference import UNOPTIMISED
+from tvm import relax
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
+from tunefarm_tuning.reference.comparison import compare_arrays
+from tunefarm_tuning.reference.random_inputs import random_inputs
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.frontend.importer import import_open
+from tunefarm_tuning.tvm.transform.pipeline import prepare
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
+from tunefarm_tuning.workload.task import TensorSpec
+
+N, H, W = (OpenDimension(name=name) for name in ("n", "h", "w"))
+H4, W4 = (OpenDimension(name=name, multiple=4) for name in ("h", "w"))
+
+
+def text_encoder(width: int = 16, heads: int = 2) -> onnx.ModelProto:
+    """Attention over tokens and positions, with every shape computed from that of the tokens, as exporters write it."""
+    g = GraphBuilder()
+    ids = g.input("ids", ["batch", "length"], INT64)
+    shape = g.node("Shape", ids)
+    batch, length = (g.node("Gather", shape, g.ints(axis), axis=0) for axis in (0, 1))
+    positions = g.node("Slice", g.weight(64, width), g.ints(0), length, g.ints(0))
+    x = g.node("Add", g.node("Gather", g.weight(50, width), ids), positions)
+    split = g.node("Concat", batch, length, g.ints(heads, -1), axis=0)
+    joined = g.node("Concat", batch, length, g.ints(width), axis=0)
+
+    def head_view(order: Sequence[int]) -> str:
+        view: str = g.node("Transpose", g.node("Reshape", g.linear(x, width, width), split), perm=list(order))
+        return view
+
+    scores = g.node("MatMul", head_view((0, 2, 1, 3)), head_view((0, 2, 3, 1)))
+    unseen = g.node(
+        "Expand",
+        g.constant(np.zeros((1, 1, 1, 1), np.float32)),
+        g.node("Concat", batch, g.ints(1), length, length, axis=0),
+    )
+    mixed = g.node(
+        "MatMul", g.node("Softmax", g.node("Add", scores, unseen), axis=-1), head_view((0, 2, 1, 3))
+    )
+    mixed = g.node("Reshape", g.node("Transpose", mixed, perm=[0, 2, 1, 3]), joined)
+    x = g.node("LayerNormalization", g.node("Add", x, mixed), g.weight(width), g.weight(width), axis=-1)
+    g.output(g.node("Add", x, g.linear(x, width, width), out="encoded"), ["batch", "length", width])
+    return g.model()
+
+
+def resized_to_another() -> onnx.ModelProto:
+    """Two scales of one image, the smaller one resized to the size of the larger."""
+    g = GraphBuilder()
+    image = g.input("image", [1, 3, "h", "w"])
+    large = g.conv(image, 3, 4)
+    small = g.conv(large, 4, 4, stride=2)
+    spatial = g.node("Slice", g.node("Shape", large), g.ints(2), g.ints(4), g.ints(0))
+    sizes = g.node("Concat", g.ints(1, 4), spatial, axis=0)
+    up = g.node("Resize", small, "", "", sizes, mode="linear", coordinate_transformation_mode="half_pixel")
+    g.output(g.node("Add", up, large, out="y"), [1, 4, "h", "w"])
+    return g.model()
+
+
+def flattened_rows() -> onnx.ModelProto:
+    """Numbers of rows and of columns, products of both, and a range of one."""
+    g = GraphBuilder()
+    x = g.input("x", ["n", 6, "w"])
+    shape = g.node("Shape", x)
+    rows, columns = (g.node("Gather", shape, g.constant(np.array(axis, np.int64)), axis=0) for axis in (0, 2))
+    row = g.node("Unsqueeze", g.node("Mul", rows, g.constant(np.array(6, np.int64))), g.ints(0))
+    flat = g.node("Reshape", x, g.node("Concat", row, g.ints(-1), axis=0))
+    zero, unit = (g.constant(np.array(value, np.int64)) for value in (0, 1))
+    ramp = g.node("Cast", g.node("Range", zero, columns, unit), to=1)
+    g.output(g.node("Mul", flat, ramp, out="y"), ["rows", "w"])
+    return g.model()
+
+
+def with_open(model: onnx.ModelProto, shapes: Sequence[OpenShape]) -> onnx.ModelProto:
+    """Return a network whose file leaves the same dimensions open."""
+    for value, shape in zip(model.graph.input, shapes, strict=True):
+        for dim, size in zip(value.type.tensor_type.shape.dim, shape, strict=True):
+            if isinstance(size, OpenDimension):
+                dim.dim_param = size.name
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return model
+
+
+def bound(shapes: Sequence[OpenShape], sizes: dict[str, int]) -> list[tuple[int, ...]]:
+    return [
+        tuple(sizes[size.name] if isinstance(size, OpenDimension) else size for size in shape)
+        for shape in shapes
+    ]
+
+
+class OpenNetwork:
+    """A network that is built for all sizes."""
+
+    def __init__(self, model: onnx.ModelProto, shapes: Sequence[OpenShape], folder: Path) -> None:
+        self._shapes = tuple(shapes)
+        data = with_open(model, shapes).SerializeToString()
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 3
+        self._reference = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._values = real_inputs(model.graph)
+        any_size = {
+            size.name: 4 * size.multiple
+            for shape in shapes
+            for size in shape
+            if isinstance(size, OpenDimension)
+        }
+        opened = import_open(onnx.load_model_from_string(data), self._specs(any_size), shapes)
+        self.maxima = opened.maxima
+        prepared, warnings = prepare(opened.module, UNOPTIMISED)
+        assert not warnings
+        build_model(prepared, UNOPTIMISED, folder / "open.so")
+        library = tvm.runtime.load_module(str(folder / "open.so"))
+        self._main = relax.VirtualMachine(library, tvm.cpu())["main"]
+
+    def check(self, sizes: dict[str, int]) -> None:
+        specs = self._specs(sizes)
+        inputs = random_inputs(specs, seed=1)
+        expected = self._reference.run(
+            None, {spec.name: value for spec, value in zip(specs, inputs, strict=True)}
+        )
+        for ours, theirs in zip(self._run(sizes, inputs), expected, strict=True):
+            comparison = compare_arrays("y", ours, theirs)
+            assert comparison.ok, (sizes, comparison.message)
+
+    def _run(self, sizes: dict[str, int], inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        counts = [sizes[size.name] // size.multiple for size in open_dimensions(self._shapes)]
+        outputs = self._main(tvm.runtime.ShapeTuple(counts), *[tvm.runtime.tensor(value) for value in inputs])
+        return (
+            [outputs.numpy()]
+            if isinstance(outputs, tvm.runtime.Tensor)
+            else [part.numpy() for part in outputs]
+        )
+
+    def _specs(self, sizes: dict[str, int]) -> list[TensorSpec]:
+        return [
+            TensorSpec(name=value.name, shape=shape, dtype=dtype_name(value.type.tensor_type.elem_type) or "")
+            for value, shape in zip(self._values, bound(self._shapes, sizes), strict=True)
+        ]
+
+
+NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[dict[str, int]]]] = {
+    "residual_net": (
+        residual_net,
+        [(N, 3, H, W)],
+        [{"n": 1, "h": 32, "w": 32}, {"n": 3, "h": 33, "w": 57}, {"n": 2, "h": 1, "w": 2}],
+    ),
+    "mobile_block": (
+        lambda: mobile_block(channels=16),
+        [(N, 16, H, W)],
+        [{"n": 1, "h": 9, "w": 31}, {"n": 5, "h": 3, "w": 1}],
+    ),
+    "squeeze_excite": (
+        lambda: squeeze_excite(channels=16),
+        [(1, 16, H, W)],
+        [{"h": 7, "w": 40}, {"h": 1, "w": 1}],
+    ),
+    "u_net": (u_net, [(1, 1, H4, W4)], [{"h": 16, "w": 16}, {"h": 4, "w": 36}]),
+    "conv_1d": (conv_1d, [(N, 2, W)], [{"n": 1, "w": 64}, {"n": 3, "w": 131}]),
+    "batched encoder": (encoder_block, [(N, 8)], [{"n": 1}, {"n": 7}]),
+    "text_encoder": (text_encoder, [(N, W)], [{"n": 1, "w": 1}, {"n": 1, "w": 64}, {"n": 4, "w": 13}]),
+    "resized_to_another": (resized_to_another, [(1, 3, H, W)], [{"h": 8, "w": 8}, {"h": 5, "w": 21}]),
+    "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
+}
+
+
+MAXIMA = {"text_encoder": {"w": 64}}  # as many as there are positions
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_one_build_is_right_for_all_sizes(name: str, tmp_path: Path) -> None:
+    build, shapes, sizes = NETWORKS[name]
+    network = OpenNetwork(build(), shapes, tmp_path)
+    for choice in sizes:
+        network.check(choice)
+    assert network.maxima == MAXIMA.get(name, {})
+
+
+def test_sizes_that_fit_only_as_multiples_are_refused_as_any(tmp_path: Path) -> None:
+    """Halved and doubled, an odd size is not what it was: the sum of the two has no shape."""
+    model = with_open(u_net(), [(1, 1, H, W)])
+    spec = TensorSpec(name="image", shape=(1, 1, 16, 16), dtype="float32")
+    with pytest.raises(InvalidModelError) as error:
+        prepare(import_open(model, [spec], [(1, 1, H, W)]).module, UNOPTIMISED)
+    assert error.value.code == "unsupported-operator"

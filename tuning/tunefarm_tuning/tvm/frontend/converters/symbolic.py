@@ -1,0 +1,174 @@
+"""Converters of operators whose sizes are expressions of a network's symbolic dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from tunefarm_tuning.tvm.frontend.node_context import (
+    Converter,
+    NodeContext,
+    UnsupportedFormError,
+    axis_of,
+    const,
+    constant,
+    dtype_of,
+    symbolic_shape,
+    text,
+)
+
+_TO_THE_END = 1 << 31
+
+
+def convert_reshape(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Reshape` from or to a symbolic shape."""
+    shape, wanted = symbolic_shape(inputs[0]), context.sizes.known(inputs[1])
+    if shape is None or wanted is None:
+        raise UnsupportedFormError("its shape cannot be known before the model runs")
+    sizes = [
+        shape[axis] if is_int(size, 0) and not attributes.get("allowzero", 0) else size
+        for axis, size in enumerate(wanted.reshape(-1))
+    ]
+    if any(is_int(size, -1) for size in sizes):
+        others = [size for size in sizes if not is_int(size, -1)]
+        rest = tirx.floordiv(_product(shape), _product(others))
+        sizes = [rest if is_int(size, -1) else size for size in sizes]
+    return relax.op.reshape(inputs[0], relax.ShapeExpr(_simple(sizes)))
+
+
+def convert_expand(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Expand` to a symbolic shape."""
+    shape, wanted = symbolic_shape(inputs[0]), context.sizes.known(inputs[1])
+    if shape is None or wanted is None:
+        raise UnsupportedFormError("its shape cannot be known before the model runs")
+    rank = max(len(shape), wanted.size)
+    old = [1] * (rank - len(shape)) + list(shape)
+    new = [1] * (rank - wanted.size) + list(wanted.reshape(-1))
+    sizes = [before if is_int(after, 1) else after for before, after in zip(old, new, strict=True)]
+    return relax.op.broadcast_to(inputs[0], relax.ShapeExpr(_simple(sizes)))
+
+
+def convert_constant_of_shape(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `ConstantOfShape` of a symbolic shape."""
+    sizes = context.sizes.known(inputs[0])
+    if sizes is None:
+        return None
+    value = attributes.get("value")
+    number = onnx.numpy_helper.to_array(value) if value is not None else np.zeros(1, np.float32)
+    scalar = const(number.reshape(()))
+    return relax.op.broadcast_to(scalar, relax.ShapeExpr(_simple(list(sizes.reshape(-1)))))
+
+
+def convert_slice(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Slice` of a symbolic shape, or by symbolic bounds, in steps of 1 forwards."""
+    shape = symbolic_shape(inputs[0])
+    optional = [*inputs[1:], None, None]
+    starts, ends, axes, steps = (None if x is None else context.sizes.known(x) for x in optional[:4])
+    if shape is None or starts is None or ends is None:
+        return None
+    positions = range(len(starts)) if axes is None else [axis_of(int(axis), len(shape)) for axis in axes]
+    if steps is not None and any(not is_int(step, 1) for step in steps):
+        return None
+    begins: list[Any] = []
+    stops: list[Any] = []
+    for axis, start, end in zip(positions, starts, ends, strict=True):
+        begins.append(_bound(context, start, shape[axis]))
+        stops.append(_bound(context, end, shape[axis]))
+    sliced = list(range(len(begins)))
+    return relax.op.strided_slice(
+        inputs[0], list(positions), begins, stops, [1 for _ in sliced], assume_inbound=True
+    )
+
+
+def convert_range(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Range` of symbolic bounds."""
+    values = [context.sizes.known(x) for x in inputs]
+    if any(value is None for value in values):
+        return None
+    start, limit, delta = (value.reshape(-1)[0] for value in values if value is not None)
+    return relax.op.arange(start, limit, delta, dtype_of(inputs[0]))
+
+
+def convert_resize(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Resize` of symbolic images by a whole number, or to the size of another tensor."""
+    shape = symbolic_shape(inputs[0])
+    optional = [*inputs[1:], None, None, None]
+    scales, sizes = (optional[0], None) if context.opset < 11 else optional[1:3]
+    if shape is None or len(shape) != 4 or "axes" in attributes or attributes.get("antialias"):
+        raise UnsupportedFormError("this form of a symbolic shape is not supported")
+    after = _resized(context, shape, scales, sizes)
+    mode = text(attributes, "mode", "nearest")
+    asymmetric = "asymmetric" if context.opset < 11 else "half_pixel"
+    nearest = "simple" if context.opset < 11 else "round_prefer_floor"
+    if mode not in ("nearest", "linear"):
+        raise UnsupportedFormError(f"mode {mode} of a symbolic shape is not supported")
+    return relax.op.image.resize2d(
+        inputs[0],
+        size=relax.ShapeExpr(_simple(after)),
+        roi=[0.0] * 4,
+        layout="NCHW",
+        method={"nearest": "nearest_neighbor"}.get(mode, mode),
+        coordinate_transformation_mode=text(attributes, "coordinate_transformation_mode", asymmetric),
+        rounding_method={"simple": "floor"}.get(
+            text(attributes, "nearest_mode", nearest), text(attributes, "nearest_mode", nearest)
+        ),
+    )
+
+
+def _resized(context: NodeContext, shape: Sequence[Any], scales: Any, sizes: Any) -> list[Any]:
+    """Return height and width after a resize."""
+    factors = constant(scales) if scales is not None else None
+    if factors is not None and factors.size == 4:
+        if any(float(factor) != int(factor) for factor in factors) or tuple(factors[:2]) != (1, 1):
+            raise UnsupportedFormError("scales of a symbolic shape must be whole numbers")
+        return [shape[axis] * int(factors[axis]) for axis in (2, 3)]
+    wanted = context.sizes.known(sizes) if sizes is not None else None
+    if wanted is None or wanted.size != 4:
+        raise UnsupportedFormError("its size cannot be known before the model runs")
+    return list(wanted[2:])
+
+
+def is_int(size: Any, value: int) -> bool:
+    """Return whether a size is this number, not an expression."""
+    return isinstance(size, int | np.integer | tirx.IntImm) and int(size) == value
+
+
+def _bound(context: NodeContext, bound: Any, size: Any) -> Any:
+    """Return a bound of a slice, counted from the front and at most the size."""
+    if isinstance(bound, int):
+        if bound >= _TO_THE_END:
+            return size
+        return bound if bound >= 0 else _one(size + bound)
+    return context.sizes.at_most(bound, size)
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    result: Any = tirx.const(1, "int64")
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def _one(size: Any) -> Any:
+    return _simple([size])[0]
+
+
+def _simple(sizes: Sequence[Any]) -> list[Any]:
+    analyzer = Analyzer()
+    return [size if isinstance(size, int) else analyzer.simplify(size) for size in sizes]
+
+
+SYMBOLIC_CONVERTERS: Mapping[str, Converter] = {
+    "ConstantOfShape": convert_constant_of_shape,
+    "Expand": convert_expand,
+    "Range": convert_range,
+    "Reshape": convert_reshape,
+    "Resize": convert_resize,
+    "Slice": convert_slice,
+}
+"""The converters of nodes whose inputs have symbolic shapes, or are sizes computed from them."""
