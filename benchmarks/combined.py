@@ -246,9 +246,9 @@ def measure(name: str, folder: Path, threads: int, trials: int) -> list[str]:
     target = cores_target(threads)
     path = Path(tempfile.mkdtemp(dir=folder)) / "form.onnx"
     path.write_bytes(FORMS[name]().SerializeToString())
-    shapes = import_model(path).shapes
+    binding = import_model(path).binding
     separate, combined, ours = (
-        load_relax(path, shapes, target, select=select) for select in (select_none, always, select_faster)
+        load_relax(path, binding, target, select=select) for select in (select_none, always, select_faster)
     )
     tasks = {
         task.workload.key: task

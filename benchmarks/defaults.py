@@ -109,7 +109,7 @@ def report(name: str, folder: Path) -> Iterator[str]:
     """Yield the lines of a network: of the whole, and of its kernels."""
     path = network_file(name, folder)
     model = import_model(path)
-    loaded = load_relax(path, model.shapes, _TARGET)
+    loaded = load_relax(path, model.binding, _TARGET)
     default_sec = time_network(loaded, folder, plain=False)
     theirs_sec = time_onnxruntime(path, loaded)
     plain_sec = time_network(loaded, folder, plain=True)

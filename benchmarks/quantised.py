@@ -32,6 +32,7 @@ from tvm import relax
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 Array = NDArray[Any]
 
@@ -98,7 +99,7 @@ def make(folder: Path, network: str) -> None:
 
 def _build(path: Path, target: Target, output: Path) -> None:
     # Not `compile`: it refuses networks of noise in which a sum or two are rounded to the other side than by ONNX Runtime.
-    build_model(load_relax(path, {}, target).module, target, output)
+    build_model(load_relax(path, Binding(), target).module, target, output)
 
 
 def table(folder: Path) -> Iterator[str]:

@@ -16,7 +16,7 @@ import tvm
 from benchmarks.models.networks import network_file
 from tvm import relax
 
-from tunefarm_tuning.frontend.onnx.binding import bind_inputs
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model
 from tunefarm_tuning.frontend.onnx.model_file import read_model
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
@@ -24,6 +24,7 @@ from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.transform.passes import Layout, Level, PassContext, passes_for
 from tunefarm_tuning.tvm.transform.transposes.cancel import cancel_transposes, transpose_axes
 from tunefarm_tuning.tvm.transform.transposes.propagate_down import moved_elements
+from tunefarm_tuning.workload.binding import Binding
 
 _TARGET = Target.from_json({"kind": "llvm", "mcpu": "skylake-avx512"})
 _PROPAGATION = ("PropagateTransposesDown", "PropagateTransposesUp")
@@ -63,7 +64,7 @@ def main() -> None:
     for name in arguments.files:
         path = network_file(name, arguments.folder)
         model = read_model(path)
-        module = import_bound(model, bind_inputs(model.graph, {})).module
+        module = import_bound(bind_model(model, Binding())).module
         cells = []
         for propagate in (True, False):
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TuningTask
@@ -49,9 +50,7 @@ class Engine(Protocol):
         """The versions that make workloads and kernels; records are valid for one toolchain only."""
         ...
 
-    def import_model(
-        self, path: Path, shapes: Mapping[str, Sequence[int]], *, cancellation: Cancellation
-    ) -> Model: ...
+    def import_model(self, path: Path, binding: Binding, *, cancellation: Cancellation) -> Model: ...
 
     def extract_tasks(
         self,

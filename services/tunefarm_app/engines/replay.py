@@ -45,6 +45,7 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
@@ -137,7 +138,7 @@ class ReplayEngine:
     def import_model(
         self,
         path: Path,
-        shapes: Mapping[str, Sequence[int]],
+        binding: Binding,
         *,
         cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
     ) -> Model:
@@ -145,7 +146,7 @@ class ReplayEngine:
         return Model(
             path=path,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-            shapes={name: tuple(shape) for name, shape in shapes.items()},
+            binding=binding,
             inputs=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
             outputs=(TensorSpec(name="y", shape=(1, 8), dtype="float32"),),
             operators=(("MatMul", scenario.num_tasks),),

@@ -17,6 +17,7 @@ from tunefarm_tuning.search.task_groups import GroupedTask, latency_sec
 from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 from tunefarm_tuning.workload.task import Alternative, TensorSpec, TuningTask, Workload
@@ -75,12 +76,17 @@ def store_tasks(
     )
 
 
+def binding_of(row: ModelValue) -> Binding:
+    """Return what the upload bound."""
+    return Binding.of(row.shapes)
+
+
 def engine_model(blobs: BlobStore, row: ModelValue) -> Model:
     """Return the imported model in the engine's form."""
     return Model(
         path=blobs.path(row.sha256),
         sha256=row.sha256,
-        shapes={name: tuple(shape) for name, shape in row.shapes.items()},
+        binding=binding_of(row),
         inputs=tuple(TensorSpec.from_json(spec) for spec in row.inputs),
         outputs=tuple(TensorSpec.from_json(spec) for spec in row.outputs),
         operators=tuple((str(name), int(count)) for name, count in row.operators),

@@ -19,6 +19,7 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 # This machine's, but for LLVM's optimisations: unscheduled loops are built five times as fast so, and compute the same.
 UNOPTIMISED = Target.from_json({**parse_target("host").to_json(), "opt-level": 0})
@@ -79,7 +80,7 @@ def checked_network(g: GraphBuilder, folder: Path, *, special: bool = False) -> 
     """
     path = folder / "model"
     path.write_bytes(g.model().SerializeToString())
-    loaded = load_relax(path, {}, parse_target("host"))
+    loaded = load_relax(path, Binding(), parse_target("host"))
     inputs = random_inputs(loaded.inputs, seed=1)
     if special:
         for value in inputs:

@@ -20,6 +20,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_kernel
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 HOST = parse_target("host")
 PLAIN_X86 = parse_target("llvm -mcpu=x86-64")
@@ -300,7 +301,7 @@ def kernels_of(net: Net, folder: Path, target: Target) -> list[Kernel]:
     g.output(net(g), None)
     path = folder / "model.onnx"
     path.write_bytes(onnx.shape_inference.infer_shapes(g.model()).SerializeToString())
-    workloads = primfunc_workloads(load_relax(path, {}, target).module)
+    workloads = primfunc_workloads(load_relax(path, Binding(), target).module)
     return [kernel for kernel in workloads if kernel.not_tunable is None]
 
 

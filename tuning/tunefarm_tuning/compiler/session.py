@@ -149,7 +149,7 @@ class CompileSession:
             "load",
             {
                 "path": str(self._model.path.absolute()),
-                "shapes": {name: list(shape) for name, shape in self._model.shapes.items()},
+                "binding": self._model.binding.to_json(),
                 "target": self._target.to_json(),
                 "precision": self._precision.value,
             },

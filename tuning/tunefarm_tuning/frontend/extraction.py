@@ -53,7 +53,7 @@ def extract_tasks(
         "extract",
         {
             "path": str(model.path.absolute()),
-            "shapes": {name: list(shape) for name, shape in model.shapes.items()},
+            "binding": model.binding.to_json(),
             "target": target.to_json(),
             "alternatives": alternatives,
             "precision": parse_precision(precision, target).value,

@@ -16,6 +16,7 @@ from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -31,6 +32,7 @@ def import_model(
     path: Path | str,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
     limits: ImportLimits | None = None,
     cancellation: Cancellation | None = None,
 ) -> Model:
@@ -43,34 +45,38 @@ def import_model(
     Args:
         path: The file, of any name.
         shapes: Shapes of inputs with dynamic dimensions, by input name: ``{"x": (1, 3, 224, 224)}``.
+        values: Values of inputs that decide the network, by input name: ``{"sr": 16000}``. Numbers, nested sequences of them,
+            or arrays of up to 4,096 elements. Such an input becomes a constant, and is no input any more.
         limits: Limits of the import.
         cancellation: Ends the import from another thread.
 
     Raises:
         InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
-            unsupported-operator, unknown-dimension, unknown-input, bad-shape, zero-size, unsupported-dtype,
+            unsupported-operator, unknown-dimension, unknown-input, bad-shape, bad-value, zero-size, unsupported-dtype,
             invalid-tflite, too-large, import-crashed, import-timeout or import-memory.
-        InvalidInputError: If there is no such file (code no-such-file).
+        InvalidInputError: If there is no such file (code no-such-file), or a value is none (bad-value).
         ChildClosed: If `cancellation` was used.
     """
     path = Path(path)
     limits = limits or ImportLimits()
     sha256 = _hash(path, limits.file_bytes)
-    plain_shapes = {str(name): [_plain_int(size) for size in shape] for name, shape in (shapes or {}).items()}
-    common = {"path": str(path.absolute()), "shapes": plain_shapes, "max_tensor_bytes": limits.tensor_bytes}
+    bound = Binding.of(shapes, values)
+    source = {"path": str(path.absolute()), "binding": bound.to_json()}
+    common = {**source, "max_tensor_bytes": limits.tensor_bytes}
     stage = partial(_stage, limits=limits, cancellation=cancellation)
     inspected = stage("reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes})
     inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
-    reference = stage(
-        "loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", {"path": common["path"]}
-    )
+    reference = stage("loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", source)
     imported = stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common)
     outputs = tuple(TensorSpec.from_json(spec) for spec in imported["outputs"])
     _refuse_other_dtypes(outputs, reference["output_dtypes"])
     return Model(
         path=path,
         sha256=sha256,
-        shapes={spec.name: spec.shape for spec in inputs if spec.name in inspected["open_inputs"]},
+        binding=Binding(
+            shapes={spec.name: spec.shape for spec in inputs if spec.name in inspected["open_inputs"]},
+            values=bound.values,
+        ),
         inputs=inputs,
         outputs=outputs,
         operators=tuple((name, count) for name, count in inspected["operators"]),
@@ -89,11 +95,6 @@ def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str |
                 code="unsupported-operator",
                 output=clean(spec.name),
             )
-
-
-def _plain_int(size: Any) -> Any:
-    """Return a size as an int, NumPy's ints too; anything else as text, which the child refuses."""
-    return size.__index__() if hasattr(size, "__index__") and not isinstance(size, bool) else str(size)
 
 
 def _hash(path: Path, limit_bytes: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
 from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.workload.binding import Binding
 
 NOT_INSTALLED = "tunefarm.not_installed"
 TIME_OTHER = "tunefarm.time_other"
@@ -27,15 +28,15 @@ _ARTIFACT_CHILD = "tunefarm_tuning.tvm.children.artifact"
 def time_other(request: str) -> str:
     """Time a baseline (see `measure.gpu.baseline`).
 
-    `request` is JSON: ``{"kind", "model" (a file), "names", "inputs" (a file), "timeout_sec"}``.
+    `request` is JSON: ``{"kind", "model" (a file), "binding", "inputs" (a file), "timeout_sec"}``. A caller of a release before sends no
+    binding, and bound shapes alone do not change what is timed.
 
     Returns:
         JSON: ``{"latency"}``; or ``{"missing"}``, the reason why there is none.
     """
     params = json.loads(request)
-    baseline = GpuBaseline(
-        params["kind"], Path(params["model"]), params["names"], timeout_sec=params["timeout_sec"]
-    )
+    binding = Binding.from_json(params.get("binding", {}))
+    baseline = GpuBaseline(params["kind"], Path(params["model"]), binding, timeout_sec=params["timeout_sec"])
     with closing(baseline):
         timed = baseline.time(Path(params["inputs"]))
     return json.dumps({"missing": timed} if isinstance(timed, str) else {"latency": timed.to_json()})

@@ -131,7 +131,7 @@ class Reference:
     def _common(self) -> dict[str, Any]:
         return {
             "path": str(self._model.path.absolute()),
-            "inputs": [spec.to_json() for spec in self._model.inputs],
+            "binding": self._model.binding.to_json(),
             "threads": self._threads,
         }
 

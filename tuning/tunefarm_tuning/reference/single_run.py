@@ -26,7 +26,7 @@ def run_in_onnxruntime(
     Raises:
         InvalidModelError: reference-failed, or what `model_error` makes of a child that gave no answer.
     """
-    params = {"path": str(model.path.absolute()), "inputs": [spec.to_json() for spec in model.inputs]}
+    params = {"path": str(model.path.absolute()), "binding": model.binding.to_json()}
     return _run("running the model in ONNX Runtime", _REFERENCE_CHILD, params, inputs, limits)
 
 

@@ -75,7 +75,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def loaded(model: Model, precision: Precision) -> LoadedModel:
-    return load_relax(model.path, model.shapes, HOST, precision)
+    return load_relax(model.path, model.binding, HOST, precision)
 
 
 def constants(module: tvm.IRModule) -> list[tuple[str, int]]:

@@ -24,6 +24,7 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.frontend.conversion import convert_stablehlo
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 LIMITS = ImportLimits(memory_bytes=8 << 30)
 
@@ -52,7 +53,7 @@ def test_tvm_computes_what_jax_does(name: str, tmp_path: Path) -> None:
     function, inputs = NETWORKS[name]
     model = assert_like_jax(function, inputs, rtol=1e-3, atol=1e-4)
     onnx.save(model, tmp_path / "net.onnx")
-    outputs = built_outputs(load_relax(tmp_path / "net.onnx", {}, UNOPTIMISED), [inputs], tmp_path)
+    outputs = built_outputs(load_relax(tmp_path / "net.onnx", Binding(), UNOPTIMISED), [inputs], tmp_path)
     for output, wanted in zip(outputs, jax.tree_util.tree_leaves(jax.jit(function)(inputs)), strict=True):
         np.testing.assert_allclose(output, np.asarray(wanted), rtol=1e-3, atol=1e-4)
 
@@ -61,7 +62,7 @@ def test_the_compiled_network_keeps_the_program_s_layout(tmp_path: Path) -> None
     """The transposes that ONNX needs, and those of the layout pass, leave nothing; batch norms are in the weights."""
     function, inputs = NETWORKS["resnet"]
     onnx.save(converted(exported(function, inputs).mlir_module_serialized), tmp_path / "net.onnx")
-    module = load_relax(tmp_path / "net.onnx", {}, Target(kind="llvm")).module
+    module = load_relax(tmp_path / "net.onnx", Binding(), Target(kind="llvm")).module
     kernels = [variable.name_hint for variable in module.get_global_vars()]
     assert len([name for name in kernels if "conv2d" in name]) == 6
     assert not [name for name in kernels if "transpose" in name or "multiply" in name], kernels

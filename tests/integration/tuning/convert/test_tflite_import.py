@@ -19,6 +19,7 @@ from tunefarm_tuning.frontend.conversion import check_tflite_outputs, convert_tf
 from tunefarm_tuning.frontend.onnx.conversion_child import convert_file
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 LIMITS = ImportLimits(memory_bytes=4 << 30)
 OUTPUTS = litert_outputs.recorded()
@@ -41,7 +42,7 @@ def stored(tmp_path: Path) -> Path:
 def test_tvm_computes_what_litert_does(name: str, stored: Path) -> None:
     case = ZOO[name]()
     stored.write_bytes(case.data)
-    (output,) = built_outputs(load_relax(stored, {}, UNOPTIMISED), list(case.feeds()), stored.parent)
+    (output,) = built_outputs(load_relax(stored, Binding(), UNOPTIMISED), list(case.feeds()), stored.parent)
     (expected,) = OUTPUTS[name]
     step = 1.01 if expected.dtype == np.int8 else 1e-4
     np.testing.assert_allclose(output.astype(np.float64), expected.astype(np.float64), rtol=1e-4, atol=step)
@@ -50,7 +51,7 @@ def test_tvm_computes_what_litert_does(name: str, stored: Path) -> None:
 def test_the_compiled_network_keeps_tflite_s_layout(stored: Path) -> None:
     """The transposes that ONNX needs, and those of the layout pass, leave nothing."""
     stored.write_bytes(ZOO["a_block_with_a_gate"]().data)
-    module = load_relax(stored, {}, Target(kind="llvm")).module
+    module = load_relax(stored, Binding(), Target(kind="llvm")).module
     kernels = [variable.name_hint for variable in module.get_global_vars()]
     assert len([name for name in kernels if "conv2d" in name]) == 4
     assert not [name for name in kernels if "transpose" in name], kernels

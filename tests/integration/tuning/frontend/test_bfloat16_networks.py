@@ -19,6 +19,7 @@ from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.frontend.onnx.bfloat16 import narrow_tensors, uses_bfloat16, widened
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.toolchain import find_nvcc
+from tunefarm_tuning.workload.binding import Binding
 
 pytest.importorskip("tvm")
 
@@ -228,7 +229,7 @@ def test_arithmetic_is_in_float32_and_tensors_are_not(tmp_path: Path) -> None:
 def test_another_network_is_left_alone(tmp_path: Path) -> None:
     g = GraphBuilder()
     g.output(g.node("MatMul", g.input("x", [2, 4]), g.weight(4, 4)), [2, 4])
-    module = load_relax(saved(g.model(OPSET), tmp_path), {}, parse_target("host")).module
+    module = load_relax(saved(g.model(OPSET), tmp_path), Binding(), parse_target("host")).module
     assert compute_bfloat16_in_float32(module).same_as(module)
 
 
@@ -236,5 +237,7 @@ def test_another_network_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_it_becomes_machine_code_for_a_gpu(name: str, tmp_path: Path) -> None:
     target = parse_target("cuda/sm_80")
-    build_model(load_relax(saved(NETS[name](), tmp_path), {}, target).module, target, tmp_path / "net.so")
+    build_model(
+        load_relax(saved(NETS[name](), tmp_path), Binding(), target).module, target, tmp_path / "net.so"
+    )
     assert b"\x7fELF" in (tmp_path / "net.so").read_bytes()[1:]

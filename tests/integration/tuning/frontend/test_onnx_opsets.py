@@ -22,6 +22,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 EVERY = os.environ.get("TUNEFARM_ALL_OPSETS") == "1"
 CHOSEN = [
@@ -36,7 +37,7 @@ CHOSEN = [
 def check_numbers(model: onnx.ModelProto, folder: Path) -> None:
     path = folder / "model"
     path.write_bytes(model.SerializeToString())
-    loaded = load_relax(path, {}, UNOPTIMISED)
+    loaded = load_relax(path, Binding(), UNOPTIMISED)
     inputs = random_inputs(loaded.inputs, seed=1)
     outputs, expected = built_outputs(loaded, inputs, folder), reference_outputs(path, loaded, inputs)
     for comparison in compare_outputs([spec.name for spec in loaded.outputs], outputs, expected):

@@ -74,7 +74,6 @@ def test_tuning_and_compiling_say_so_before_they_begin(nowhere: Path) -> None:
     model = Model(
         path=nowhere / "net.onnx",
         sha256="0" * 64,
-        shapes={},
         inputs=(),
         outputs=(),
         operators=(),

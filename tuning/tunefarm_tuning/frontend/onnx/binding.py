@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx
 from onnx import TensorProto
@@ -51,21 +51,29 @@ def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in weights]
 
 
-def bind_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
-    """Return the network's inputs with every dimension known; `shapes` has those of inputs with open dimensions, by name.
+def bind_inputs(
+    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], besides: Collection[str] = ()
+) -> tuple[TensorSpec, ...]:
+    """Return the network's inputs with every dimension known.
 
     A dimension's name that is bound in one input is bound in all of them.
+
+    Args:
+        graph: The network.
+        shapes: Shapes of inputs with open dimensions, by name.
+        besides: Names of inputs that are bound to values. They are left out.
 
     Raises:
         InvalidModelError: With code unknown-input, bad-shape, zero-size, unknown-dimension or unsupported-dtype.
     """
     inputs = real_inputs(graph)
-    _refuse_unknown_names(inputs, shapes)
+    refuse_unknown_names(inputs, shapes, "shape")
+    inputs = [value for value in inputs if value.name not in besides]
     named: dict[str, tuple[int, str]] = {}
     for value in inputs:
         if value.name in shapes:
             _learn_names(value, shapes[value.name], named)
-    dtypes = [_dtype(value) for value in inputs]
+    dtypes = [input_dtype(value) for value in inputs]
     return tuple(
         TensorSpec(name=value.name, shape=_bound_shape(value, shapes.get(value.name), named), dtype=dtype)
         for value, dtype in zip(inputs, dtypes, strict=True)
@@ -82,13 +90,18 @@ def open_inputs(graph: onnx.GraphProto) -> list[str]:
     ]
 
 
-def _refuse_unknown_names(inputs: list[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> None:
+def refuse_unknown_names(inputs: Sequence[onnx.ValueInfoProto], given: Iterable[str], kind: str) -> None:
+    """Refuse a binding of an input that there is not; `kind` is ``"shape"`` or ``"value"``.
+
+    Raises:
+        InvalidModelError: unknown-input.
+    """
     names = [value.name for value in inputs]
-    for name in shapes:
+    for name in given:
         if name not in names:
             known = ", ".join(clean(n, 60) for n in names[:8]) or "none"
             raise InvalidModelError(
-                f"a shape is given for input '{clean(name, 60)}', but the model has no such input; it has: {known}",
+                f"a {kind} is given for input '{clean(name, 60)}', but the model has no such input; it has: {known}",
                 code="unknown-input",
                 input=clean(name),
             )
@@ -178,7 +191,12 @@ def _bound_shape(
     return tuple(shape)
 
 
-def _dtype(value: onnx.ValueInfoProto) -> str:
+def input_dtype(value: onnx.ValueInfoProto) -> str:
+    """Return NumPy's name of an input's element type.
+
+    Raises:
+        InvalidModelError: unsupported-dtype.
+    """
     name = clean(value.name, 60)
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
-from tunefarm_tuning.frontend.onnx.binding import bind_inputs, open_inputs, real_inputs
-from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, onnx_source, read_model
+from tunefarm_tuning.frontend.onnx.binding import open_inputs
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model, bound_network, runnable_bytes
+from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.rules import (
     check_input_sizes,
     check_rules,
     count_operators,
     count_parameters,
 )
-from tunefarm_tuning.workload.task import TensorSpec
+from tunefarm_tuning.workload.binding import Binding
 
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 
@@ -31,7 +32,7 @@ _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 def inspect(params: dict[str, Any]) -> dict[str, Any]:
     """Check a file and describe it: inputs, operators, opset, parameters.
 
-    Params: ``path``, ``shapes``, ``max_nodes``, ``max_tensor_bytes``.
+    Params: ``path``, ``binding``, ``max_nodes``, ``max_tensor_bytes``.
 
     Raises:
         InvalidModelError: With the code of the first fault.
@@ -39,15 +40,14 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     data = Path(params["path"]).read_bytes()
     if file_format(data) is FileFormat.TFLITE:
         model = to_onnx(data, FileFormat.TFLITE)
-        data = onnx_bytes(model)
     else:
         check_onnx_bytes(data)
         model = _parse(data)
     check_rules(model, max_nodes=params["max_nodes"])
-    inputs = bind_inputs(model.graph, {name: tuple(shape) for name, shape in params["shapes"].items()})
-    check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
     open_names = open_inputs(model.graph)
-    _run_checker(_with_ranks(model, inputs) or data)
+    inputs = bind_model(model, Binding.from_json(params["binding"])).inputs
+    check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
+    _run_checker(_with_ranks(model))
     return {
         "inputs": [spec.to_json() for spec in inputs],
         "open_inputs": open_names,
@@ -70,7 +70,7 @@ _DTYPES = {
 def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Let ONNX Runtime load the model, which sees mistakes that the checker does not; optimisations are off.
 
-    Params: ``path``.
+    Params: ``path``, ``binding``.
 
     Returns:
         ``output_dtypes``: numpy's names of the outputs' dtypes, in order; null for dtypes that numpy lacks.
@@ -78,18 +78,19 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidModelError: invalid-onnx, or unsupported-operator where the model is right but ONNX Runtime cannot run it.
     """
-    if uses_bfloat16(read_model(params["path"]).graph):
+    model = bound_network(params["path"], Binding.from_json(params["binding"])).model
+    if uses_bfloat16(model.graph):
         # Its float32 form hides type errors. ONNX Runtime checks types before it looks for kernels.
         try:
-            _load(params["path"], params["path"])
+            _load(onnx_bytes(model))
         except InvalidModelError as error:
             if error.code != "unsupported-operator":
                 raise
-    session = _load(onnx_source(params["path"]), params["path"])
+    session = _load(runnable_bytes(model))
     return {"output_dtypes": [_DTYPES.get(output.type) for output in session.get_outputs()]}
 
 
-def _load(source: str | bytes, path: str) -> Any:
+def _load(source: bytes) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -97,14 +98,14 @@ def _load(source: str | bytes, path: str) -> Any:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # Otherwise the file's name can make ONNX Runtime read its own format.
+    # Otherwise the first bytes can make ONNX Runtime read its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except MemoryError:
         raise
     except Exception as error:
-        reason = _reason(error, path)
+        reason = _reason(error)
         if "NOT_IMPLEMENTED" in str(error):
             raise InvalidModelError(
                 f"ONNX Runtime, which checks the results, cannot run the model: {reason}",
@@ -126,19 +127,12 @@ def _parse(data: bytes) -> onnx.ModelProto:
     return model
 
 
-def _with_ranks(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> bytes | None:
-    """Return the model with a rank for every input and output, which the checker insists on; None if all have one."""
-    changed = False
-    for value, sizes in [
-        *zip(real_inputs(model.graph), (spec.shape for spec in inputs), strict=True),
-        *((value, ()) for value in model.graph.output),
-    ]:
-        if value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape"):
-            changed = True
+def _with_ranks(model: onnx.ModelProto) -> bytes:
+    """Return the bytes of a model with a rank for every output, which the checker insists on."""
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.shape.SetInParent()
-            for size in sizes:
-                value.type.tensor_type.shape.dim.add().dim_value = size
-    return model.SerializeToString() if changed else None
+    return onnx_bytes(model)
 
 
 def _run_checker(data: bytes) -> None:
@@ -150,12 +144,9 @@ def _run_checker(data: bytes) -> None:
         raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
 
 
-def _reason(error: Exception, path: str = "") -> str:
-    """Return a library's message on one line, without the file's path."""
-    text = str(error)
-    if path:
-        text = text.replace(f"Load model from {path} failed:", "").replace(path, "the model")
-    return clean(_ORT_PREFIX.sub("", " ".join(text.split())), 300)
+def _reason(error: Exception) -> str:
+    """Return a library's message on one line."""
+    return clean(_ORT_PREFIX.sub("", " ".join(str(error).split())), 300)
 
 
 HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"inspect": inspect, "load_reference": load_reference}

@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import onnx
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.frontend.onnx.model_file import onnx_source
+from tunefarm_tuning.frontend.onnx.bound_network import bound_network, runnable_bytes
+from tunefarm_tuning.workload.binding import Binding
 
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[int], None]
@@ -26,15 +28,17 @@ _run: Run | None = None
 
 
 def open_(params: dict[str, Any]) -> dict[str, Any]:
-    """Open one: ``{"kind" ("onnxruntime" or "torch_compile"), "path", "names", "feeds" (a file)}``.
+    """Open one: ``{"kind" ("onnxruntime" or "torch_compile"), "path", "binding", "feeds" (a file)}``.
 
     Returns:
         ``missing``: a text that says why there is none; empty if it runs. ``first_sec``: how long an inference takes, roughly.
     """
     global _run
-    feeds = dict(zip(params["names"], load_arrays(params["feeds"]), strict=True))
+    network = bound_network(params["path"], Binding.from_json(params["binding"]))
+    names = [spec.name for spec in network.inputs]
+    feeds = dict(zip(names, load_arrays(params["feeds"]), strict=True))
     baseline = {"onnxruntime": _onnxruntime, "torch_compile": _torch_compile}[params["kind"]](
-        params["path"], feeds
+        network.model, feeds
     )
     if isinstance(baseline, str):
         return {"missing": baseline, "first_sec": 0.0}
@@ -56,7 +60,7 @@ def sample(params: dict[str, Any]) -> list[float]:
     return samples
 
 
-def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
+def _onnxruntime(model: onnx.ModelProto, feeds: Arrays) -> Run | str:
     import onnxruntime
 
     provider = "CUDAExecutionProvider"
@@ -66,7 +70,7 @@ def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
     options.log_severity_level = 4
     options.add_session_config_entry("session.load_model_format", "ONNX")
     session = onnxruntime.InferenceSession(
-        onnx_source(path, rounds=False), options, providers=[provider, "CPUExecutionProvider"]
+        runnable_bytes(model, rounds=False), options, providers=[provider, "CPUExecutionProvider"]
     )
     if provider not in session.get_providers():  # it is left out without an error if a library is missing
         return "ONNX Runtime's CUDA provider does not start here"
@@ -88,13 +92,13 @@ def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
     return run
 
 
-def _torch_compile(path: str, feeds: Arrays) -> Run | str:
+def _torch_compile(model: onnx.ModelProto, feeds: Arrays) -> Run | str:
     import torch
 
     if not torch.cuda.is_available():
         return "PyTorch sees no GPU here"
     onnx2torch: Any = importlib.import_module("onnx2torch")
-    module = torch.compile(onnx2torch.convert(path).eval().cuda(), mode="max-autotune")
+    module = torch.compile(onnx2torch.convert(model).eval().cuda(), mode="max-autotune")
     inputs = [torch.from_numpy(array).cuda() for array in feeds.values()]
 
     def run(number: int) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tunefarm_convert import HEAD_BYTES, FileFormat, file_format, to_onnx
+from tunefarm_convert import FileFormat, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16, widened
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
@@ -29,25 +28,6 @@ def read_model(path: Path | str) -> onnx.ModelProto:
             "the file is not an ONNX model: it does not parse as one", code="not-protobuf"
         ) from error
     return model
-
-
-def onnx_source(path: Path | str, *, rounds: bool = True) -> str | bytes:
-    """Return the path of an ONNX file, or the bytes of a converted model, for ONNX Runtime.
-
-    Args:
-        path: Path of a file that has passed the checks.
-        rounds: Whether the twin of a network that computes in bfloat16 rounds as the network does (see `bfloat16.widened`).
-
-    Raises:
-        InvalidModelError: too-large, or a code of `to_onnx`.
-    """
-    model = read_model(path)
-    if uses_bfloat16(model.graph):
-        return onnx_bytes(widened(model, rounds=rounds))
-    with Path(path).open("rb") as file:
-        if file_format(file.read(HEAD_BYTES)) is not FileFormat.TFLITE:
-            return str(path)
-    return onnx_bytes(model)
 
 
 def onnx_bytes(model: onnx.ModelProto) -> bytes:

@@ -21,8 +21,9 @@ from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
 from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
-from tunefarm_tuning.frontend.onnx.model_file import onnx_source, read_model
+from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.task import TensorSpec
 
 _timed: tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]] | None = None
@@ -32,7 +33,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Run the model on random inputs; write inputs and outputs.
 
     Args:
-        params: ``path``, ``inputs`` (specs), ``seed``, ``threads``, and ``sets``: of ``{"kind", "inputs", "outputs"}``, the
+        params: ``path``, ``binding``, ``seed``, ``threads``, and ``sets``: of ``{"kind", "inputs", "outputs"}``, the
             last two being files to write.
 
     Returns:
@@ -42,16 +43,18 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
     """
-    specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
-    session = _session(params["path"], params["threads"], optimised=False)
+    network = _network(params)
+    session = _session(network.model, params["threads"], optimised=False)
     integers = "random"
     for number, input_set in enumerate(params["sets"]):
-        arrays = random_inputs(specs, seed=params["seed"] + number, kind=InputKind(input_set["kind"]))
-        drawn, arrays, outputs = _run_on_some(session, specs, arrays)
+        arrays = random_inputs(
+            network.inputs, seed=params["seed"] + number, kind=InputKind(input_set["kind"])
+        )
+        drawn, arrays, outputs = _run_on_some(session, network.inputs, arrays)
         integers = drawn if drawn != "random" else integers
         save_arrays(Path(input_set["inputs"]), arrays)
         save_arrays(Path(input_set["outputs"]), outputs)
-    graph = read_model(Path(params["path"])).graph
+    graph = network.model.graph
     return {
         "outputs": [output.name for output in session.get_outputs()],
         "integers": integers,
@@ -72,14 +75,14 @@ def rounds_values(graph: onnx.GraphProto) -> bool:
 
 
 def run_once(params: dict[str, Any]) -> None:
-    """Run the model, optimisations off, on inputs of a file: ``{"path", "inputs" (specs), "feeds", "outputs"}`` (files).
+    """Run the model, optimisations off, on inputs of a file: ``{"path", "binding", "feeds", "outputs"}``, the last two being files.
 
     Raises:
         InvalidModelError: ``"reference-failed"``.
     """
-    specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
-    session = _session(params["path"], 1, optimised=False)
-    save_arrays(Path(params["outputs"]), _run(session, specs, load_arrays(params["feeds"])))
+    network = _network(params)
+    session = _session(network.model, 1, optimised=False)
+    save_arrays(Path(params["outputs"]), _run(session, network.inputs, load_arrays(params["feeds"])))
 
 
 def _run_on_some(
@@ -104,15 +107,15 @@ def _run_on_some(
 
 
 def open_timed(params: dict[str, Any]) -> dict[str, Any]:
-    """Load the model with the best settings and run it once: ``{"path", "inputs" (specs), "feeds" (a file), "threads"}``.
+    """Load the model with the best settings and run it once: ``{"path", "binding", "feeds" (a file), "threads"}``.
 
     Returns:
         ``first_sec``: how long one inference takes after that, roughly.
     """
     global _timed
-    specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
-    session = _session(params["path"], params["threads"], optimised=True)
-    feeds = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
+    network = _network(params)
+    session = _session(network.model, params["threads"], optimised=True)
+    feeds = dict(zip([spec.name for spec in network.inputs], load_arrays(params["feeds"]), strict=True))
     _timed = (session, feeds)
     session.run(None, feeds)
     started = time.perf_counter()
@@ -138,16 +141,20 @@ def sample(params: dict[str, Any]) -> list[float]:
     return samples
 
 
-def _session(path: str, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
+def _network(params: dict[str, Any]) -> BoundNetwork:
+    return bound_network(params["path"], Binding.from_json(params["binding"]))
+
+
+def _session(model: onnx.ModelProto, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # Otherwise the file's name can make ONNX Runtime read its own format.
+    # Otherwise the first bytes can make ONNX Runtime read its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
-    source = onnx_source(path, rounds=not optimised)
+    source = runnable_bytes(model, rounds=not optimised)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except MemoryError:

@@ -1,39 +1,25 @@
-"""Preparing a model for the importer: shapes bound, and a stranger's names and texts removed."""
+"""Preparing a bound network for the importer: a stranger's names and texts are removed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import onnx
-
-from tunefarm_tuning.frontend.onnx.binding import real_inputs
-from tunefarm_tuning.workload.task import TensorSpec
 
 _COUNTED_OUTPUTS = frozenset({"Split"})
 """Operators whose results depend on how many outputs they list."""
 
 
-def sanitize_model(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str]:
-    """Bind the inputs' shapes and replace every name in the model, in place.
+def sanitize_model(model: onnx.ModelProto) -> list[str]:
+    """Replace every name in a bound network's model, in place.
 
     Tensors become ``t0``, ``t1``, ...; nodes ``n0``, ``n1``, ... in the order of `all_nodes`. TVM makes identifiers of
-    names and computes with those of dimensions; strangers must not control either. Inferred shapes, texts and
-    weights among the inputs go.
+    names and computes with those of dimensions; strangers must not control either. Inferred shapes and texts go.
 
     Returns:
         The nodes' old names by new number; the tensors' are not kept.
     """
     graph = model.graph
-    real = real_inputs(graph)
-    for value, spec in zip(real, inputs, strict=True):
-        dims = value.type.tensor_type.shape.dim
-        del dims[:]
-        value.type.tensor_type.shape.SetInParent()  # a scalar has a shape, with no dimensions
-        for size in spec.shape:
-            dims.add().dim_value = size
-    kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in real]
-    del graph.input[:]
-    graph.input.extend(kept)
     for field in ("doc_string", "producer_name", "producer_version", "domain"):
         model.ClearField(field)
     del model.metadata_props[:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
 
 _MODULE = "tunefarm_tuning.frontend.onnx.gpu_baseline_child"
@@ -53,10 +53,10 @@ class GpuBaseline:
     `timeout_sec` limits all calls together.
     """
 
-    def __init__(self, kind: str, model: Path, names: Sequence[str], *, timeout_sec: float) -> None:
+    def __init__(self, kind: str, model: Path, binding: Binding, *, timeout_sec: float) -> None:
         self._kind = kind
         self._model = model
-        self._names = list(names)
+        self._binding = binding
         self._timeout_sec = timeout_sec
         # CUDA's driver reserves far more address space than it uses.
         self._child = ChildProcess(_MODULE, limits=ChildLimits(memory_bytes=None))
@@ -68,7 +68,7 @@ class GpuBaseline:
         params = {
             "kind": self._kind,
             "path": str(self._model.absolute()),
-            "names": self._names,
+            "binding": self._binding.to_json(),
             "feeds": str(inputs.absolute()),
         }
         until = time.monotonic() + self._timeout_sec
@@ -114,7 +114,6 @@ def time_baselines(
         Latencies by kind, and why the others have none, by kind.
     """
     latencies, missing = {}, {}
-    names = [spec.name for spec in model.inputs]
     until = time.monotonic() + budget_sec
     for kind in (ONNXRUNTIME, TORCH_COMPILE):
         if why_not:
@@ -125,9 +124,9 @@ def time_baselines(
                 f"no time was left for it: all others together had {budget_sec:.0f} s of this compile"
             )
         elif runner is not None:
-            timed = _time_on_device(runner, kind, model.path, names, inputs, until)
+            timed = _time_on_device(runner, kind, model, inputs, until)
         else:
-            baseline = GpuBaseline(kind, model.path, names, timeout_sec=_left_sec(until))
+            baseline = GpuBaseline(kind, model.path, model.binding, timeout_sec=_left_sec(until))
             with closing(baseline), cancellation.attach(baseline):
                 timed = baseline.time(inputs)
         if isinstance(timed, str):
@@ -137,9 +136,7 @@ def time_baselines(
     return latencies, missing
 
 
-def _time_on_device(
-    runner: DeviceRun, kind: str, model: Path, names: Sequence[str], inputs: Path, until: float
-) -> Latency | str:
+def _time_on_device(runner: DeviceRun, kind: str, model: Model, inputs: Path, until: float) -> Latency | str:
     """Time a baseline on a device, in its own session, whose end frees the GPU's memory."""
     try:
         runner.hang_up()
@@ -147,8 +144,9 @@ def _time_on_device(
         left_sec = _left_sec(until)
         params = {
             "kind": kind,
-            "model": str(model.absolute()),
-            "names": list(names),
+            "model": str(model.path.absolute()),
+            "binding": model.binding.to_json(),
+            "names": [spec.name for spec in model.inputs],  # what devices of the release before read
             "inputs": str(inputs.absolute()),
             "timeout_sec": left_sec - min(_ANSWER_SEC, _ANSWER_SHARE * left_sec),
         }

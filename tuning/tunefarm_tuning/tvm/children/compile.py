@@ -4,7 +4,7 @@ A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart
 
 Handlers:
 
-- `load`: ``path``, ``shapes``, ``target``, ``precision`` -> ``kernels``: name, workload key, weight,
+- `load`: ``path``, ``binding``, ``target``, ``precision`` -> ``kernels``: name, workload key, weight,
   ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels;
   ``cpu_features``, ``storage``, ``warnings``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
@@ -35,6 +35,7 @@ from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternative
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 
 
@@ -59,7 +60,8 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     """Read and prepare a network."""
     global _loaded
     target = Target.from_json(params["target"])
-    model = load_relax(params["path"], params["shapes"], target, Precision(params["precision"]))
+    binding = Binding.from_json(params["binding"])
+    model = load_relax(params["path"], binding, target, Precision(params["precision"]))
     kernels = primfunc_workloads(model.module)
     alternatives = find_alternatives(model.module, target, model.storage.kernels)
     by_name = {

@@ -2,8 +2,8 @@
 
 Handlers:
 
-- `import_network`: ``path``, ``shapes``, ``max_tensor_bytes`` -> ``outputs`` (specs), for no CPU in particular.
-- `extract`: ``path``, ``shapes``, ``target``, ``alternatives`` (bool), ``precision`` -> tuning tasks.
+- `import_network`: ``path``, ``binding``, ``max_tensor_bytes`` -> ``outputs`` (specs), for no CPU in particular.
+- `extract`: ``path``, ``binding``, ``target``, ``alternatives`` (bool), ``precision`` -> tuning tasks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm.tasks.extract import tuning_tasks
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 
 _ANY_CPU = Target(kind="llvm")
@@ -59,8 +60,8 @@ def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _load(params: dict[str, Any], target: Target, precision: Precision = Precision.AS_MODEL) -> LoadedModel:
-    shapes = {name: tuple(shape) for name, shape in params["shapes"].items()}
-    return with_deep_stack(lambda: load_relax(params["path"], shapes, target, precision))
+    binding = Binding.from_json(params["binding"])
+    return with_deep_stack(lambda: load_relax(params["path"], binding, target, precision))
 
 
 def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:

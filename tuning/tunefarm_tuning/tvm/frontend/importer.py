@@ -22,17 +22,12 @@ from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, wid
 from tunefarm_tuning.tvm.frontend.converters.symbolic import SYMBOLIC_CONVERTERS
 from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT
 from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
-from tunefarm_tuning.tvm.frontend.node_context import (
-    NodeContext,
-    UnsupportedFormError,
-    is_symbolic_tensor,
-)
-from tunefarm_tuning.tvm.frontend.symbolic_sizes import SymbolicSizes
-from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
-from tunefarm_tuning.workload.task import TensorSpec
+    node_names = sanitize_model(network.model)
 
 if TYPE_CHECKING:
     import onnx
+
+    from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
 
 _CONTRIBUTED = frozenset({
     "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "MatMulInteger16",
@@ -65,15 +60,23 @@ def contributed_operators() -> frozenset[str]:
     return _CONTRIBUTED | frozenset(ours)
 
 
-def import_bound(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> ImportedModule:
-    """Import a model whose inputs have been bound. The model is changed on the way.
+def import_bound(network: BoundNetwork) -> ImportedModule:
+    """Import a network whose inputs have been bound. Its model is changed on the way.
 
     Raises:
         InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported.
     """
+<<<<<<< HEAD
     node_names = sanitize_model(model, inputs)
+=======
+    model = network.model
+    node_names = sanitize_model(model)
+    for node in all_nodes(model.graph):
+        if node.domain not in ("", "ai.onnx"):
+            node.op_type = f"{node.domain}.{node.op_type}"
+>>>>>>> 2650fa61 (Bind shapes and values in one place, and run ONNX Runtime on the bound network)
     importer = _Importer()
-    module = importer.import_sanitized(model, node_names)
+    module = importer.import_sanitized(network.model, node_names)
     return ImportedModule(module, _output_types(module, importer, node_names))
 
 
@@ -91,22 +94,19 @@ class OpenModule:
     maxima: Mapping[str, int]
 
 
-def import_open(
-    model: onnx.ModelProto, inputs: Sequence[TensorSpec], shapes: Sequence[OpenShape]
-) -> OpenModule:
-    """Import a model for all sizes of some dimensions. The model is changed on the way.
+def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModule:
+    """Import a network for all sizes of some dimensions. Its model is changed on the way.
 
     Args:
-        model: The model.
-        inputs: Its inputs, bound to any shapes that it takes.
+        network: The network, bound to any shapes that it takes.
         shapes: The shape of each input.
 
     Raises:
         InvalidModelError: unsupported-operator, if a node cannot be imported for all sizes.
     """
-    node_names = sanitize_model(model, inputs)
+    node_names = sanitize_model(network.model)
     importer = _Importer(shapes)
-    module = importer.import_sanitized(model, node_names)
+    module = importer.import_sanitized(network.model, node_names)
     dimensions = enumerate(open_dimensions(tuple(shapes)))
     counts = {dimension: importer.sizes.maxima.get(f"d{number}") for number, dimension in dimensions}
     maxima = {size.name: count * size.multiple for size, count in counts.items() if count is not None}

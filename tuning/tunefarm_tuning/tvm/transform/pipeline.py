@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +12,7 @@ import tvm
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
-from tunefarm_tuning.frontend.onnx.binding import bind_inputs
-from tunefarm_tuning.frontend.onnx.model_file import read_model
+from tunefarm_tuning.frontend.onnx.bound_network import bound_network
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
@@ -24,6 +22,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection, select_faster, select_none
 from tunefarm_tuning.tvm.transform.passes import Layout, PassContext, passes_for
 from tunefarm_tuning.tvm.transform.weights.storage import Storage, store_weights
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -63,7 +62,7 @@ class LoadedModel:
 
 def load_relax(
     path: Path | str,
-    shapes: Mapping[str, Sequence[int]],
+    binding: Binding,
     target: Target,
     precision: Precision = Precision.AS_MODEL,
     *,
@@ -73,7 +72,7 @@ def load_relax(
 
     Args:
         path: The file.
-        shapes: `Model.shapes`.
+        binding: `Model.binding`.
         target: Decides which passes run, and constants are folded with it.
         precision: Format of stored weights; for CPUs.
         select: As for `prepare`. If weights are stored in fewer bytes, nothing is fused horizontally: the branches may each have
@@ -82,10 +81,9 @@ def load_relax(
     Raises:
         InvalidModelError: If the file cannot be imported after all.
     """
-    model = read_model(path)
-    output_names = [value.name for value in model.graph.output]
-    inputs = bind_inputs(model.graph, shapes)
-    imported = import_bound(model, inputs)
+    network = bound_network(path, binding)
+    output_names = [value.name for value in network.model.graph.output]
+    imported = import_bound(network)
     selection = select if precision is Precision.AS_MODEL else select_none
     prepared, warnings = prepare(imported.module, target, select=selection)
     module, storage = store_weights(prepared, precision)
@@ -93,7 +91,7 @@ def load_relax(
         module=module,
         storage=storage,
         warnings=warnings,
-        inputs=inputs,
+        inputs=network.inputs,
         outputs=tuple(
             TensorSpec(name=name, shape=shape, dtype=dtype)
             for name, (shape, dtype) in zip(output_names, imported.outputs, strict=True)

@@ -48,6 +48,7 @@ from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack, packable_weights
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 
 @pytest.mark.matrix(every=3)
@@ -334,7 +335,7 @@ def test_a_network_whose_packed_defaults_do_not_build_takes_its_weights_as_given
     g.output(conv((1, 64, 9, 11), 160, 3)(g), None)
     path = tmp_path / "model.onnx"
     path.write_bytes(onnx.shape_inference.infer_shapes(g.model()).SerializeToString())
-    loaded = load_relax(path, {}, HOST)
+    loaded = load_relax(path, Binding(), HOST)
     put_in = graph_build.put_in
 
     def broken(module: tvm.IRModule, kernels: dict[str, PackedKernel]) -> tvm.IRModule:

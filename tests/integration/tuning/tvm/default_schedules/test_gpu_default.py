@@ -30,6 +30,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.gpu import bind_threads, gpu_schedule, is_bound, with_gpu_schedules
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 A100, H100 = parse_target("cuda/sm_80"), parse_target("cuda/sm_90")
 ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 1})
@@ -44,7 +45,7 @@ needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="machine code for GP
 def load(model: onnx.ModelProto, folder: Path, target: Target = A100) -> LoadedModel:
     path = folder / "model"
     path.write_bytes(model.SerializeToString())
-    return load_relax(path, {}, target)
+    return load_relax(path, Binding(), target)
 
 
 def zoo(name: str) -> onnx.ModelProto:

@@ -32,6 +32,8 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.frontend.importer import import_open
 from tunefarm_tuning.tvm.transform.pipeline import prepare
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -131,7 +133,8 @@ class OpenNetwork:
             for size in shape
             if isinstance(size, OpenDimension)
         }
-        opened = import_open(onnx.load_model_from_string(data), self._specs(any_size), shapes)
+        binding = Binding(shapes={spec.name: spec.shape for spec in self._specs(any_size)})
+        opened = import_open(bind_model(onnx.load_model_from_string(data), binding), shapes)
         self.maxima = opened.maxima
         prepared, warnings = prepare(opened.module, UNOPTIMISED)
         assert not warnings
@@ -205,7 +208,7 @@ def test_one_build_is_right_for_all_sizes(name: str, tmp_path: Path) -> None:
 def test_sizes_that_fit_only_as_multiples_are_refused_as_any(tmp_path: Path) -> None:
     """Halved and doubled, an odd size is not what it was: the sum of the two has no shape."""
     model = with_open(u_net(), [(1, 1, H, W)])
-    spec = TensorSpec(name="image", shape=(1, 1, 16, 16), dtype="float32")
+    network = bind_model(model, Binding(shapes={"image": (1, 1, 16, 16)}))
     with pytest.raises(InvalidModelError) as error:
-        prepare(import_open(model, [spec], [(1, 1, H, W)]).module, UNOPTIMISED)
+        prepare(import_open(network, [(1, 1, H, W)]).module, UNOPTIMISED)
     assert error.value.code == "unsupported-operator"

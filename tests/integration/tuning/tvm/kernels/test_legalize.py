@@ -20,6 +20,7 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 HOST = parse_target("host")
 OPSET = 20
@@ -130,7 +131,7 @@ def test_an_infinity_through_a_transposed_convolution(kernel: int, *, exact: boo
 
 def run(path: Path, folder: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
     target = parse_target("host")
-    loaded = load_relax(path, {}, target)
+    loaded = load_relax(path, Binding(), target)
     build_model(loaded.module, target, folder / "lib.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
     result = machine["main"](tvm.runtime.tensor(x))
@@ -166,7 +167,7 @@ def test_linear_resizing_is_what_onnxruntime_computes(
     g.output(g.node("Neg", y))
     path = tmp_path / "model"
     path.write_bytes(g.model().SerializeToString())
-    loaded = load_relax(path, {}, HOST)
+    loaded = load_relax(path, Binding(), HOST)
     value = np.random.default_rng(3).normal(size=(2, 5, 6, 5)).astype(np.float32)
     if (
         special and "half_pixel" in mode and sizes != (1, 5)

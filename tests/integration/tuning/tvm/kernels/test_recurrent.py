@@ -15,6 +15,7 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 0})
 
@@ -42,7 +43,7 @@ def written(model: onnx.ModelProto, folder: Path) -> Path:
 
 def test_the_number_of_kernels_does_not_grow_with_the_steps(tmp_path: Path) -> None:
     kernels = {
-        steps: primfunc_workloads(load_relax(written(network(steps), tmp_path), {}, ANY_CPU).module)
+        steps: primfunc_workloads(load_relax(written(network(steps), tmp_path), Binding(), ANY_CPU).module)
         for steps in (6, 60)
     }
     assert len(kernels[6]) == len(kernels[60])
@@ -77,7 +78,7 @@ def test_both_directions_are_computed(hidden: int, at_once: int, tmp_path: Path)
 
 def test_a_gpu_is_refused_by_the_operators_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match="LSTM is compiled for CPUs only") as caught:
-        load_relax(written(network(), tmp_path), {}, parse_target("cuda/sm_80"))
+        load_relax(written(network(), tmp_path), Binding(), parse_target("cuda/sm_80"))
     assert caught.value.code == "unsupported-operator"
     assert caught.value.fields["operator"] == "LSTM"
 

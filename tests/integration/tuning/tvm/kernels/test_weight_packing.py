@@ -29,6 +29,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack, split
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -58,7 +59,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="module")
 def kernels(model: Model) -> dict[str, Kernel]:
-    loaded = load_relax(model.path, model.shapes, HOST)
+    loaded = load_relax(model.path, model.binding, HOST)
     return {kernel.name: kernel for kernel in primfunc_workloads(loaded.module)}
 
 
@@ -134,7 +135,7 @@ def test_a_weight_that_does_not_fill_the_vectors_of_a_kernel(tmp_path: Path, *, 
     graph.output(graph.node("Transpose", product, perm=[1, 0]) if transposed else product)
     path = tmp_path / "net.onnx"
     path.write_bytes(graph.model().SerializeToString())
-    module = load_relax(path, {}, HOST).module
+    module = load_relax(path, Binding(), HOST).module
     (kernel,) = primfunc_workloads(module)
     args = [value.astype(np.float32) for value in random_inputs(kernel_args(kernel.module), seed=1)]
     weight = next(n for n, spec in enumerate(kernel_args(kernel.module)) if spec.constant)
@@ -176,7 +177,7 @@ def test_weights_of_double_precision_stay_such(tmp_path: Path) -> None:
     graph.output(graph.node("MatMul", x, graph.constant(weight)), None, TensorProto.DOUBLE)
     path = tmp_path / "net.onnx"
     path.write_bytes(graph.model().SerializeToString())
-    module = load_relax(path, {}, HOST).module
+    module = load_relax(path, Binding(), HOST).module
     (kernel,) = primfunc_workloads(module)
     packed = next(candidate for candidate in scheduled(kernel, seed=2) if candidate.packings)
     build_model(put_in(module, {kernel.name: packed}), HOST, tmp_path / "net.so")

@@ -92,7 +92,7 @@ def imported(model: onnx.ModelProto, folder: Path) -> Model:
 
 def prepared(model: onnx.ModelProto, folder: Path, target: Target = CPU) -> tvm.IRModule:
     held = imported(model, folder)
-    return load_relax(held.path, held.shapes, target).module
+    return load_relax(held.path, held.binding, target).module
 
 
 def run(module: tvm.IRModule, x: NDArray[np.float32], folder: Path) -> NDArray[np.float32]:

@@ -20,6 +20,7 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection, select_faster, select_none
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 HOST = parse_target("host")
 COMBINED = {"encoder_block"}
@@ -33,7 +34,7 @@ def always(_block: Any, roots: Sequence[Any]) -> list[Any]:
 def load(model: onnx.ModelProto, folder: Path, select: Selection = select_faster) -> LoadedModel:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return load_relax(path, {}, HOST, select=select)
+    return load_relax(path, Binding(), HOST, select=select)
 
 
 def names(loaded: LoadedModel) -> list[str]:

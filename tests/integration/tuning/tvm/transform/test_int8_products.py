@@ -29,6 +29,7 @@ from tunefarm_tuning.tvm.kernels.int8_kernels import packed
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
+from tunefarm_tuning.workload.binding import Binding
 
 AVX512 = parse_target("llvm -mcpu=cascadelake")
 AVX = parse_target("llvm -mcpu=alderlake")
@@ -152,7 +153,7 @@ NETWORKS: dict[str, onnx.ModelProto] = {
 def load(model: onnx.ModelProto, folder: Path, target: Target) -> LoadedModel:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return load_relax(path, {}, target)
+    return load_relax(path, Binding(), target)
 
 
 def byte_kernels(loaded: LoadedModel) -> list[Any]:

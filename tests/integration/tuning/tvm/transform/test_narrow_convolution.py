@@ -17,6 +17,7 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 HOST = parse_target("host")
 
@@ -95,7 +96,7 @@ def conv_shapes(loaded: LoadedModel) -> list[tuple[int, ...]]:
 )
 def test_numbers_stay(conv: dict[str, Any], wider: tuple[int, ...], tmp_path: Path) -> None:
     path = network(tmp_path, **conv)
-    loaded = load_relax(path, {}, HOST)
+    loaded = load_relax(path, Binding(), HOST)
     assert conv_shapes(loaded) == [wider]
     values = random_inputs(loaded.inputs, seed=1)
     (ours,) = built_outputs(loaded, values, tmp_path)
@@ -119,7 +120,7 @@ def test_numbers_stay(conv: dict[str, Any], wider: tuple[int, ...], tmp_path: Pa
     ],
 )
 def test_what_would_not_win_stays(conv: dict[str, Any], tmp_path: Path) -> None:
-    ((*_, outputs),) = conv_shapes(load_relax(network(tmp_path, **conv), {}, HOST))
+    ((*_, outputs),) = conv_shapes(load_relax(network(tmp_path, **conv), Binding(), HOST))
     assert outputs in (conv["outputs"], 1)  # of a group, one
 
 
@@ -130,7 +131,7 @@ def test_all_cpus_have_the_same_kernels(tmp_path: Path) -> None:
     keys = [
         [
             kernel.workload_key
-            for kernel in primfunc_workloads(load_relax(path, {}, parse_target(target)).module)
+            for kernel in primfunc_workloads(load_relax(path, Binding(), parse_target(target)).module)
         ]
         for target in targets
     ]
@@ -145,7 +146,7 @@ def test_no_pixel_is_left_out_or_counted_twice(tmp_path: Path) -> None:
     g.output(g.node("Conv", x, weights, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
     path = tmp_path / "ones.onnx"
     path.write_bytes(g.model().SerializeToString())
-    loaded = load_relax(path, {}, HOST)
+    loaded = load_relax(path, Binding(), HOST)
     (output,) = built_outputs(loaded, [np.ones((1, 64, 40, 40), np.float32)], tmp_path)
     reached = np.full(40, 3.0)
     reached[[0, -1]] = 2.0

@@ -18,13 +18,14 @@ from onnx_reference import built_outputs, reference_outputs
 from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.binding import bind_inputs
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.tvm.transform.weights.fold import fold_batch_norms, fold_weights
+from tunefarm_tuning.workload.binding import Binding
 
 CUDA = parse_target("cuda/sm_90")
 
@@ -32,7 +33,7 @@ CUDA = parse_target("cuda/sm_90")
 def load(model: onnx.ModelProto, folder: Path, target: str = "host") -> LoadedModel:
     path = folder / "model"
     path.write_bytes(model.SerializeToString())
-    return load_relax(path, {}, parse_target(target))
+    return load_relax(path, Binding(), parse_target(target))
 
 
 def kernel_names(loaded: LoadedModel) -> list[str]:
@@ -196,7 +197,7 @@ def test_an_operator_without_a_kernel_is_refused_while_importing(tmp_path: Path)
 
 def test_merged_batch_norms_need_no_compiler_to_fold() -> None:
     built = onnx_models.residual_net()
-    merged = fold_batch_norms(import_bound(built, bind_inputs(built.graph, {})).module)
+    merged = fold_batch_norms(import_bound(bind_model(built, Binding())).module)
     folded = fold_weights(merged)
     left = [binding.value.op.name for block in folded["main"].body.blocks for binding in block.bindings]
     assert set(left) == {
@@ -247,7 +248,7 @@ def test_a_batch_norm_that_would_overflow_its_convolution_stays_apart(tmp_path: 
         half,
     )
     built = g.model()
-    folded = fold_batch_norms(import_bound(built, bind_inputs(built.graph, {})).module)
+    folded = fold_batch_norms(import_bound(bind_model(built, Binding())).module)
     assert "batch_norm" in folded.script()
 
 

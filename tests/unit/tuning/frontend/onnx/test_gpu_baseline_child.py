@@ -37,7 +37,7 @@ def network(tmp_path: Path) -> dict[str, Any]:
         for value in model.graph.input
     }
     save_arrays(tmp_path / "inputs.npz", list(inputs.values()))
-    return {"path": str(path), "names": list(inputs), "feeds": str(tmp_path / "inputs.npz")}
+    return {"path": str(path), "binding": {}, "feeds": str(tmp_path / "inputs.npz")}
 
 
 def test_torch_is_waited_for_once_a_sample(network: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_torch_is_waited_for_once_a_sample(network: dict[str, Any], monkeypatch:
         inference_mode=contextlib.nullcontext,
     )
     monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "onnx2torch", SimpleNamespace(convert=lambda _path: Module()))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "onnx2torch", SimpleNamespace(convert=lambda _model: Module()))  # type: ignore[arg-type]
     child.open_({"kind": "torch_compile", **network})
     calls.clear()
     assert len(child.sample({"number": 4, "repeat": 2})) == 2
