@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16, widened
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, real_inputs
 from tunefarm_tuning.frontend.onnx.bound_values import bound_arrays
+from tunefarm_tuning.frontend.onnx.control_flow.flatten import flatten_control_flow, has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.task import TensorSpec
@@ -45,15 +46,19 @@ def bound_network(path: Path | str, binding: Binding) -> BoundNetwork:
 def bind_model(model: onnx.ModelProto, binding: Binding) -> BoundNetwork:
     """Bind the inputs of a model, which is changed.
 
-    Equal files with equal bindings give equal networks, in whatever process.
+    Equal files with equal bindings give equal networks, in whatever process. Control flow is resolved: no node of the
+    network has an inner graph.
 
     Raises:
-        InvalidModelError: unknown-input, bad-shape, bad-value, zero-size, unknown-dimension or unsupported-dtype.
+        InvalidModelError: unknown-input, bad-shape, bad-value, zero-size, unknown-dimension, unsupported-dtype, or a code of
+            `flatten_control_flow`.
     """
     arrays = bound_arrays(model.graph, binding)
     specs = bind_inputs(model.graph, binding.shapes, set(arrays))
     _fix_inputs(model, specs)
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    if has_control_flow(model.graph):
+        flatten_control_flow(model)
     return BoundNetwork(model=model, inputs=specs)
 
 

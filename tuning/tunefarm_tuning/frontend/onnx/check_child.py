@@ -17,8 +17,10 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.binding import open_inputs
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model, bound_network, runnable_bytes
+from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.rules import (
+    check_bound_rules,
     check_input_sizes,
     check_rules,
     count_operators,
@@ -45,7 +47,10 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
         model = _parse(data)
     check_rules(model, max_nodes=params["max_nodes"])
     open_names = open_inputs(model.graph)
+    if has_control_flow(model.graph):
+        _run_checker(_with_ranks(model))  # inner graphs, which are gone in the bound network
     inputs = bind_model(model, Binding.from_json(params["binding"])).inputs
+    check_bound_rules(model, max_nodes=params["max_nodes"])
     check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
     _run_checker(_with_ranks(model))
     return {

@@ -14,6 +14,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import narrow_tensors
 from tunefarm_tuning.frontend.onnx.binding import TAKEN, dtype_name, onnx_name, real_inputs
+from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow, is_control_flow
 from tunefarm_tuning.frontend.onnx.operators import is_supported
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.workload.task import TensorSpec
@@ -23,7 +24,10 @@ _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_
 
 
 def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
-    """Refuse a model that tunefarm does not take, even if it is valid ONNX.
+    """Refuse a file's model that tunefarm does not take, even if it is valid ONNX.
+
+    Operators of inner graphs are not looked at: which of them are computed is known once inputs are bound; see
+    `check_bound_rules`.
 
     Raises:
         InvalidModelError: external-data, unsupported-operator, unsupported-dtype, too-large, invalid-onnx.
@@ -33,14 +37,9 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
     _refuse_bad_text(model)
     _refuse_external_data(model)
     nodes = list(all_nodes(model.graph))
-    if len(nodes) > max_nodes:
-        raise InvalidModelError(
-            f"the model has {len(nodes)} nodes; the limit is {max_nodes}",
-            code="too-large",
-            nodes=len(nodes),
-            limit_nodes=max_nodes,
-        )
-    _refuse_unsupported_operators(model, nodes)
+    _refuse_many_nodes(nodes, max_nodes)
+    plain = [node for node in model.graph.node if not is_control_flow(node)]
+    _refuse_unsupported_operators(model, plain if has_control_flow(model.graph) else nodes)
     _refuse_unsupported_dtypes(model, nodes)
     if not model.graph.node or not model.graph.output:
         raise InvalidModelError(
@@ -54,6 +53,17 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
             code="invalid-onnx",
         )
     _refuse_new_opsets(model)
+
+
+def check_bound_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
+    """Refuse what tunefarm does not take of a bound network, whose control flow is resolved.
+
+    Raises:
+        InvalidModelError: unsupported-operator, too-large.
+    """
+    nodes = list(all_nodes(model.graph))
+    _refuse_many_nodes(nodes, max_nodes)
+    _refuse_unsupported_operators(model, nodes)
 
 
 def check_input_sizes(inputs: Sequence[TensorSpec], *, max_bytes: int) -> None:
@@ -94,6 +104,16 @@ def count_parameters(model: onnx.ModelProto) -> int:
         if tensor.data_type == TensorProto.BFLOAT16
         or (dtype_name(tensor.data_type) or "").startswith("float")
     )
+
+
+def _refuse_many_nodes(nodes: Sequence[onnx.NodeProto], max_nodes: int) -> None:
+    if len(nodes) > max_nodes:
+        raise InvalidModelError(
+            f"the model has {len(nodes)} nodes; the limit is {max_nodes}",
+            code="too-large",
+            nodes=len(nodes),
+            limit_nodes=max_nodes,
+        )
 
 
 def _refuse_shared_names(graph: onnx.GraphProto) -> None:

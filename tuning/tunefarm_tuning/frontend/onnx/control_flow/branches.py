@@ -1,0 +1,132 @@
+"""`If`: the branch that is known to be taken, or both branches and a selection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
+from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
+    Inline,
+    describe,
+    inner_graph,
+    proposed_value,
+)
+
+_INTEGERS = frozenset({
+    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+})  # fmt: skip
+_INDEXING = {
+    "Gather": 1,
+    "GatherElements": 1,
+    "GatherND": 1,
+    "ScatterElements": 1,
+    "ScatterND": 1,
+    "Scatter": 1,
+}
+"""The position of the indices among the inputs."""
+_WHERE_OPSET = 9
+_HINT = "--value "
+
+
+def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inline: Inline) -> list[str]:
+    """Add what an `If` computes to `flat`; return the names of its results.
+
+    If the run decides, both branches are computed and each result is selected. So both need results of equal shapes and
+    dtypes, and neither may do what fails for the inputs of the other: divide integers, or use computed indices.
+
+    Raises:
+        InvalidModelError: unequal-branches, unsupported-operator or invalid-onnx.
+    """
+    branches = inner_graph(node, "then_branch"), inner_graph(node, "else_branch")
+    condition = flat.value(inputs[0])
+    if condition is not None:
+        return inline(branches[0 if condition.any() else 1], [])
+    start = flat.size
+    hint = proposed_value(flat, inputs[0])
+    try:
+        then_results, else_results = (inline(branch, []) for branch in branches)
+    except InvalidModelError as error:
+        if not hint or _HINT in error.message:
+            raise
+        raise InvalidModelError(
+            f"{describe(node)} is decided by the run, so that both of its branches would be computed; but {error.message}{hint}",
+            code=error.code,
+            operator="If",
+            node=clean(node.name, 100),
+        ) from error
+    _refuse_unguarded(flat, node, start, hint)
+    if flat.opset < _WHERE_OPSET:
+        raise InvalidModelError(
+            f"{describe(node)} is decided by the run, which needs opset {_WHERE_OPSET} or newer, but the model has opset "
+            f"{flat.opset}{hint}",
+            code="unsupported-operator",
+            operator="If",
+            node=clean(node.name, 100),
+        )
+    return _selected(
+        flat, node, inputs[0], list(zip(then_results, else_results, strict=False))[: len(node.output)], hint
+    )
+
+
+def _selected(
+    flat: FlatGraph, node: onnx.NodeProto, condition: str, pairs: Sequence[tuple[str, str]], hint: str
+) -> list[str]:
+    scalar = ""
+    results = []
+    for position, (then, other) in enumerate(pairs):
+        if then == other:
+            results.append(then)
+            continue
+        _refuse_unequal(flat, node, position, (then, other), hint)
+        if not scalar:
+            shape = flat.add_constant(np.zeros([0], np.int64), f"{node.name}/no_dimensions")
+            scalar = flat.make("Reshape", [condition, shape], f"{node.name}/condition")
+        results.append(flat.make("Where", [scalar, then, other], f"{node.output[position]}/selected"))
+    return results
+
+
+def _refuse_unequal(
+    flat: FlatGraph, node: onnx.NodeProto, position: int, pair: tuple[str, str], hint: str
+) -> None:
+    types = [flat.element_type(name) for name in pair]
+    shapes = [flat.shape(name) for name in pair]
+    if types[0] == types[1] and types[0] is not None and shapes[0] == shapes[1] and shapes[0] is not None:
+        return
+    texts = [
+        ("?" if kind is None else str(TensorProto.DataType.Name(kind)).lower())
+        + (f" {list(shape)}" if shape is not None else " of unknown shape")
+        for kind, shape in zip(types, shapes, strict=True)
+    ]
+    raise InvalidModelError(
+        f"result {position} of {describe(node)} is {texts[0]} in one branch and {texts[1]} in the other; if the run "
+        f"decides, both must have one known shape and dtype{hint or '; export the model with one of the branches'}",
+        code="unequal-branches",
+        operator="If",
+        node=clean(node.name, 100),
+    )
+
+
+def _refuse_unguarded(flat: FlatGraph, node: onnx.NodeProto, start: int, hint: str) -> None:
+    """Refuse branches that must not run unless they are taken: generated code would crash, or read beyond a tensor."""
+    for inner in flat.nodes_from(start):
+        if inner.op_type in ("Div", "Mod") and flat.element_type(inner.input[0]) in _INTEGERS:
+            risky = flat.value(inner.input[1]) is None
+        else:
+            indices = inner.input[_INDEXING[inner.op_type]] if inner.op_type in _INDEXING else ""
+            risky = bool(indices) and flat.value(indices) is None and not flat.is_input(indices)
+        if risky:
+            raise InvalidModelError(
+                f"{describe(node)} is decided by the run, so that both of its branches would be computed; but "
+                f"{describe(inner)} may fail with the inputs of the other branch (a division by zero, an index out of "
+                f"range){hint or '; export the model with one of the branches'}",
+                code="unsupported-operator",
+                operator="If",
+                node=clean(node.name, 100),
+            )

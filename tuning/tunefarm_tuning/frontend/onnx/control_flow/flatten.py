@@ -1,0 +1,92 @@
+"""Replace a network's `If`, `Loop` and `Scan` by the nodes of their inner graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.control_flow.branches import resolve_if
+from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
+from tunefarm_tuning.frontend.onnx.control_flow.loops import unroll_loop
+from tunefarm_tuning.frontend.onnx.control_flow.scans import unroll_scan
+from tunefarm_tuning.frontend.onnx.sanitize import all_nodes
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
+def has_control_flow(graph: onnx.GraphProto) -> bool:
+    """Return whether a graph has an `If`, `Loop` or `Scan`."""
+    return any(is_control_flow(node) for node in all_nodes(graph))
+
+
+def is_control_flow(node: onnx.NodeProto) -> bool:
+    """Return whether a node is an `If`, `Loop` or `Scan`."""
+    return node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx")
+
+
+def flatten_control_flow(model: onnx.ModelProto) -> None:
+    """Replace the control flow of a bound network, in place.
+
+    A branch whose condition is known is taken. Of one that the run decides both branches are computed, and the run selects
+    (see `resolve_if`). Loops of known length are unrolled. Equal networks become equal networks.
+
+    Raises:
+        InvalidModelError: unsupported-operator, unequal-branches, unknown-loop, zero-size, too-large or invalid-onnx.
+    """
+    flat = FlatGraph(model)
+    scope = _Scope(flat, {}, is_whole=True)
+    for node in list(model.graph.node):
+        scope.add(node)
+    flat.replace_graph([scope.name(value.name) for value in model.graph.output])
+
+
+class _Scope:
+    """The names that a graph sees, and those of the tensors of `flat` that they mean."""
+
+    def __init__(self, flat: FlatGraph, names: Mapping[str, str], *, is_whole: bool = False) -> None:
+        self._flat = flat
+        self._names = dict(names)
+        self._is_whole = is_whole
+
+    def name(self, name: str) -> str:
+        return self._names.get(name, name)
+
+    def add(self, node: onnx.NodeProto) -> None:
+        """Add a node of the graph, or what it stands for."""
+        inputs = [self.name(name) for name in node.input]
+        if is_control_flow(node):
+            resolve = {"If": resolve_if, "Loop": unroll_loop, "Scan": unroll_scan}[node.op_type]
+            results = resolve(self._flat, node, inputs, self._inline)
+            self._names.update((old, new) for old, new in zip(node.output, results, strict=False) if old)
+            return
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.input[:], copy.output[:]
+        copy.input.extend(inputs)
+        for name in node.output:
+            if name and not self._is_whole:
+                self._names[name] = self._flat.new_name(name)
+            copy.output.append(self.name(name))
+        self._flat.add(copy)
+
+    def _inline(self, graph: onnx.GraphProto, arguments: Sequence[str]) -> list[str]:
+        """Add the nodes of an inner graph; return the names of its outputs."""
+        if len(arguments) != len(graph.input) or graph.sparse_initializer:
+            raise InvalidModelError(
+                f"an inner graph ('{clean(graph.name, 60)}') takes {len(graph.input)} inputs, but gets {len(arguments)}",
+                code="invalid-onnx",
+            )
+        names = {
+            **self._names,
+            **{value.name: name for value, name in zip(graph.input, arguments, strict=True)},
+        }
+        for tensor in graph.initializer:
+            names[tensor.name] = self._flat.new_name(tensor.name)
+            self._flat.add_tensor(tensor, names[tensor.name])
+        scope = _Scope(self._flat, names)
+        for node in graph.node:
+            scope.add(node)
+        return [scope.name(value.name) for value in graph.output]

@@ -1,0 +1,105 @@
+"""`Loop`: its steps one after the other, if their number is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import MAX_NODES, FlatGraph
+from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
+    Inline,
+    describe,
+    inner_graph,
+    proposed_value,
+)
+
+
+def unroll_loop(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inline: Inline) -> list[str]:
+    """Add the steps of a `Loop` to `flat`; return the names of its results.
+
+    Raises:
+        InvalidModelError: unknown-loop, too-large, zero-size or invalid-onnx.
+    """
+    body = inner_graph(node, "body")
+    trips, condition, *carried = [*inputs, "", ""][: max(2, len(inputs))]
+    if len(body.output) < 1 + len(carried):
+        raise InvalidModelError(
+            f"{describe(node)} carries {len(carried)} tensors, but its body returns {len(body.output)} with the condition",
+            code="invalid-onnx",
+        )
+    limit = _known(flat, node, trips, "number of steps") if trips else None
+    goes_on = bool(_known(flat, node, condition, "condition")) if condition else True
+    if limit is not None and goes_on and not condition:
+        refuse_long(node, limit, len(body.node))
+    collected: list[list[str]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    step = 0
+    while goes_on and (limit is None or step < limit):
+        refuse_long(node, step, 1)
+        number = flat.add_constant(np.array(step, np.int64), f"{node.name}/step")
+        going = flat.add_constant(np.array(True), f"{node.name}/condition")
+        still, *results = inline(body, [number, going, *carried])
+        carried, rows = results[: len(carried)], results[len(carried) :]
+        for row, names in zip(rows, collected, strict=True):
+            names.append(row)
+        step += 1
+        if condition and (limit is None or step < limit):
+            goes_on = bool(_known(flat, node, still, f"condition after step {step}"))
+    return [*carried, *(stack(flat, node, names, 0) for names in collected)]
+
+
+def refuse_long(node: onnx.NodeProto, steps: int, nodes: int) -> None:
+    """Refuse a loop that has too many nodes unrolled.
+
+    Raises:
+        InvalidModelError: too-large.
+    """
+    if steps * max(nodes, 1) > MAX_NODES:
+        raise InvalidModelError(
+            f"{describe(node)} takes {steps} steps of {nodes} nodes, which unrolled are more than {MAX_NODES} nodes; use "
+            "fewer steps (a shorter input), or cut the model before the loop",
+            code="too-large",
+            operator=node.op_type,
+            node=clean(node.name, 100),
+            limit_nodes=MAX_NODES,
+        )
+
+
+def stack(flat: FlatGraph, node: onnx.NodeProto, names: Sequence[str], axis: int) -> str:
+    """Add the tensor of the rows that a loop made, one per step; return its name.
+
+    Raises:
+        InvalidModelError: zero-size, if there was no step.
+    """
+    if not names:
+        raise InvalidModelError(
+            f"{describe(node)} takes no step, so that one of its results is empty: there is nothing to compute",
+            code="zero-size",
+            operator=node.op_type,
+            node=clean(node.name, 100),
+        )
+    rows = []
+    for name in names:
+        if flat.opset < 13:
+            rows.append(flat.make("Unsqueeze", [name], f"{name}/row", axes=[axis]))
+        else:
+            axes = flat.add_constant(np.array([axis], np.int64), f"{node.name}/axes")
+            rows.append(flat.make("Unsqueeze", [name, axes], f"{name}/row"))
+    return flat.make("Concat", rows, f"{node.name}/rows", axis=axis)
+
+
+def _known(flat: FlatGraph, node: onnx.NodeProto, name: str, what: str) -> int:
+    value = flat.value(name)
+    if value is None or value.size != 1:
+        hint = proposed_value(flat, name)
+        raise InvalidModelError(
+            f"the {what} of {describe(node)} is known at run time only, and only loops of known length can be unrolled"
+            f"{hint or '; export the model with a fixed number of steps, or cut it before the loop'}",
+            code="unknown-loop",
+            operator=node.op_type,
+            node=clean(node.name, 100),
+        )
+    return int(value.reshape(-1)[0])
