@@ -22,7 +22,13 @@ from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, wid
 from tunefarm_tuning.tvm.frontend.converters.symbolic import SYMBOLIC_CONVERTERS
 from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT
 from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
-    node_names = sanitize_model(network.model)
+from tunefarm_tuning.tvm.frontend.node_context import (
+    NodeContext,
+    UnsupportedFormError,
+    is_symbolic_tensor,
+)
+from tunefarm_tuning.tvm.frontend.symbolic_sizes import SymbolicSizes
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
 
 if TYPE_CHECKING:
     import onnx
@@ -66,15 +72,7 @@ def import_bound(network: BoundNetwork) -> ImportedModule:
     Raises:
         InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported.
     """
-<<<<<<< HEAD
-    node_names = sanitize_model(model, inputs)
-=======
-    model = network.model
-    node_names = sanitize_model(model)
-    for node in all_nodes(model.graph):
-        if node.domain not in ("", "ai.onnx"):
-            node.op_type = f"{node.domain}.{node.op_type}"
->>>>>>> 2650fa61 (Bind shapes and values in one place, and run ONNX Runtime on the bound network)
+    node_names = sanitize_model(network.model)
     importer = _Importer()
     module = importer.import_sanitized(network.model, node_names)
     return ImportedModule(module, _output_types(module, importer, node_names))

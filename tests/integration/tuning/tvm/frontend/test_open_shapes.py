@@ -27,12 +27,12 @@ from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model
 from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.frontend.importer import import_open
 from tunefarm_tuning.tvm.transform.pipeline import prepare
-from tunefarm_tuning.frontend.onnx.bound_network import bind_model
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
 from tunefarm_tuning.workload.task import TensorSpec
