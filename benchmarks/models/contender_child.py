@@ -96,6 +96,57 @@ class OnnxRuntimeContender:
         return [np.asarray(array) for array in self._session.run(None, self._inputs)]
 
 
+class OpenVinoContender:
+    """OpenVINO with its hint for latency, in float32 as the other contenders."""
+
+    def __init__(self, path: Path, inputs: Arrays, threads: int) -> None:
+        import openvino
+
+        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+        options |= {"INFERENCE_PRECISION_HINT": "f32"}
+        core = openvino.Core()
+        network = core.read_model(str(path))
+        network.reshape({name: list(array.shape) for name, array in inputs.items()})
+        self._request = core.compile_model(network, "CPU", options).create_infer_request()
+        for name, array in inputs.items():
+            self._request.set_tensor(name, openvino.Tensor(array))
+        self._inputs = inputs
+
+    def sample(self, number: int, *, warm: bool) -> float:
+        return timed(self._request.infer, number, warm=warm)
+
+    def call(self) -> list[NDArray[Any]]:
+        return [np.asarray(array) for array in self._request.infer(self._inputs).values()]
+
+
+class LiteRtContender:
+    """LiteRT with XNNPACK, which it uses by itself."""
+
+    def __init__(self, path: Path, inputs: Arrays, threads: int) -> None:
+        from ai_edge_litert.interpreter import Interpreter
+
+        self._interpreter = Interpreter(str(path), num_threads=threads)
+        details = self._interpreter.get_input_details()
+        self._inputs = [
+            (detail["index"], array) for detail, array in zip(details, inputs.values(), strict=True)
+        ]
+        for index, array in self._inputs:
+            self._interpreter.resize_tensor_input(index, array.shape)
+        self._interpreter.allocate_tensors()
+        self.call()
+
+    def sample(self, number: int, *, warm: bool) -> float:
+        return timed(self._interpreter.invoke, number, warm=warm)
+
+    def call(self) -> list[NDArray[Any]]:
+        for index, array in self._inputs:
+            self._interpreter.set_tensor(index, array)
+        self._interpreter.invoke()
+        return [
+            self._interpreter.get_tensor(detail["index"]) for detail in self._interpreter.get_output_details()
+        ]
+
+
 class TorchContender:
     """PyTorch with the module that `onnx2torch` makes of the file, eager or through `torch.compile`."""
 
@@ -142,6 +193,8 @@ KINDS: dict[str, Callable[[Path, Arrays, int], Contender]] = {
     "plain": LibraryContender,
     "onnxruntime": OnnxRuntimeContender,
     "onnxruntime_still": lambda *known: OnnxRuntimeContender(*known, spinning=False),
+    "openvino": OpenVinoContender,
+    "litert": LiteRtContender,
     "reference": lambda *known: OnnxRuntimeContender(*known, optimised=False),
     "torch": lambda *known: TorchContender(*known, compiled=False),
     "torch_compile": lambda *known: TorchContender(*known, compiled=True),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
-from benchmarks.search.machine import ROOT
+from benchmarks.search.machine import child_environment
+from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import TunefarmError
@@ -97,6 +98,7 @@ def time_network(
     folder: Path,
     rounds: int = ROUNDS,
     left_out: Mapping[str, str] | None = None,
+    constants: Mapping[str, NDArray[Any]] | None = None,
 ) -> Timing:
     """Time the available contenders of a network.
 
@@ -107,24 +109,19 @@ def time_network(
         folder: For inputs and outputs.
         rounds: In each, every contender has one sample; another one begins.
         left_out: What is not there, and why, to be told with the rest.
+        constants: Inputs that the artifact was compiled for and no longer has; the other contenders get them.
 
     Raises:
         TunefarmError: If the artifact or ONNX Runtime does not run.
     """
-    inputs = folder / "inputs.npz"
-    save_arrays(inputs, random_inputs(specs, seed=0))
+    arrays = dict(zip((spec.name for spec in specs), random_inputs(specs, seed=0), strict=True))
     timing = Timing(left_out=dict(left_out or {}))
     with ExitStack() as stack:
         opened: list[_Turns] = []
         for kind, path in files.items():
             child = stack.enter_context(closing(_child(threads)))
-            params = {
-                "kind": kind,
-                "path": str(path.absolute()),
-                "names": [spec.name for spec in specs],
-                "inputs": str(inputs),
-                "threads": threads,
-            }
+            given = arrays if kind == "artifact" else arrays | dict(constants or {})
+            params = _parameters(kind, path, given, threads, folder)
             try:
                 child.call("open", params, timeout_sec=OPEN_SEC)
                 if kind == "artifact":
@@ -137,20 +134,35 @@ def time_network(
             opened.append(_Turns(kind, child))
         _take_turns(opened, rounds, timing)
         reference = stack.enter_context(closing(_child(threads)))
-        reference.call(
-            "open",
-            {**params, "kind": "reference", "path": str(files["onnxruntime"].absolute())},
-            timeout_sec=OPEN_SEC,
-        )
+        given = arrays | dict(constants or {})
+        params = _parameters("reference", files["onnxruntime"], given, threads, folder)
+        reference.call("open", params, timeout_sec=OPEN_SEC)
         reference.call("outputs", {"path": str(folder / "wanted.npz")}, timeout_sec=RUN_SEC)
     timing.difference = difference(load_arrays(folder / "got.npz"), load_arrays(folder / "wanted.npz"))
     return timing
 
 
+def _parameters(
+    kind: str, path: Path, inputs: Mapping[str, NDArray[Any]], threads: int, folder: Path
+) -> dict[str, Any]:
+    """Write a contender's inputs, and return the parameters to open it with."""
+    file = folder / f"inputs-{kind}.npz"
+    save_arrays(file, list(inputs.values()))
+    return {
+        "kind": kind,
+        "path": str(path.absolute()),
+        "names": list(inputs),
+        "inputs": str(file),
+        "threads": threads,
+    }
+
+
 def _child(threads: int) -> ChildProcess:
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {"PYTHONPATH": path, "TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-    return ChildProcess("benchmarks.models.contender_child", limits=ChildLimits(memory_bytes=None), env=env)
+    return ChildProcess(
+        "benchmarks.models.contender_child",
+        limits=ChildLimits(memory_bytes=None),
+        env=child_environment(threads),
+    )
 
 
 def _take_turns(opened: list[_Turns], rounds: int, timing: Timing) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def child(module: str) -> ChildProcess:
         limits=ChildLimits(memory_bytes=None),
         env={"PYTHONPATH": str(ROOT), "TVM_NUM_THREADS": "1"},
     )
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """Return what a child process needs to find the benchmarks, and for a number of threads."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path, "TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
 
 
 def machine_facts() -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Networks as people have them: those that published packages ship, and architectures of torchvision and timm."""
