@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from tunefarm_tuning.core.array_file import numpy_dtype
 
@@ -83,6 +84,30 @@ class OnnxWriter:
         name = self.unique(f"{self.scope}/{operator}")
         self._nodes.append(helper.make_node(operator, inputs, outputs, name=name, **attributes))
         return outputs
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes so far."""
+        return len(self._nodes)
+
+    def evaluate(self, names: Sequence[str], since: int) -> list[NDArray[Any]]:
+        """Compute tensors that depend on weights and on the nodes after the first `since` only.
+
+        Raises:
+            Exception: Of any kind, if ONNX's reference implementation cannot compute them.
+        """
+        nodes = self._nodes[since:]
+        used = {name for node in nodes for name in node.input} | set(names)
+        weights = [numpy_helper.from_array(a, n) for n, a in self._weights.items() if n in used]
+        results = [helper.make_value_info(self.unique("folded"), onnx.TypeProto()) for _ in names]
+        copies = [
+            helper.make_node("Identity", [name], [result.name])
+            for name, result in zip(names, results, strict=True)
+        ]
+        graph = helper.make_graph([*nodes, *copies], "folded", [], results, weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self._opset)])
+        with np.errstate(all="ignore"):
+            return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, {})]
 
     def model(
         self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[tuple[str, onnx.ValueInfoProto]]

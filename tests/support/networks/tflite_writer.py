@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import flatbuffers
@@ -20,6 +21,8 @@ _TYPES = {
     "int4": tflite.TensorType.INT4,
     "int64": tflite.TensorType.INT64,
     "bool": tflite.TensorType.BOOL,
+    "complex64": tflite.TensorType.COMPLEX64,
+    "resource": tflite.TensorType.RESOURCE,
     "string": tflite.TensorType.STRING,
 }
 _VERSIONS = {
@@ -29,6 +32,18 @@ _VERSIONS = {
     "RESIZE_NEAREST_NEIGHBOR": 3,
     "TRANSPOSE_CONV": 3,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparsity:
+    """How a sparse tensor is stored: the order of its levels, the dimensions in blocks, and each level.
+
+    A level is a number of positions, or the segments and indices of those that are stored.
+    """
+
+    order: Sequence[int]
+    levels: Sequence[int | tuple[Sequence[int], Sequence[int]]]
+    blocks: Sequence[int] = ()
 
 
 def scattered(shape: Sequence[int], seed: int) -> NDArray[np.float32]:
@@ -52,8 +67,26 @@ class TfliteWriter:
         self._tensors: list[dict[str, Any]] = []
         self._buffers: list[bytes] = [b""]
         self._operators: list[dict[str, Any]] = []
-        self._codes: list[tuple[str, str]] = []
+        self._codes: list[tuple[str, str, int]] = []
         self._inputs: list[int] = []
+        self._outputs: list[int] = []
+        self._graphs: list[TfliteWriter] = [self]
+
+    def subgraph(self) -> TfliteWriter:
+        """Return a writer of one more graph of the same file. `number` is what operators call it by."""
+        graph = TfliteWriter(self._seed + 1000 * len(self._graphs))
+        graph._builder, graph._buffers, graph._codes = self._builder, self._buffers, self._codes
+        graph._graphs = self._graphs
+        self._graphs.append(graph)
+        return graph
+
+    @property
+    def number(self) -> int:
+        return self._graphs.index(self)
+
+    def returns(self, *outputs: int) -> None:
+        """Set the outputs of a graph that is not the first."""
+        self._outputs = list(outputs)
 
     def tensor(
         self,
@@ -66,8 +99,10 @@ class TfliteWriter:
         zero: int | Sequence[int] = 0,
         axis: int = 0,
         signature: Sequence[int] | None = None,
+        variable: bool = False,
+        sparsity: Sparsity | None = None,
     ) -> int:
-        """Add a tensor: a constant, where data is given."""
+        """Add a tensor: a constant, where data is given. `sparsity` says where the elements of a sparse one are."""
         buffer = 0
         if data is not None:
             buffer = len(self._buffers)
@@ -82,6 +117,8 @@ class TfliteWriter:
                 "zero": np.atleast_1d(np.array(zero, np.int64)),
                 "axis": axis,
                 "signature": signature,
+                "variable": variable,
+                "sparsity": sparsity,
             }
         )
         return len(self._tensors) - 1
@@ -123,9 +160,11 @@ class TfliteWriter:
         options: str = "",
         fields: Mapping[str, Any] | None = None,
         custom: str = "",
+        custom_options: bytes = b"",
+        version: int = 0,
     ) -> None:
         """Add an operator whose outputs are there already."""
-        key = (kind, custom)
+        key = (kind, custom, version or _VERSIONS.get(kind, 1))
         if key not in self._codes:
             self._codes.append(key)
         self._operators.append(
@@ -135,28 +174,18 @@ class TfliteWriter:
                 "outputs": list(outputs),
                 "options": options,
                 "fields": dict(fields or {}),
+                "custom": custom_options,
             }
         )
 
-    def data(self, outputs: Sequence[int], *, graphs: int = 1) -> bytes:
+    def data(self, outputs: Sequence[int]) -> bytes:
         """Return the file."""
         b = self._builder
         buffers = [self._buffer(buffer) for buffer in self._buffers]
-        codes = [self._code(kind, custom) for kind, custom in self._codes]
-        tensors = [self._tensor(tensor) for tensor in self._tensors]
-        operators = [self._operator(operator) for operator in self._operators]
-        parts = [
-            self._offsets(tensors),
-            self._vector(self._inputs, "i"),
-            self._vector(list(outputs), "i"),
-            self._offsets(operators),
-            b.CreateString("main"),
-        ]
-        b.StartObject(5)
-        for slot, part in enumerate(parts):
-            b.PrependUOffsetTRelativeSlot(slot, part, 0)
-        graph = b.EndObject()
-        heads = [self._offsets(codes), self._offsets([graph] * graphs), self._offsets(buffers)]
+        codes = [self._code(*code) for code in self._codes]
+        self._outputs = list(outputs)
+        graphs = [graph._graph() for graph in self._graphs]
+        heads = [self._offsets(codes), self._offsets(graphs), self._offsets(buffers)]
         description = b.CreateString("made by a test")
         b.StartObject(5)
         b.PrependUint32Slot(0, 3, 0)
@@ -167,20 +196,31 @@ class TfliteWriter:
         b.Finish(b.EndObject(), file_identifier=b"TFL3")
         return bytes(b.Output())
 
+    def _graph(self) -> int:
+        b = self._builder
+        tensors = [self._tensor(tensor) for tensor in self._tensors]
+        operators = [self._operator(operator) for operator in self._operators]
+        parts = [
+            self._offsets(tensors),
+            self._vector(self._inputs, "i"),
+            self._vector(self._outputs, "i"),
+            self._offsets(operators),
+            b.CreateString("main" if self._graphs[0] is self else f"graph_{self.number}"),
+        ]
+        b.StartObject(5)
+        for slot, part in enumerate(parts):
+            b.PrependUOffsetTRelativeSlot(slot, part, 0)
+        return int(b.EndObject())
+
     def _buffer(self, data: bytes) -> int:
         b = self._builder
-        vector = None
-        if data:
-            b.StartVector(1, len(data), 16)
-            b.head = b.head - len(data)
-            b.Bytes[b.head : b.head + len(data)] = data
-            vector = b.EndVector()
+        vector = self._bytes(data) if data else None
         b.StartObject(1)
         if vector is not None:
             b.PrependUOffsetTRelativeSlot(0, vector, 0)
         return int(b.EndObject())
 
-    def _code(self, kind: str, custom: str) -> int:
+    def _code(self, kind: str, custom: str, version: int) -> int:
         b = self._builder
         name = b.CreateString(custom) if custom else None
         number = getattr(tflite.BuiltinOperator, kind)
@@ -188,7 +228,7 @@ class TfliteWriter:
         b.PrependInt8Slot(0, min(number, 127), 0)
         if name is not None:
             b.PrependUOffsetTRelativeSlot(1, name, 0)
-        b.PrependInt32Slot(2, _VERSIONS.get(kind, 1), 1)
+        b.PrependInt32Slot(2, version, 1)
         b.PrependInt32Slot(3, number, 0)
         return int(b.EndObject())
 
@@ -205,6 +245,7 @@ class TfliteWriter:
             b.PrependUOffsetTRelativeSlot(3, zero, 0)
             b.PrependInt32Slot(6, tensor["axis"], 0)
             quantization = b.EndObject()
+        sparsity = None if tensor["sparsity"] is None else self._sparsity(tensor["sparsity"])
         b.StartObject(8)
         b.PrependUOffsetTRelativeSlot(0, shape, 0)
         b.PrependInt8Slot(1, _TYPES[tensor["dtype"]], 0)
@@ -212,6 +253,9 @@ class TfliteWriter:
         b.PrependUOffsetTRelativeSlot(3, name, 0)
         if quantization is not None:
             b.PrependUOffsetTRelativeSlot(4, quantization, 0)
+        b.PrependBoolSlot(5, tensor["variable"], False)
+        if sparsity is not None:
+            b.PrependUOffsetTRelativeSlot(6, sparsity, 0)
         if signature is not None:
             b.PrependUOffsetTRelativeSlot(7, signature, 0)
         return int(b.EndObject())
@@ -220,6 +264,7 @@ class TfliteWriter:
         b = self._builder
         inputs, outputs = self._vector(operator["inputs"], "i"), self._vector(operator["outputs"], "i")
         options = self._options(operator["options"], operator["fields"]) if operator["options"] else None
+        custom = self._bytes(operator["custom"]) if operator["custom"] else None
         b.StartObject(9)
         b.PrependUint32Slot(0, operator["code"], 0)
         b.PrependUOffsetTRelativeSlot(1, inputs, 0)
@@ -227,11 +272,50 @@ class TfliteWriter:
         if options is not None:
             b.PrependUint8Slot(3, getattr(tflite.BuiltinOptions, operator["options"]), 0)
             b.PrependUOffsetTRelativeSlot(4, options, 0)
+        if custom is not None:
+            b.PrependUOffsetTRelativeSlot(5, custom, 0)
         return int(b.EndObject())
+
+    def _sparsity(self, sparsity: Sparsity) -> int:
+        b = self._builder
+        levels = []
+        for level in sparsity.levels:
+            if isinstance(level, int):
+                b.StartObject(6)
+                b.PrependInt32Slot(1, level, 0)
+            else:
+                segments, indices = (self._int32_vector(numbers) for numbers in level)
+                b.StartObject(6)
+                b.PrependInt8Slot(0, tflite.DimensionType.SPARSE_CSR, 0)
+                b.PrependUint8Slot(2, tflite.SparseIndexVector.Int32Vector, 0)
+                b.PrependUOffsetTRelativeSlot(3, segments, 0)
+                b.PrependUint8Slot(4, tflite.SparseIndexVector.Int32Vector, 0)
+                b.PrependUOffsetTRelativeSlot(5, indices, 0)
+            levels.append(int(b.EndObject()))
+        parts = [self._vector(sparsity.order, "i"), self._vector(sparsity.blocks, "i"), self._offsets(levels)]
+        b.StartObject(3)
+        for slot, part in enumerate(parts):
+            b.PrependUOffsetTRelativeSlot(slot, part, 0)
+        return int(b.EndObject())
+
+    def _int32_vector(self, numbers: Sequence[int]) -> int:
+        vector = self._vector(numbers, "i")
+        self._builder.StartObject(1)
+        self._builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+        return int(self._builder.EndObject())
+
+    def _bytes(self, data: bytes) -> int:
+        b = self._builder
+        b.StartVector(1, len(data), 16)
+        b.head = b.head - len(data)
+        b.Bytes[b.head : b.head + len(data)] = data
+        return int(b.EndVector())
 
     def _options(self, name: str, fields: Mapping[str, Any]) -> int:
         module = __import__(f"tflite.{name}", fromlist=[name])
+        b = self._builder
         values = {k: self._vector(v, "i") if isinstance(v, list) else v for k, v in fields.items()}
+        values = {k: b.CreateString(v) if isinstance(v, str) else v for k, v in values.items()}
         getattr(module, f"{name}Start")(self._builder)
         for field, value in values.items():
             getattr(module, f"{name}Add{field}")(self._builder, value)

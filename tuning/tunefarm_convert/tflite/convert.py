@@ -2,46 +2,66 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import onnx
 
 from tunefarm_convert.onnx_writer import OnnxWriter, value_info
-from tunefarm_convert.tflite import elementwise, matrices, movement, reductions, resizing, slicing, windows
-from tunefarm_convert.tflite.converter import Converter, OperatorContext
+from tunefarm_convert.tflite.complex_parts import split_complex
+from tunefarm_convert.tflite.converter import Converter
 from tunefarm_convert.tflite.graph import Graph, Tensor, bad_file
-from tunefarm_convert.tflite.parser import read_graph
+from tunefarm_convert.tflite.operators import (
+    control,
+    elementwise,
+    matrices,
+    mediapipe,
+    movement,
+    reductions,
+    resizing,
+    slicing,
+    spectra,
+    windows,
+)
+from tunefarm_convert.tflite.parser import read_graphs
+from tunefarm_convert.tflite.program import FileProgram, check_dtype, empty_tensor
 from tunefarm_convert.tflite.shape_check import check_shapes
 from tunefarm_convert.tflite.values import Values
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
-_MAX_LISTED = 24
+_MAX_SIZE = 1 << 31
 
 CONVERTERS: Mapping[str, Converter] = {
+    **control.CONVERTERS,
     **elementwise.CONVERTERS,
     **matrices.CONVERTERS,
+    **mediapipe.CONVERTERS,
     **movement.CONVERTERS,
     **reductions.CONVERTERS,
     **resizing.CONVERTERS,
     **slicing.CONVERTERS,
+    **spectra.CONVERTERS,
     **windows.CONVERTERS,
 }
 
 
-def convert(data: bytes) -> onnx.ModelProto:
-    """Convert a TFLite file to ONNX. Equal bytes give equal models.
+def convert(data: bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+    """Convert a TFLite file to ONNX. Equal bytes and shapes give equal models.
 
     Inputs and outputs keep their order, their layout, and their dtype: integers where the file takes or gives
     quantised tensors.
 
+    Args:
+        data: The file.
+        shapes: Shapes of inputs by name, where they are not the file's.
+
     Raises:
-        InvalidModelError: invalid-tflite, truncated-model, unsupported-operator, unsupported-dtype, zero-size, too-large.
+        InvalidModelError: invalid-tflite, truncated-model, unsupported-operator, unsupported-dtype, zero-size, too-large,
+            bad-shape.
     """
-    graph = read_graph(data)
+    graphs = read_graphs(data)
     try:
-        return _convert(graph)
+        return _convert(graphs, shapes or {})
     except (InvalidModelError, MemoryError):
         raise
     except Exception as error:
@@ -49,71 +69,54 @@ def convert(data: bytes) -> onnx.ModelProto:
         raise bad_file(f"the TFLite file is malformed: {clean_message(error, 200)}") from error
 
 
-def _convert(graph: Graph) -> onnx.ModelProto:
-    _refuse_unknown(graph)
-    _refuse_empty(graph)
+def _convert(graphs: Sequence[Graph], shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
     writer = OnnxWriter("tflite")
+    program = FileProgram([split_complex(graph) for graph in graphs], writer, CONVERTERS)
+    graph = split_complex(graphs[0])
+    for index in (*graph.inputs, *graph.outputs):
+        check_dtype(graph.tensors[index])
+    program.refuse_unknown(graph)
     values = Values(graph, writer)
     # Reserved first: no inner tensor may take them.
     names = _edge_names(graph, graph.inputs, "input", writer)
     output_names = _edge_names(graph, graph.outputs, "output", writer)
     inputs = []
+    recomputes = any(tensor.open_dims for tensor in graph.tensors)
     for name, index in zip(names, graph.inputs, strict=True):
         if values.exists(index):
             raise bad_file(
                 f"the TFLite file takes tensor {index} as an input twice, or says that it is a constant"
             )
+        if name in shapes and tuple(shapes[name]) != graph.tensors[index].shape:
+            values.set_shape(index, _bound_shape(name, shapes[name], graph.tensors[index]))
+            recomputes = True
+        if 0 in values.shape(index):
+            raise empty_tensor(values.tensor(index))
         values.put(index, name, raw=True)
-        inputs.append(_value_info(name, graph.tensors[index]))
-    for operator in graph.operators:
-        if any(values.exists(index) for index in operator.outputs):
-            raise bad_file(f"{operator.label}: something else computes its output already")
-        writer.scope = f"{operator.kind}_{operator.index}"
-        try:
-            CONVERTERS[operator.kind](OperatorContext(operator=operator, values=values, writer=writer))
-        except (InvalidModelError, MemoryError):
-            raise
-        except Exception as error:
-            raise bad_file(f"{operator.label}, is malformed: {clean_message(error, 200)}") from error
+        inputs.append(_value_info(name, values.tensor(index)))
+    program.run(graph, values, recomputes=recomputes)
     outputs = [
-        (values.get(index, raw=True), _value_info(name, graph.tensors[index]))
+        (values.get(index, raw=True), _value_info(name, values.tensor(index)))
         for name, index in zip(output_names, graph.outputs, strict=True)
     ]
     model = writer.model(inputs, outputs)
     renamed = {tensor: info.name for tensor, info in reversed(outputs)}
-    check_shapes(model, {renamed.get(name, name): declared for name, declared in values.forms().items()})
+    declared = {name: shape for part in program.converted for name, shape in part.forms().items()}
+    check_shapes(model, {renamed.get(name, name): shape for name, shape in declared.items()})
     return model
 
 
-def _refuse_unknown(graph: Graph) -> None:
-    counts = Counter(operator.kind for operator in graph.operators if operator.kind not in CONVERTERS)
-    if not counts:
-        return
-    first_indexes: dict[str, int] = {}
-    for operator in graph.operators:
-        first_indexes.setdefault(operator.kind, operator.index)
-    described = [
-        f"{clean(kind, 60)} (operator number {first_indexes[kind]}{f', {count} in all' if count > 1 else ''})"
-        for kind, count in counts.items()
-    ]
-    more = f" and {len(described) - _MAX_LISTED} more kinds" if len(described) > _MAX_LISTED else ""
-    raise InvalidModelError(
-        f"tunefarm does not support these TFLite operators: {', '.join(described[:_MAX_LISTED])}{more}",
-        code="unsupported-operator",
-        operator=clean(next(iter(counts)), 60),
-        node=str(first_indexes[next(iter(counts))]),
-        operators=[clean(kind, 60) for kind in counts][:_MAX_LISTED],
-    )
-
-
-def _refuse_empty(graph: Graph) -> None:
-    used = {index for op in graph.operators for index in (*op.inputs, *op.outputs)} | set(graph.inputs)
-    for tensor in graph.tensors:
-        if 0 in tensor.shape and tensor.data is None and tensor.index in used:
-            raise InvalidModelError(
-                f"tensor '{clean(tensor.name, 60)}' has the shape {list(tensor.shape)}: there is nothing to compute",
-                code="zero-size",
-            )
+def _bound_shape(name: str, shape: Sequence[int], tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape that a user gives an input, if it has the file's number of dimensions."""
+    sizes = list(shape[:16])
+    if len(shape) != len(tensor.shape) or any(not 0 < size < _MAX_SIZE for size in shape):
+        raise InvalidModelError(
+            f"the shape {sizes} given for input '{clean(name, 60)}' does not fit the file's, "
+            f"{list(tensor.shape)}: give as many sizes, all above zero",
+            code="bad-shape",
+            input=clean(name, 60),
+        )
+    return tuple(shape)
 
 
 def _edge_names(graph: Graph, indexes: Sequence[int], otherwise: str, writer: OnnxWriter) -> list[str]:

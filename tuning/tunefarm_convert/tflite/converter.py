@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,25 @@ _RANGES = {2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """The ranges of fused activations. The interpreter's operators fuse no other activations of the format."""
 
 
+TensorOf = tuple[Values, int]
+"""A tensor of one of the file's graphs, in one of its calls."""
+
+
+class Program(Protocol):
+    """The conversion of the whole file, for operators that call other graphs.
+
+    Attributes:
+        variables: The tensor that each variable of the file holds when the network is called for the first time.
+        initializes: Whether the graph that is converted sets the variables before the first call.
+    """
+
+    variables: dict[str, TensorOf]
+    initializes: bool
+
+    def call(self, number: Any, arguments: Sequence[TensorOf]) -> list[TensorOf]:
+        """Convert a graph on some arguments, and return its results."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
     """An operator to convert, with the conversion's values and writer."""
@@ -27,6 +46,7 @@ class OperatorContext:
     operator: Operator
     values: Values
     writer: OnnxWriter
+    program: Program
 
     def bad_file(self, message: str) -> InvalidModelError:
         """Return the error for an operator that breaks TFLite's own rules."""

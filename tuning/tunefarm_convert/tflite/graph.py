@@ -12,6 +12,13 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 
+DTYPES = frozenset({
+    "bool", "float16", "float32", "float64",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+})  # fmt: skip
+"""Dtypes of the tensors that are computed."""
+COMPLEX_DTYPE = "complex64"
+"""Dtype of tensors that are computed as two of real numbers; it may not be that of an input or output of the network."""
 ACTIVATION_DTYPES = ("int8", "uint8", "int16")
 """Dtypes of quantised activations. 32-bit integers with a scale are biases only."""
 
@@ -37,6 +44,8 @@ class Tensor:
         name: Name in the file: a stranger's text, perhaps empty or not unique.
         shape: What the interpreter would allocate; dimensions that the file leaves open have a size here too.
         data: The elements of a constant; None for other tensors.
+        open_dims: The dimensions whose size the file leaves open.
+        variable: Whether the interpreter keeps its elements from one call to the next. They begin as zeros.
     """
 
     index: int
@@ -45,6 +54,8 @@ class Tensor:
     dtype: str
     data: NDArray[Any] | None
     quantization: Quantization | None
+    open_dims: tuple[int, ...] = ()
+    variable: bool = False
 
     @property
     def is_quantized(self) -> bool:
@@ -57,13 +68,20 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A node: tensors by index (-1 for an omitted input), and the fields of its options table."""
+    """A node: tensors by index (-1 for an omitted input), and the fields of its options table.
+
+    Attributes:
+        custom: The options of a custom operator, in a format of its own.
+        version: The version of the operator that the file asks for.
+    """
 
     index: int
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any]
+    custom: bytes = b""
+    version: int = 1
 
     @property
     def label(self) -> str:
@@ -72,7 +90,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """The graph of a file. Operators are in the order in which they run."""
+    """A graph of a file: the first one is the network, others are called by its operators.
+
+    Operators are in the order in which they run.
+    """
 
     tensors: tuple[Tensor, ...]
     operators: tuple[Operator, ...]

@@ -8,43 +8,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_convert.tflite.graph import Graph, Operator, Quantization, Tensor, bad_file
+from tunefarm_convert.tflite.graph import (
+    COMPLEX_DTYPE,
+    DTYPES,
+    Graph,
+    Operator,
+    Quantization,
+    Tensor,
+    bad_file,
+)
+from tunefarm_convert.tflite.sparsity import read_ints, read_layout
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 
 _MAX_TENSORS = 400_000
 _MAX_OPERATORS = 100_000
+_MAX_GRAPHS = 1000
 _MAX_RANK = 8
 _MAX_ARGUMENTS = 4096
 _MAX_SIZE = 1 << 31
 _PLACEHOLDER = 127
 """Value of the old one-byte field of an operator's number if the number is above 127."""
 
-_DTYPES = {
-    "FLOAT32": "float32",
-    "FLOAT16": "float16",
-    "FLOAT64": "float64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "BOOL": "bool",
-    "INT4": "int8",
-}
+_NUMPY_NAMES = {"INT4": "int8"}
+"""NumPy's names of element types, where they are not those of the format in small letters."""
 
 
-def read_graph(data: bytes) -> Graph:
-    """Read a file.
+def read_graphs(data: bytes) -> tuple[Graph, ...]:
+    """Read the graphs of a file. The first one is the network.
 
     Raises:
-        InvalidModelError: truncated-model, invalid-tflite, unsupported-operator, unsupported-dtype, zero-size, too-large.
+        InvalidModelError: truncated-model, invalid-tflite, unsupported-dtype, too-large.
     """
     try:
-        return _Reader(data).graph()
+        return _Reader(data).graphs()
     except (InvalidModelError, MemoryError):
         raise
     except Exception as error:
@@ -65,21 +62,19 @@ class _Reader:
         self._kinds = {code: name for name, code in vars(tflite.BuiltinOperator).items() if name.isupper()}
         self._options = {code: name for name, code in vars(tflite.BuiltinOptions).items() if name[0] != "_"}
 
-    def graph(self) -> Graph:
+    def graphs(self) -> tuple[Graph, ...]:
         count = self._model.SubgraphsLength()
-        if count != 1:
-            raise InvalidModelError(
-                f"the TFLite file holds {count} graphs; tunefarm supports one: control flow (IF, WHILE) and "
-                "several signatures make more, export one signature without them",
-                code="unsupported-operator",
-                graphs=count,
-            )
-        graph = self._model.Subgraphs(0)
+        if not count:
+            raise bad_file("the TFLite file holds no graph")
+        self._refuse_many("graphs", count, _MAX_GRAPHS)
+        return tuple(self._graph(self._model.Subgraphs(i)) for i in range(count))
+
+    def _graph(self, graph: Any) -> Graph:
         self._refuse_many("tensors", graph.TensorsLength(), _MAX_TENSORS)
         self._refuse_many("operators", graph.OperatorsLength(), _MAX_OPERATORS)
         tensors = tuple(self._tensor(graph.Tensors(i), i) for i in range(graph.TensorsLength()))
         operators = tuple(self._operator(graph.Operators(i), i) for i in range(graph.OperatorsLength()))
-        inputs, outputs = _ints(graph.InputsAsNumpy()), _ints(graph.OutputsAsNumpy())
+        inputs, outputs = read_ints(graph.InputsAsNumpy()), read_ints(graph.OutputsAsNumpy())
         self._refuse_many("inputs and outputs", len(inputs) + len(outputs), _MAX_ARGUMENTS)
         for index in (*inputs, *outputs):
             self._check_index(index, len(tensors))
@@ -103,26 +98,15 @@ class _Reader:
 
     def _tensor(self, table: Any, index: int) -> Tensor:
         name = (table.Name() or b"").decode("utf-8", "replace")
-        shape = _ints(table.ShapeAsNumpy())
+        shape = read_ints(table.ShapeAsNumpy())
         label = f"tensor '{clean(name, 60)}' (number {index})"
         if len(shape) > _MAX_RANK or any(not 0 <= size < _MAX_SIZE for size in shape):
             raise bad_file(f"{label} has the invalid shape {list(shape[:16])}")
         type_name = str(self._dtypes.get(table.Type(), f"number {table.Type()}"))
-        dtype = _DTYPES.get(type_name)
-        if dtype is None:
-            raise InvalidModelError(
-                f"{label} has element type {type_name.lower()}; tunefarm supports "
-                f"{', '.join(sorted(set(_DTYPES.values())))}",
-                code="unsupported-dtype",
-                dtype=type_name.lower(),
-            )
-        if table.Sparsity() is not None:
-            raise InvalidModelError(
-                f"{label} is sparse; tunefarm supports dense tensors only: convert without sparsity",
-                code="unsupported-dtype",
-                dtype="sparse",
-            )
-        data = None if table.IsVariable() else self._constant(table.Buffer(), shape, dtype, type_name, label)
+        dtype = _NUMPY_NAMES.get(type_name, type_name.lower())
+        known = dtype in DTYPES or dtype == COMPLEX_DTYPE
+        variable = bool(table.IsVariable())
+        data = self._constant(table, shape, dtype, type_name, label) if known and not variable else None
         return Tensor(
             index=index,
             name=name,
@@ -130,11 +114,14 @@ class _Reader:
             dtype=dtype,
             data=data,
             quantization=_quantization(table.Quantization(), shape, label),
+            open_dims=_open_dims(read_ints(table.ShapeSignatureAsNumpy()), shape),
+            variable=variable,
         )
 
     def _constant(
-        self, buffer: int, shape: tuple[int, ...], dtype: str, type_name: str, label: str
+        self, tensor: Any, shape: tuple[int, ...], dtype: str, type_name: str, label: str
     ) -> NDArray[Any] | None:
+        buffer = tensor.Buffer()
         if not 0 <= buffer < self._model.BuffersLength():
             raise bad_file(f"{label} keeps its data in buffer {buffer}, of {self._model.BuffersLength()}")
         if buffer == 0:  # by convention the empty buffer
@@ -151,7 +138,8 @@ class _Reader:
             raw = table.DataAsNumpy()
         else:
             return None
-        count = math.prod(shape)
+        layout = None if tensor.Sparsity() is None else read_layout(tensor.Sparsity(), shape, label)
+        count = math.prod(shape) if layout is None else len(layout)
         if type_name == "INT4":
             raw = _unpacked(raw).view(np.uint8)[:count]
         wanted = count * np.dtype(dtype).itemsize
@@ -159,7 +147,12 @@ class _Reader:
             raise bad_file(
                 f"{label} of shape {list(shape)} should hold {wanted} bytes, but holds {raw.nbytes}"
             )
-        return np.frombuffer(raw.tobytes(), np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
+        numbers = np.frombuffer(raw.tobytes(), np.dtype(dtype).newbyteorder("<")).astype(dtype)
+        if layout is None:
+            return numbers.reshape(shape)
+        dense = np.zeros(math.prod(shape), dtype)
+        dense[layout] = numbers
+        return dense.reshape(shape)
 
     def _operator(self, table: Any, index: int) -> Operator:
         number = table.OpcodeIndex()
@@ -176,13 +169,15 @@ class _Reader:
         return Operator(
             index=index,
             kind=kind,
-            inputs=_ints(table.InputsAsNumpy()),
-            outputs=_ints(table.OutputsAsNumpy()),
+            inputs=read_ints(table.InputsAsNumpy()),
+            outputs=read_ints(table.OutputsAsNumpy()),
             options=self._fields(table),
+            custom=bytes(table.CustomOptionsAsNumpy()) if table.CustomOptionsLength() else b"",
+            version=code.Version(),
         )
 
     def _fields(self, table: Any) -> dict[str, Any]:
-        """Read an options table of any kind: its numbers, and its lists of numbers as tuples."""
+        """Read an options table of any kind: its numbers and texts, and its lists of numbers as tuples."""
         union = table.BuiltinOptions()
         name = self._options.get(table.BuiltinOptionsType())
         kind = getattr(self._tflite, str(name), None)
@@ -195,15 +190,17 @@ class _Reader:
             if field[0].isupper() and getattr(getattr(method, "__code__", None), "co_argcount", 0) == 1:
                 value = getattr(options, field)()
                 if field.endswith("AsNumpy"):
-                    fields[field.removesuffix("AsNumpy")] = _ints(value)
+                    fields[field.removesuffix("AsNumpy")] = read_ints(value)
                 elif isinstance(value, bool | int | float):
                     fields[field] = value
+                elif isinstance(value, bytes):
+                    fields[field] = value.decode("utf-8", "replace")
         return fields
 
 
-def _ints(array: Any) -> tuple[int, ...]:
-    """Return a vector of the file; the library returns 0 for a missing one."""
-    return tuple(array.tolist()) if isinstance(array, np.ndarray) else ()
+def _open_dims(signature: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the dimensions that a tensor's signature leaves open; without one, all are fixed."""
+    return tuple(i for i, size in enumerate(signature) if size < 0) if len(signature) == len(shape) else ()
 
 
 def _quantization(table: Any, shape: tuple[int, ...], label: str) -> Quantization | None:

@@ -8,7 +8,7 @@ where a chain of operators on channels-first images begins and ends, and nowhere
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from onnx import helper
 
 from tunefarm_convert.onnx_writer import OnnxWriter
 from tunefarm_convert.tflite.graph import Graph, Quantization, Tensor, bad_file
+from tunefarm_tuning.core.untrusted_text import clean
 
 TO_FIRST = (0, 3, 1, 2)
 """Dimension i of the channels-first form is dimension ``TO_FIRST[i]`` of the file's."""
@@ -30,6 +31,8 @@ class _Value:
     data_quantization: Quantization | None
     forms: dict[tuple[bool, bool], str] = field(default_factory=dict)
     padded: tuple[int, tuple[int, int, int, int]] | None = None
+    variable_name: str = ""
+    product: tuple[int, NDArray[np.float64]] | None = None
 
 
 class Values:
@@ -56,10 +59,37 @@ class Values:
     def shape(self, index: int) -> tuple[int, ...]:
         return self._values[index].tensor.shape
 
+    def set_shape(self, index: int, shape: tuple[int, ...]) -> None:
+        """Replace the file's shape of a tensor that is not computed yet."""
+        self._values[index].tensor = replace(self._values[index].tensor, shape=shape)
+
     def exists(self, index: int) -> bool:
         """Return whether a tensor has a value: computed, fed or constant."""
         value = self._values[index]
         return value.data is not None or bool(value.forms)
+
+    def adopt(self, index: int, other: Values, source: int) -> None:
+        """Make a tensor the same as one of another graph: its shape, and its value or its variable."""
+        value, taken = self._values[index], other._values[source]
+        if value.tensor.dtype != taken.tensor.dtype:
+            raise bad_file(
+                f"the TFLite file passes tensor {source} of {clean(taken.tensor.dtype, 20)} as tensor {index} "
+                f"of {clean(value.tensor.dtype, 20)}"
+            )
+        quantization = taken.tensor.quantization
+        value.tensor = replace(value.tensor, shape=taken.tensor.shape, quantization=quantization)
+        value.data, value.data_quantization = taken.data, taken.data_quantization
+        value.forms, value.variable_name = dict(taken.forms), taken.variable_name
+        if not other.exists(source) and not taken.variable_name:
+            raise bad_file(f"the TFLite file uses tensor {source} before anything computes it")
+
+    def name_variable(self, index: int, name: str) -> None:
+        """Note that a tensor refers to a variable."""
+        self._values[index].variable_name = name
+
+    def variable_name(self, index: int) -> str:
+        """Return the variable that a tensor refers to; empty if it refers to none."""
+        return self._values[index].variable_name
 
     def forms(self) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
         """Return the file's tensor and its shape in this form, by the name of the ONNX tensor."""
@@ -85,6 +115,7 @@ class Values:
                 f"{list(data.shape)}"
             )
         value.data, value.data_quantization = data, quantization
+        value.forms.clear()
 
     def is_first_only(self, index: int) -> bool:
         """Return whether the tensor exists only with its channels first."""
@@ -166,6 +197,14 @@ class Values:
     def padding(self, index: int) -> tuple[int, tuple[int, int, int, int]]:
         """Return the source and padding of `note_padding`, or the tensor itself with no padding."""
         return self._values[index].padded or (index, (0, 0, 0, 0))
+
+    def note_product(self, index: int, source: int, matrix: NDArray[np.float64]) -> None:
+        """Note that the rows of a tensor are those of `source` times a constant matrix, perhaps in another shape."""
+        self._values[index].product = source, matrix
+
+    def product(self, index: int) -> tuple[int, NDArray[np.float64]] | None:
+        """Return the source and matrix of `note_product`; None if nothing is noted."""
+        return self._values[index].product
 
     def _read(self, value: _Value, stored: str, perm: Sequence[int]) -> str:
         """Return the real numbers of a stored constant."""

@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
-from tunefarm_convert.tflite.resizing import LARGEST_SIDE
+from tunefarm_convert.tflite.operators.resizing import LARGEST_SIDE
 from tunefarm_convert.tflite.values import TO_FIRST
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class Cut:
     """The part of one dimension to take: `count` elements from `start` on."""
 
     start: int
@@ -22,7 +22,8 @@ class _Cut:
     count: int
 
 
-def _slice(op: OperatorContext) -> None:
+def cuts_of_slice(op: OperatorContext) -> list[Cut]:
+    """Return the part of each dimension that `SLICE` takes."""
     shape = op.shape(0)
     begin, size = op.ints(1, "where the slice begins"), op.ints(2, "the slice's size")
     if len(begin) != len(shape) or len(size) != len(shape):
@@ -32,11 +33,12 @@ def _slice(op: OperatorContext) -> None:
         count = extent - start if count == -1 else count
         if start < 0 or count < 0 or start + count > extent:
             raise op.bad_file(f"{begin} and {size} do not lie in {list(shape)}")
-        cuts.append(_Cut(start, 1, count))
-    _cut(op, cuts, None)
+        cuts.append(Cut(start, 1, count))
+    return cuts
 
 
-def _strided_slice(op: OperatorContext) -> None:
+def cuts_of_strided_slice(op: OperatorContext) -> tuple[list[Cut], list[int]]:
+    """Return the part of each dimension that `STRIDED_SLICE` takes, and the shape of the result."""
     shape = op.shape(0)
     begin, end, strides = (op.ints(i, "where the slice lies") for i in (1, 2, 3))
     if not len(begin) == len(end) == len(strides):
@@ -51,12 +53,12 @@ def _strided_slice(op: OperatorContext) -> None:
         return bool(masks[name] >> position & 1)
 
     named = sum(not has("NewAxis", i) and not has("Ellipsis", i) for i in range(len(begin)))
-    cuts: list[_Cut] = []
+    cuts: list[Cut] = []
     result: list[int] = []
     for i, (first, last, stride) in enumerate(zip(begin, end, strides, strict=True)):
         if has("Ellipsis", i):
             for extent in shape[len(cuts) : len(cuts) + max(0, len(shape) - named)]:
-                cuts.append(_Cut(0, 1, extent))
+                cuts.append(Cut(0, 1, extent))
                 result.append(extent)
             continue
         if has("NewAxis", i):
@@ -68,28 +70,36 @@ def _strided_slice(op: OperatorContext) -> None:
         if has("ShrinkAxis", i):
             if not -extent <= first < extent:
                 raise op.bad_file(f"there is no element {first} of {extent}")
-            cuts.append(_Cut(first % extent, 1, 1))
+            cuts.append(Cut(first % extent, 1, 1))
             continue
         indices = range(
             *slice(None if has("Begin", i) else first, None if has("End", i) else last, stride).indices(
                 extent
             )
         )
-        cuts.append(_Cut(indices.start, stride, len(indices)))
+        cuts.append(Cut(indices.start, stride, len(indices)))
         result.append(len(indices))
     for extent in shape[len(cuts) :]:
-        cuts.append(_Cut(0, 1, extent))
+        cuts.append(Cut(0, 1, extent))
         result.append(extent)
-    _cut(op, cuts, result)
+    return cuts, result
 
 
-def _cut(op: OperatorContext, cuts: list[_Cut], result: list[int] | None) -> None:
+def _slice(op: OperatorContext) -> None:
+    _cut(op, cuts_of_slice(op), None)
+
+
+def _strided_slice(op: OperatorContext) -> None:
+    _cut(op, *cuts_of_strided_slice(op))
+
+
+def _cut(op: OperatorContext, cuts: list[Cut], result: list[int] | None) -> None:
     """Take a slice of the first input, and reshape it if a shape is given."""
     source, output = op.index(0), op.output()
     data = op.values.constant(source)
     shape = [cut.count for cut in cuts]
     result = shape if result is None else result
-    if 0 in shape:
+    if 0 in shape and data is None:
         raise op.bad_file(f"it takes nothing of {list(op.shape(0))}")
     if data is not None and not op.tensor(0).is_quantized:
         part = data[tuple(slice(c.start, _end(c), c.step) for c in cuts)]
@@ -101,7 +111,7 @@ def _cut(op: OperatorContext, cuts: list[_Cut], result: list[int] | None) -> Non
     if first:
         cuts = [cuts[i] for i in TO_FIRST]
     wholes = op.shape(0) if not first else [op.shape(0)[i] for i in TO_FIRST]
-    axes = [i for i, c in enumerate(cuts) if c != _Cut(0, 1, wholes[i])]
+    axes = [i for i, c in enumerate(cuts) if c != Cut(0, 1, wholes[i])]
     if axes:
         chosen = [cuts[i] for i in axes]
         name = op.node(
@@ -117,12 +127,12 @@ def _cut(op: OperatorContext, cuts: list[_Cut], result: list[int] | None) -> Non
     op.finish(name, first=first, raw=raw)
 
 
-def _end(cut: _Cut) -> int | None:
+def _end(cut: Cut) -> int | None:
     end = cut.start + cut.step * cut.count
     return None if end < 0 else end
 
 
-def _bound(cut: _Cut) -> int:
+def _bound(cut: Cut) -> int:
     end = _end(cut)
     return -(1 << 31) if end is None else end
 
@@ -130,10 +140,11 @@ def _bound(cut: _Cut) -> int:
 def _reverse(op: OperatorContext) -> None:
     shape = op.shape(0)
     axes = {op.axis(a, len(shape)) for a in op.ints(1, "the dimensions")}
-    _cut(op, [_Cut(n - 1, -1, n) if i in axes else _Cut(0, 1, n) for i, n in enumerate(shape)], None)
+    _cut(op, [Cut(n - 1, -1, n) if i in axes else Cut(0, 1, n) for i, n in enumerate(shape)], None)
 
 
-def _paddings(op: OperatorContext) -> list[tuple[int, int]]:
+def paddings(op: OperatorContext) -> list[tuple[int, int]]:
+    """Return the elements that a padding adds before and after, by dimension."""
     rank = len(op.shape(0))
     flat = op.ints(1, "the padding")
     if len(flat) != 2 * rank or min(flat, default=0) < 0:
@@ -142,7 +153,7 @@ def _paddings(op: OperatorContext) -> list[tuple[int, int]]:
 
 
 def _pad(op: OperatorContext) -> None:
-    pads = _paddings(op)
+    pads = paddings(op)
     source, output = op.index(0), op.output()
     value = op.values.constant(op.index(2)) if op.has(2) else np.zeros(())
     raw = op.can_stay_raw([source], [output])
@@ -168,7 +179,7 @@ def _pad(op: OperatorContext) -> None:
 
 
 def _mirror_pad(op: OperatorContext) -> None:
-    pads, shape = _paddings(op), op.shape(0)
+    pads, shape = paddings(op), op.shape(0)
     raw = op.can_stay_raw([op.index(0)], [op.output()])
     first = op.prefers_first(op.index(0))
     name = op.values.get(op.index(0), first=first, raw=raw)

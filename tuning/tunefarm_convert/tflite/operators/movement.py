@@ -26,6 +26,9 @@ def _reshape(op: OperatorContext) -> None:
     if data is not None and raw and not op.tensor(0).is_quantized:
         op.values.set_constant(op.output(), data.reshape(shape))
         return
+    product = op.values.product(source)
+    if product is not None and shape and shape[-1] == product[1].shape[1]:
+        op.values.note_product(op.output(), *product)
     op.finish(op.values.reshaped(source, shape, raw=raw), raw=raw)
 
 

@@ -18,7 +18,7 @@ def _positive(op: OperatorContext, *names: str) -> list[int]:
     return sizes
 
 
-def _same_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+def same_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
     """Return the padding before and after of TFLite's SAME: a window starts at every stride."""
     windows = -(-size // stride)
     total = max((windows - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
@@ -33,8 +33,8 @@ def _pads(
         return [0, 0, 0, 0]
     if padding != _SAME:
         raise op.bad_file(f"padding number {padding} is neither SAME nor VALID")
-    top, bottom = _same_pads(image[1], kernel[0], strides[0], dilations[0])
-    left, right = _same_pads(image[2], kernel[1], strides[1], dilations[1])
+    top, bottom = same_pads(image[1], kernel[0], strides[0], dilations[0])
+    left, right = same_pads(image[2], kernel[1], strides[1], dilations[1])
     return [top, left, bottom, right]
 
 

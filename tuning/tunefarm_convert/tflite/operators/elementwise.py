@@ -116,6 +116,12 @@ def _cast(op: OperatorContext) -> None:
         return
     first = op.values.is_first_only(source)
     name = op.values.get(source, first=first, raw=True)
+    if op.tensor(0).dtype == dtype.name:
+        product = op.values.product(source)
+        if product is not None:
+            op.values.note_product(index, *product)
+        op.finish(name, first=first, raw=True)
+        return
     result = op.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(dtype))
     op.finish(result, first=first, raw=True)
 
@@ -134,6 +140,16 @@ def _dequantize(op: OperatorContext) -> None:
     if not tensor.is_quantized:
         name = op.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype("float32")))
     op.finish(name, first=first)
+
+
+def _same(op: OperatorContext) -> None:
+    """Give the input itself: sparse tensors are dense once they are read."""
+    source, index = op.index(0), op.output()
+    data, quantization = op.values.constant(source), op.tensor(0).quantization
+    if data is not None:
+        op.values.set_constant(index, data, quantization if op.tensor(0).is_quantized else None)
+        return
+    op.finish(op.values.get(source, raw=True), raw=True)
 
 
 def _quantize(op: OperatorContext) -> None:
@@ -202,4 +218,5 @@ CONVERTERS: Mapping[str, Converter] = {
     "DEQUANTIZE": _dequantize,
     "QUANTIZE": _quantize,
     "ZEROS_LIKE": _zeros_like,
+    "DENSIFY": _same,
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
 
 
@@ -16,6 +18,14 @@ def _fully_connected(op: OperatorContext) -> None:
     if not out or out[-1] != weights[0] or weights[1] < 1 or math.prod(shape) % weights[1]:
         raise op.bad_file(f"weights of shape {list(weights)} do not take {list(shape)} to {list(out)}")
     rows = math.prod(shape) // weights[1]
+    joined = _joined_product(op, rows)
+    if joined is not None:
+        if op.has(2):
+            joined = op.node("Add", joined, op.values.bias(op.index(2)))
+        if out != (rows, weights[0]):
+            joined = op.node("Reshape", joined, op.writer.ints(out))
+        op.finish(op.activated(joined))
+        return
     keeps_dims = len(shape) > 2 and len(out) == len(shape) and shape[-1] == weights[1]
     if keeps_dims:
         result = op.node("MatMul", op.values.get(op.index(0)), op.values.arranged(op.index(1), (1, 0)))
@@ -31,6 +41,23 @@ def _fully_connected(op: OperatorContext) -> None:
         if out != (rows, weights[0]):
             result = op.node("Reshape", result, op.writer.ints(out))
     op.finish(op.activated(result))
+
+
+def _joined_product(op: OperatorContext, rows: int) -> str | None:
+    """Return the product before bias as one of another tensor, if the input is a product with a constant itself.
+
+    Both matrices become one, where that saves arithmetic: of a spectrum, most networks keep few bands.
+    """
+    product, weights = op.values.product(op.index(0)), op.values.constant(op.index(1))
+    if product is None or weights is None or weights.dtype.kind != "f" or op.tensor(0).is_quantized:
+        return None
+    source, matrix = product
+    units, depth = weights.shape
+    inner = matrix.shape[0]
+    if depth != matrix.shape[1] or inner * units > inner * depth + depth * units:
+        return None
+    joined = (matrix @ weights.astype(np.float64).T).astype(np.float32)
+    return op.node("MatMul", op.values.reshaped(source, [rows, inner]), op.writer.weight(joined, "joined"))
 
 
 def _batch_matmul(op: OperatorContext) -> None:

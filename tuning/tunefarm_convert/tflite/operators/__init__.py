@@ -1,0 +1,1 @@
+"""Converters of TFLite operators, by kind. Each module has a table of them."""
