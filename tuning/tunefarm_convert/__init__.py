@@ -10,7 +10,7 @@ each of the two functions below.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,21 +34,28 @@ __all__ = [
 ]  # fmt: skip
 
 
-def to_onnx(data: bytes, source: FileFormat) -> onnx.ModelProto:
+def to_onnx(
+    data: bytes, source: FileFormat, shapes: Mapping[str, Sequence[int]] | None = None
+) -> onnx.ModelProto:
     """Convert a TFLite or StableHLO file to ONNX. Equal bytes give equal models.
 
     Inputs and outputs keep their order, shapes and dtypes. What the conversion needs is loaded for such files alone.
 
+    Args:
+        data: The file.
+        source: Its format.
+        shapes: Of a TFLite file: shapes of inputs by name, where they are not the file's.
+
     Raises:
         InvalidModelError: not-tflite, not-stablehlo; invalid-tflite, invalid-stablehlo, truncated-model,
-            unsupported-operator, unsupported-dtype, unknown-dimension, zero-size, too-large.
+            unsupported-operator, unsupported-dtype, unknown-dimension, bad-shape, zero-size, too-large.
     """
     if source is FileFormat.TFLITE:
         from tunefarm_convert.tflite import convert as tflite
 
         if file_format(data) is not FileFormat.TFLITE:
             raise InvalidModelError("the file does not begin like a TFLite file", code="not-tflite")
-        return tflite.convert(data)
+        return tflite.convert(data, shapes)
     if source is FileFormat.STABLEHLO:
         from tunefarm_convert.stablehlo import convert as stablehlo
 

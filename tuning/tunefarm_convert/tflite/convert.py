@@ -62,7 +62,13 @@ def convert(data: bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> o
     graphs = read_graphs(data)
     try:
         return _convert(graphs, shapes or {})
-    except (InvalidModelError, MemoryError):
+    except InvalidModelError as error:
+        if error.code == "invalid-tflite" and _changes_shapes(graphs[0], shapes or {}):
+            raise InvalidModelError(
+                f"the network cannot have the shapes that are given: {error.message}", code="bad-shape"
+            ) from error
+        raise
+    except MemoryError:
         raise
     except Exception as error:
         # sizes, counts and names that no valid file has
@@ -106,10 +112,18 @@ def _convert(graphs: Sequence[Graph], shapes: Mapping[str, Sequence[int]]) -> on
     return model
 
 
+def _changes_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:
+    return any(
+        tuple(shapes.get(graph.tensors[index].name, graph.tensors[index].shape)) != graph.tensors[index].shape
+        for index in graph.inputs
+    )
+
+
 def _bound_shape(name: str, shape: Sequence[int], tensor: Tensor) -> tuple[int, ...]:
     """Return the shape that a user gives an input, if it has the file's number of dimensions."""
-    sizes = list(shape[:16])
-    if len(shape) != len(tensor.shape) or any(not 0 < size < _MAX_SIZE for size in shape):
+    sizes = clean(str(list(shape[:16])), 120)
+    valid = all(isinstance(size, int) and 0 < size < _MAX_SIZE for size in shape)
+    if len(shape) != len(tensor.shape) or not valid:
         raise InvalidModelError(
             f"the shape {sizes} given for input '{clean(name, 60)}' does not fit the file's, "
             f"{list(tensor.shape)}: give as many sizes, all above zero",

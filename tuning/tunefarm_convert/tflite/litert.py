@@ -26,6 +26,9 @@ def run(path: Path, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
             model_path=str(path),
             experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
         )
+        for details, array in zip(interpreter.get_input_details(), inputs, strict=True):
+            if tuple(details["shape"]) != array.shape:
+                interpreter.resize_tensor_input(details["index"], array.shape)
         interpreter.allocate_tensors()
         for details, array in zip(interpreter.get_input_details(), inputs, strict=True):
             interpreter.set_tensor(details["index"], array)

@@ -44,7 +44,8 @@ def import_model(
 
     Args:
         path: The file, of any name.
-        shapes: Shapes of inputs with dynamic dimensions, by input name: ``{"x": (1, 3, 224, 224)}``.
+        shapes: Shapes of inputs with dynamic dimensions, by input name: ``{"x": (1, 3, 224, 224)}``. Of a TFLite file,
+            of any inputs that shall have other shapes than the file states.
         values: Values of inputs that decide the network, by input name: ``{"sr": 16000}``. Numbers, nested sequences of them,
             or arrays of up to 4,096 elements. Such an input becomes a constant, and is no input any more.
         limits: Limits of the import.

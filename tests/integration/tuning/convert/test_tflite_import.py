@@ -17,6 +17,8 @@ from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.frontend.conversion import check_tflite_outputs, convert_tflite
 from tunefarm_tuning.frontend.onnx.conversion_child import convert_file
+from tunefarm_tuning.reference.random_inputs import random_inputs
+from tunefarm_tuning.reference.single_run import run_in_onnxruntime
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.binding import Binding
@@ -64,6 +66,25 @@ def test_a_file_is_imported_as_it_is(stored: Path) -> None:
     assert [(spec.shape, spec.dtype) for spec in model.outputs] == [((1, 6, 6, 4), "int8")]
     assert dict(model.operators)["Conv"] == 1
     assert model.path == stored
+
+
+def test_a_file_is_imported_for_another_shape(stored: Path) -> None:
+    stored.write_bytes(ZOO["open_dimensions"]().data)
+    model = import_model(stored, shapes={"t0": (2, 10, 3)}, limits=LIMITS)
+    assert model.shapes == {"t0": (2, 10, 3)}
+    assert [spec.shape for spec in model.inputs] == [(2, 10, 3)]
+    assert [spec.shape for spec in model.outputs] == [(2, 5, 4), (20, 2)]
+    (x,) = random_inputs(model.inputs, seed=0)
+    expected = run_in_onnxruntime(model, [x], LIMITS)
+    outputs = built_outputs(load_relax(stored, model.shapes, UNOPTIMISED), [x], stored.parent)
+    for output, wanted in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, wanted, atol=1e-5)
+    with pytest.raises(InvalidModelError) as unknown:
+        import_model(stored, shapes={"y": (2, 10, 3)}, limits=LIMITS)
+    assert unknown.value.code == "unknown-input"
+    with pytest.raises(InvalidModelError) as bad:
+        import_model(stored, shapes={"t0": (2, 10)}, limits=LIMITS)
+    assert bad.value.code == "bad-shape"
 
 
 def test_a_broken_file_is_an_error(stored: Path) -> None:

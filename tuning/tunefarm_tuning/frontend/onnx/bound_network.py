@@ -40,7 +40,7 @@ def bound_network(path: Path | str, binding: Binding) -> BoundNetwork:
     Raises:
         InvalidModelError: As `bind_model`, or a code of `read_model`.
     """
-    return bind_model(read_model(path), binding)
+    return bind_model(read_model(path, binding.shapes), binding)
 
 
 def bind_model(model: onnx.ModelProto, binding: Binding) -> BoundNetwork:

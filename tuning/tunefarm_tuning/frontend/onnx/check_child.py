@@ -40,16 +40,19 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
         InvalidModelError: With the code of the first fault.
     """
     data = Path(params["path"]).read_bytes()
-    if file_format(data) is FileFormat.TFLITE:
-        model = to_onnx(data, FileFormat.TFLITE)
+    binding = Binding.from_json(params["binding"])
+    is_tflite = file_format(data) is FileFormat.TFLITE
+    if is_tflite:
+        model = to_onnx(data, FileFormat.TFLITE, binding.shapes)
     else:
         check_onnx_bytes(data)
         model = _parse(data)
     check_rules(model, max_nodes=params["max_nodes"])
-    open_names = open_inputs(model.graph)
+    # A TFLite file is converted for the shapes that are given.
+    open_names = list(binding.shapes) if is_tflite else open_inputs(model.graph)
     if has_control_flow(model.graph):
         _run_checker(_with_ranks(model))  # inner graphs, which are gone in the bound network
-    inputs = bind_model(model, Binding.from_json(params["binding"])).inputs
+    inputs = bind_model(model, binding).inputs
     check_bound_rules(model, max_nodes=params["max_nodes"])
     check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
     _run_checker(_with_ranks(model))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -11,15 +12,19 @@ from tunefarm_convert import FileFormat, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
 
 
-def read_model(path: Path | str) -> onnx.ModelProto:
+def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
     """Parse a model, or convert it. External data is ignored: no path in the file is ever opened.
+
+    Args:
+        path: The file.
+        shapes: Shapes of inputs, by name. A TFLite file becomes a model for these; an ONNX file stays as it is.
 
     Raises:
         InvalidModelError: not-protobuf, or a code of `to_onnx`.
     """
     data = Path(path).read_bytes()
     if file_format(data) is FileFormat.TFLITE:
-        return to_onnx(data, FileFormat.TFLITE)
+        return to_onnx(data, FileFormat.TFLITE, shapes)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
