@@ -71,12 +71,12 @@ def test_a_file_is_imported_as_it_is(stored: Path) -> None:
 def test_a_file_is_imported_for_another_shape(stored: Path) -> None:
     stored.write_bytes(ZOO["open_dimensions"]().data)
     model = import_model(stored, shapes={"t0": (2, 10, 3)}, limits=LIMITS)
-    assert model.shapes == {"t0": (2, 10, 3)}
+    assert model.binding.shapes == {"t0": (2, 10, 3)}
     assert [spec.shape for spec in model.inputs] == [(2, 10, 3)]
     assert [spec.shape for spec in model.outputs] == [(2, 5, 4), (20, 2)]
     (x,) = random_inputs(model.inputs, seed=0)
     expected = run_in_onnxruntime(model, [x], LIMITS)
-    outputs = built_outputs(load_relax(stored, model.shapes, UNOPTIMISED), [x], stored.parent)
+    outputs = built_outputs(load_relax(stored, model.binding, UNOPTIMISED), [x], stored.parent)
     for output, wanted in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(output, wanted, atol=1e-5)
     with pytest.raises(InvalidModelError) as unknown:
