@@ -98,7 +98,11 @@ class OnnxWriter:
         """
         nodes = self._nodes[since:]
         used = {name for node in nodes for name in node.input} | set(names)
-        weights = [numpy_helper.from_array(a, n) for n, a in self._weights.items() if n in used]
+        weights = [
+            numpy_helper.from_array(self._weights[name], name)
+            for name in sorted(used)
+            if name in self._weights
+        ]
         results = [helper.make_value_info(self.unique("folded"), onnx.TypeProto()) for _ in names]
         copies = [
             helper.make_node("Identity", [name], [result.name])

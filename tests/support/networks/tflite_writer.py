@@ -265,13 +265,15 @@ class TfliteWriter:
         inputs, outputs = self._vector(operator["inputs"], "i"), self._vector(operator["outputs"], "i")
         options = self._options(operator["options"], operator["fields"]) if operator["options"] else None
         custom = self._bytes(operator["custom"]) if operator["custom"] else None
-        b.StartObject(9)
+        b.StartObject(14)
         b.PrependUint32Slot(0, operator["code"], 0)
         b.PrependUOffsetTRelativeSlot(1, inputs, 0)
         b.PrependUOffsetTRelativeSlot(2, outputs, 0)
         if options is not None:
-            b.PrependUint8Slot(3, getattr(tflite.BuiltinOptions, operator["options"]), 0)
-            b.PrependUOffsetTRelativeSlot(4, options, 0)
+            newer = hasattr(tflite.BuiltinOptions2, operator["options"])
+            union = tflite.BuiltinOptions2 if newer else tflite.BuiltinOptions
+            b.PrependUint8Slot(11 if newer else 3, getattr(union, operator["options"]), 0)
+            b.PrependUOffsetTRelativeSlot(12 if newer else 4, options, 0)
         if custom is not None:
             b.PrependUOffsetTRelativeSlot(5, custom, 0)
         return int(b.EndObject())
@@ -314,12 +316,15 @@ class TfliteWriter:
     def _options(self, name: str, fields: Mapping[str, Any]) -> int:
         module = __import__(f"tflite.{name}", fromlist=[name])
         b = self._builder
-        values = {k: self._vector(v, "i") if isinstance(v, list) else v for k, v in fields.items()}
+        values = {k: self._numbers(v) if isinstance(v, list) else v for k, v in fields.items()}
         values = {k: b.CreateString(v) if isinstance(v, str) else v for k, v in values.items()}
         getattr(module, f"{name}Start")(self._builder)
         for field, value in values.items():
             getattr(module, f"{name}Add{field}")(self._builder, value)
         return int(getattr(module, f"{name}End")(self._builder))
+
+    def _numbers(self, values: Sequence[Any]) -> int:
+        return self._vector(values, "f" if any(isinstance(value, float) for value in values) else "i")
 
     def _offsets(self, offsets: Sequence[int]) -> int:
         b = self._builder

@@ -11,15 +11,20 @@ from tunefarm_convert.tflite.complex_parts import split_complex
 from tunefarm_convert.tflite.converter import Converter
 from tunefarm_convert.tflite.graph import Graph, Tensor, bad_file
 from tunefarm_convert.tflite.operators import (
+    blocks,
     control,
+    detection,
     elementwise,
     matrices,
     mediapipe,
     movement,
+    recurrent,
     reductions,
     resizing,
     slicing,
     spectra,
+    updates,
+    volumes,
     windows,
 )
 from tunefarm_convert.tflite.parser import read_graphs
@@ -32,15 +37,20 @@ from tunefarm_tuning.core.untrusted_text import clean, clean_message
 _MAX_SIZE = 1 << 31
 
 CONVERTERS: Mapping[str, Converter] = {
+    **blocks.CONVERTERS,
     **control.CONVERTERS,
+    **detection.CONVERTERS,
     **elementwise.CONVERTERS,
     **matrices.CONVERTERS,
     **mediapipe.CONVERTERS,
     **movement.CONVERTERS,
+    **recurrent.CONVERTERS,
     **reductions.CONVERTERS,
     **resizing.CONVERTERS,
     **slicing.CONVERTERS,
     **spectra.CONVERTERS,
+    **updates.CONVERTERS,
+    **volumes.CONVERTERS,
     **windows.CONVERTERS,
 }
 

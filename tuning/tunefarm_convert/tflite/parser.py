@@ -17,7 +17,7 @@ from tunefarm_convert.tflite.graph import (
     Tensor,
     bad_file,
 )
-from tunefarm_convert.tflite.sparsity import read_ints, read_layout
+from tunefarm_convert.tflite.sparsity import read_layout, read_numbers
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -60,6 +60,8 @@ class _Reader:
         self._model = tflite.Model.GetRootAs(data, 0)
         self._dtypes = {code: name for name, code in vars(tflite.TensorType).items() if name.isupper()}
         self._kinds = {code: name for name, code in vars(tflite.BuiltinOperator).items() if name.isupper()}
+        newer = vars(tflite.BuiltinOptions2).items()
+        self._newer_options = {code: name for name, code in newer if name[0] != "_"}
         self._options = {code: name for name, code in vars(tflite.BuiltinOptions).items() if name[0] != "_"}
 
     def graphs(self) -> tuple[Graph, ...]:
@@ -74,7 +76,7 @@ class _Reader:
         self._refuse_many("operators", graph.OperatorsLength(), _MAX_OPERATORS)
         tensors = tuple(self._tensor(graph.Tensors(i), i) for i in range(graph.TensorsLength()))
         operators = tuple(self._operator(graph.Operators(i), i) for i in range(graph.OperatorsLength()))
-        inputs, outputs = read_ints(graph.InputsAsNumpy()), read_ints(graph.OutputsAsNumpy())
+        inputs, outputs = read_numbers(graph.InputsAsNumpy()), read_numbers(graph.OutputsAsNumpy())
         self._refuse_many("inputs and outputs", len(inputs) + len(outputs), _MAX_ARGUMENTS)
         for index in (*inputs, *outputs):
             self._check_index(index, len(tensors))
@@ -98,7 +100,7 @@ class _Reader:
 
     def _tensor(self, table: Any, index: int) -> Tensor:
         name = (table.Name() or b"").decode("utf-8", "replace")
-        shape = read_ints(table.ShapeAsNumpy())
+        shape = read_numbers(table.ShapeAsNumpy())
         label = f"tensor '{clean(name, 60)}' (number {index})"
         if len(shape) > _MAX_RANK or any(not 0 <= size < _MAX_SIZE for size in shape):
             raise bad_file(f"{label} has the invalid shape {list(shape[:16])}")
@@ -114,7 +116,7 @@ class _Reader:
             dtype=dtype,
             data=data,
             quantization=_quantization(table.Quantization(), shape, label),
-            open_dims=_open_dims(read_ints(table.ShapeSignatureAsNumpy()), shape),
+            open_dims=_open_dims(read_numbers(table.ShapeSignatureAsNumpy()), shape),
             variable=variable,
         )
 
@@ -169,8 +171,8 @@ class _Reader:
         return Operator(
             index=index,
             kind=kind,
-            inputs=read_ints(table.InputsAsNumpy()),
-            outputs=read_ints(table.OutputsAsNumpy()),
+            inputs=read_numbers(table.InputsAsNumpy()),
+            outputs=read_numbers(table.OutputsAsNumpy()),
             options=self._fields(table),
             custom=bytes(table.CustomOptionsAsNumpy()) if table.CustomOptionsLength() else b"",
             version=code.Version(),
@@ -178,8 +180,9 @@ class _Reader:
 
     def _fields(self, table: Any) -> dict[str, Any]:
         """Read an options table of any kind: its numbers and texts, and its lists of numbers as tuples."""
-        union = table.BuiltinOptions()
-        name = self._options.get(table.BuiltinOptionsType())
+        union, name = table.BuiltinOptions(), self._options.get(table.BuiltinOptionsType())
+        if union is None:  # newer operators have a table of their own
+            union, name = table.BuiltinOptions2(), self._newer_options.get(table.BuiltinOptions2Type())
         kind = getattr(self._tflite, str(name), None)
         if union is None or kind is None or not hasattr(kind, "Init"):
             return {}
@@ -190,7 +193,7 @@ class _Reader:
             if field[0].isupper() and getattr(getattr(method, "__code__", None), "co_argcount", 0) == 1:
                 value = getattr(options, field)()
                 if field.endswith("AsNumpy"):
-                    fields[field.removesuffix("AsNumpy")] = read_ints(value)
+                    fields[field.removesuffix("AsNumpy")] = read_numbers(value)
                 elif isinstance(value, bool | int | float):
                     fields[field] = value
                 elif isinstance(value, bytes):

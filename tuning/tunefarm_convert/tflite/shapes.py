@@ -12,7 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tunefarm_convert.tflite.converter import OperatorContext
+from tunefarm_convert.tflite.operators.blocks import to_batches_shape, to_space_shape
 from tunefarm_convert.tflite.operators.slicing import cuts_of_slice, cuts_of_strided_slice, paddings
+from tunefarm_convert.tflite.operators.volumes import volume_shape
 
 Shape = tuple[int, ...]
 Rule = Callable[[OperatorContext], list[Shape]]
@@ -247,13 +249,14 @@ RULES: dict[str, Rule] = {
             "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "TANH", "LOGISTIC", "HARD_SWISH", "ELU", "LEAKY_RELU",
             "GELU", "LOGICAL_NOT", "CAST", "DEQUANTIZE", "QUANTIZE", "ZEROS_LIKE", "REVERSE_V2", "CUMSUM", "SOFTMAX",
             "LOG_SOFTMAX", "L2_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION", "DENSIFY", "COMPLEX_ABS",
+            "BUCKETIZE", "DYNAMIC_UPDATE_SLICE", "REVERSE_SEQUENCE",
         ),
         _as_input,
     ),
     **dict.fromkeys(
         (
             "ADD", "SUB", "MUL", "DIV", "POW", "MAXIMUM", "MINIMUM", "ADD_N", "FLOOR_DIV", "FLOOR_MOD",
-            "SQUARED_DIFFERENCE", "PRELU", "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL",
+            "SQUARED_DIFFERENCE", "PRELU", "ATAN2", "BITWISE_XOR", "EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL",
             "LOGICAL_AND", "LOGICAL_OR",
         ),
         _broadcast,
@@ -265,9 +268,12 @@ RULES: dict[str, Rule] = {
     "ARG_MAX": _arg,
     "ARG_MIN": _arg,
     "BATCH_MATMUL": _batch_matmul,
+    "BATCH_TO_SPACE_ND": lambda op: [to_space_shape(op)],
+    "BROADCAST_ARGS": lambda op: [(max(*op.shape(0), *op.shape(1)),)],
     "BROADCAST_TO": _filled,
     "CONCATENATION": _concatenated,
     "CONV_2D": _convolution,
+    "CONV_3D": lambda op: [volume_shape(op)],
     "DEPTHWISE_CONV_2D": _convolution,
     "DEPTH_TO_SPACE": _blocks,
     "EMBEDDING_LOOKUP": _gathered,
@@ -291,6 +297,7 @@ RULES: dict[str, Rule] = {
     "SELECT_V2": _select,
     "SHAPE": lambda op: [(len(op.shape(0)),)],
     "SLICE": lambda op: [tuple(cut.count for cut in cuts_of_slice(op))],
+    "SPACE_TO_BATCH_ND": lambda op: [to_batches_shape(op)],
     "SPACE_TO_DEPTH": _blocks,
     "SPLIT": _split,
     "SPLIT_V": _split,

@@ -22,7 +22,7 @@ _LARGEST_ELEMENTS = 1 << 28
 _VECTORS = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
 
 
-def read_ints(array: Any) -> tuple[int, ...]:
+def read_numbers(array: Any) -> tuple[Any, ...]:
     """Return a vector of the file; the library returns 0 for a missing one."""
     return tuple(array.tolist()) if isinstance(array, np.ndarray) else ()
 
@@ -43,7 +43,7 @@ def read_layout(table: Any, shape: tuple[int, ...], label: str) -> NDArray[np.in
             f"{label} is sparse and has {math.prod(shape)} elements; the limit is {_LARGEST_ELEMENTS}",
             code="too-large",
         )
-    order, blocked = read_ints(table.TraversalOrderAsNumpy()), read_ints(table.BlockMapAsNumpy())
+    order, blocked = read_numbers(table.TraversalOrderAsNumpy()), read_numbers(table.BlockMapAsNumpy())
     num_levels = table.DimMetadataLength()
     if sorted(order) != list(range(len(shape) + len(blocked))) or num_levels != len(order):
         raise bad_file(f"{label} is sparse, and its levels are not those of a shape {list(shape)}")

@@ -7,7 +7,7 @@ where a chain of operators on channels-first images begins and ends, and nowhere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,12 @@ TO_FIRST = (0, 3, 1, 2)
 TO_LAST = (0, 2, 3, 1)
 
 
+Blocks = tuple[int, list[int], list[tuple[int, int]]]
+"""A tensor that was cut into blocks, their sizes, and the padding around it."""
+Dilated = Callable[[list[int], list[tuple[int, int]]], "str | None"]
+"""Makes a convolution of blocks one of the whole, dilated, given the blocks and what is cropped; None if they do not fit."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Value:
     tensor: Tensor
@@ -33,6 +39,8 @@ class _Value:
     padded: tuple[int, tuple[int, int, int, int]] | None = None
     variable_name: str = ""
     product: tuple[int, NDArray[np.float64]] | None = None
+    blocks: Blocks | None = None
+    dilated: Dilated | None = None
 
 
 class Values:
@@ -105,6 +113,10 @@ class Values:
     def constant(self, index: int) -> NDArray[Any] | None:
         """Return the elements of a constant (integers, if it is quantised); None for a computed tensor."""
         return self._values[index].data
+
+    def constant_quantization(self, index: int) -> Quantization | None:
+        """Return how the integers of a constant stand for real numbers; None if they do not."""
+        return self._values[index].data_quantization
 
     def set_constant(self, index: int, data: NDArray[Any], quantization: Quantization | None = None) -> None:
         """Make a tensor a constant: `data`, interpreted by `quantization`."""
@@ -197,6 +209,22 @@ class Values:
     def padding(self, index: int) -> tuple[int, tuple[int, int, int, int]]:
         """Return the source and padding of `note_padding`, or the tensor itself with no padding."""
         return self._values[index].padded or (index, (0, 0, 0, 0))
+
+    def note_blocks(self, index: int, source: int, sizes: list[int], pads: list[tuple[int, int]]) -> None:
+        """Note that a tensor has the blocks of `source`, padded, as batches."""
+        self._values[index].blocks = source, sizes, pads
+
+    def blocks(self, index: int) -> Blocks | None:
+        """Return what `note_blocks` noted; None if it was nothing."""
+        return self._values[index].blocks
+
+    def note_dilated(self, index: int, dilated: Dilated) -> None:
+        """Note how to compute a convolution of blocks without cutting them."""
+        self._values[index].dilated = dilated
+
+    def dilated(self, index: int) -> Dilated | None:
+        """Return what `note_dilated` noted; None if it was nothing."""
+        return self._values[index].dilated
 
     def note_product(self, index: int, source: int, matrix: NDArray[np.float64]) -> None:
         """Note that the rows of a tensor are those of `source` times a constant matrix, perhaps in another shape."""

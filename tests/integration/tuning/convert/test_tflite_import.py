@@ -39,6 +39,10 @@ def stored(tmp_path: Path) -> Path:
         "quantized_conv_of_padded",
         "transpose_conv_same",
         "resize_nearest_neighbor_5_to_8_aligncorners",
+        "bands_of_a_spectrum",
+        "lstm_with_peepholes",
+        "in_blocks_same",
+        "sequences_reversed",
     ],
 )
 def test_tvm_computes_what_litert_does(name: str, stored: Path) -> None:

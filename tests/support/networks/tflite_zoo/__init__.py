@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tflite_zoo import elementwise, layers, program, quantised, shaping
+from tflite_zoo import detection, elementwise, layers, program, quantised, recurrent, shaping
 from tflite_zoo.cases import ZOO, Case, Net
 
-__all__ = ["ZOO", "Case", "Net", "elementwise", "layers", "program", "quantised", "shaping"]
+__all__ = [
+    "ZOO",
+    "Case",
+    "Net",
+    "detection",
+    "elementwise",
+    "layers",
+    "program",
+    "quantised",
+    "recurrent",
+    "shaping",
+]

@@ -19,6 +19,7 @@ from onnx_models import GraphBuilder
 from tflite_writer import Sparsity, TfliteWriter
 from tflite_zoo import ZOO, Case, Net
 from tflite_zoo.custom import CUSTOM
+from tflite_zoo.recurrent import lstm_layer
 
 from tunefarm_convert import FileFormat, file_format
 from tunefarm_convert.tflite.convert import CONVERTERS, convert
@@ -137,6 +138,19 @@ def test_weights_alone_in_integers_are_read_as_what_they_stand_for() -> None:
     (output,) = run(convert(case.data), [x])
     weights = numbers.astype(np.float32) * np.array([[0.1], [0.02]], np.float32)
     np.testing.assert_allclose(output, x @ weights.T, rtol=1e-5, atol=1e-5)
+
+
+def test_an_lstm_of_8_bit_weights_is_one_of_the_numbers_that_they_stand_for() -> None:
+    lstms = [lstm_layer(5, hybrid=hybrid) for hybrid in (True, False)]
+    (x,) = lstms[0].feeds()
+    (output,), (expected,) = (run(convert(case.data), [x]) for case in lstms)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def test_a_dilated_convolution_in_blocks_is_one_convolution() -> None:
+    for name in ("in_blocks_same", "in_blocks_same_of_3_depthwise", "in_blocks_valid"):
+        model = convert(ZOO[name]().data)
+        assert [kind for kind in operators(model) if kind in ("Conv", "Reshape", "Pad")] == ["Conv"]
 
 
 def test_all_operators_that_are_not_read_are_named_at_once() -> None:

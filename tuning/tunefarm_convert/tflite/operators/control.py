@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext, TensorOf
 
-_MAX_ROUNDS = 4096
+_MAX_ROUNDS = 1024
 
 
 def _arguments(op: OperatorContext, since: int = 0) -> list[TensorOf]:
@@ -97,9 +97,15 @@ def _read(op: OperatorContext) -> None:
     op.values.adopt(op.output(), *variable)
 
 
+def _composite(op: OperatorContext) -> None:
+    """Convert the graph that says what a composite operator is made of."""
+    _give(op, op.program.call(op.option("DecompositionSubgraphIndex", -1), _arguments(op)))
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "IF": _if,
     "WHILE": _while,
+    "STABLEHLO_COMPOSITE": _composite,
     "CALL_ONCE": _call_once,
     "VAR_HANDLE": _variable,
     "ASSIGN_VARIABLE": _assign,

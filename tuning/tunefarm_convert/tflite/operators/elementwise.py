@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, reduce
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
 
@@ -91,6 +91,35 @@ def _floor_mod(op: OperatorContext, a: str, b: str) -> str:
     return op.node("Sub", a, op.node("Mul", quotient, b))
 
 
+def _atan2(op: OperatorContext, y: str, x: str) -> str:
+    """Return the angle of the point (x, y): of the right half plane by the quotient, of the left one from there."""
+    zero, half = op.scalar(0, op.index(0)), op.scalar(np.pi / 2, op.index(0))
+    on_axis = op.node("Equal", x, zero)
+    angle = op.node("Atan", op.node("Div", y, op.node("Where", on_axis, op.scalar(1, op.index(0)), x)))
+    turn = op.node(
+        "Where", op.node("Less", y, zero), op.scalar(-np.pi, op.index(0)), op.scalar(np.pi, op.index(0))
+    )
+    angle = op.node("Where", op.node("Less", x, zero), op.node("Add", angle, turn), angle)
+    return op.node("Where", on_axis, op.node("Mul", op.node("Sign", y), half), angle)
+
+
+def _xor(op: OperatorContext, a: str, b: str) -> str:
+    return op.node("Xor" if op.tensor(0).dtype == "bool" else "BitwiseXor", a, b)
+
+
+def _bucketize(op: OperatorContext) -> None:
+    """Count the boundaries that are not above each element."""
+    boundaries = np.array(op.option("Boundaries", ()), np.float32)
+    if not boundaries.size or np.any(np.diff(boundaries) < 0):
+        raise op.bad_file("its boundaries are not in order")
+    x = op.values.get(op.index(0))
+    if op.tensor(0).dtype != "float32":
+        x = op.node("Cast", x, to=TensorProto.FLOAT)
+    x = op.node("Unsqueeze", x, op.writer.ints([-1]))
+    below = op.node("Cast", op.node("GreaterOrEqual", x, op.writer.weight(boundaries)), to=TensorProto.INT32)
+    op.finish(op.node("ReduceSum", below, op.writer.ints([-1]), keepdims=0))
+
+
 def _is_float(op: OperatorContext) -> bool:
     tensor = op.tensor(0)
     return tensor.is_quantized or tensor.dtype.startswith("float")
@@ -173,6 +202,9 @@ CONVERTERS: Mapping[str, Converter] = {
     "MUL": _plain("Mul"),
     "DIV": _plain("Div"),
     "POW": _plain("Pow"),
+    "ATAN2": _computed(_atan2),
+    "BITWISE_XOR": _computed(_xor),
+    "BUCKETIZE": _bucketize,
     "MAXIMUM": _plain("Max"),
     "MINIMUM": _plain("Min"),
     "ADD_N": _computed(lambda op, *terms: reduce(partial(op.node, "Add"), terms)),

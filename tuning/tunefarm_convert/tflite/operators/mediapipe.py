@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
+from tunefarm_convert.tflite.flexible_options import FlexibleOptions
 from tunefarm_convert.tflite.operators.windows import same_pads
 
 _SAME, _VALID = 1, 2
@@ -22,13 +22,6 @@ def _numbers(op: OperatorContext, count: int) -> tuple[int, ...]:
     if len(op.operator.custom) < 4 * count:
         raise op.bad_file("its options are cut off")
     return struct.unpack_from(f"<{count}i", op.operator.custom)
-
-
-def _options(op: OperatorContext) -> Any:
-    """Return options in the format of FlexBuffers, a map."""
-    from flatbuffers import flexbuffers
-
-    return flexbuffers.GetRoot(op.operator.custom).AsMap
 
 
 def _need_version(op: OperatorContext, *versions: int) -> None:
@@ -138,18 +131,16 @@ def _landmarks_to_matrix(op: OperatorContext) -> None:
     """Give the matrix that takes the pixels of a crop to the image: the crop holds some landmarks, turned upright."""
     _need_version(op, 2)
     shape = op.need_rank(0, 3)
-    options = _options(op)
+    options = FlexibleOptions(op)
     names = ("left_rotation_idx", "right_rotation_idx", "output_width", "output_height")
-    left, right, out_width, out_height = (options[name].AsInt for name in names)
-    scales = [options["scale_x"].AsFloat, options["scale_y"].AsFloat]
-    target = options["target_rotation_radians"].AsFloat
-    listed = options["subset_idxs"]
-    vector = listed.AsTypedVector if listed.IsTypedVector else listed.AsVector
-    subset = [vector[i].AsInt for i in range(len(vector))]
+    left, right, out_width, out_height = (options.integer(name) for name in names)
+    scales = [options.number("scale_x"), options.number("scale_y")]
+    target = options.number("target_rotation_radians")
+    subset = options.integers("subset_idxs")
     rows = [left, right, *subset]
     if shape[0] != 1 or shape[2] < 2 or not subset or any(not 0 <= row < shape[1] for row in rows):
         raise op.bad_file(f"it takes landmarks that {list(shape)} does not have")
-    if min(out_width, out_height, *scales) <= 0 or not np.isfinite([*scales, target]).all():
+    if min(out_width, out_height, *scales) <= 0:
         raise op.bad_file("its sizes and scales are not above zero")
 
     def constant(*values: float, shape: Sequence[int]) -> str:
@@ -232,8 +223,8 @@ def _transform_image(op: OperatorContext) -> None:
     """Crop an image by a matrix that takes the crop's pixels to the image's."""
     _need_version(op, 1, 2)
     image = op.need_rank(0, 4)
-    options = _options(op)
-    height, width = options["output_height"].AsInt, options["output_width"].AsInt
+    options = FlexibleOptions(op)
+    height, width = options.integer("output_height"), options.integer("output_width")
     if image[0] != 1 or not 0 < height * width < 1 << 28:
         raise op.bad_file(f"a crop of {height} by {width} of {list(image)}")
     linear, shift = _matrix(op, 1)

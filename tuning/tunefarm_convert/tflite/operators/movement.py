@@ -139,13 +139,18 @@ def _expand(op: OperatorContext) -> None:
 
 
 def _gather(op: OperatorContext) -> None:
-    if op.option("BatchDims"):
-        raise op.unsupported_form("batch dimensions are not supported")
     embedding = op.operator.kind == "EMBEDDING_LOOKUP"
     table, indices = (1, 0) if embedding else (0, 1)
     axis = 0 if embedding else op.axis(int(op.option("Axis")), len(op.shape(table)))
     raw = op.can_stay_raw([op.index(table)], [op.output()])
     names = [op.values.get(op.index(table), raw=raw), op.values.get(op.index(indices))]
+    batched = int(op.option("BatchDims"))
+    if batched:
+        if batched != axis:
+            raise op.unsupported_form(f"{batched} batch dimensions, and positions of dimension {axis}")
+        rows = op.node("Cast", op.node("Unsqueeze", names[1], op.writer.ints([-1])), to=TensorProto.INT64)
+        op.finish(op.node("GatherND", names[0], rows, batch_dims=batched), raw=raw)
+        return
     op.finish(op.node("Gather", *names, axis=axis), raw=raw)
 
 
@@ -184,6 +189,26 @@ def _range(op: OperatorContext) -> None:
     op.values.set_constant(op.output(), (start + np.arange(count) * delta).astype(dtype))
 
 
+def _broadcast_shapes(op: OperatorContext) -> None:
+    shapes = [tuple(op.ints(i, "a shape")) for i in range(2)]
+    result = np.array(np.broadcast_shapes(*shapes), op.values.tensor(op.output()).dtype)
+    op.values.set_constant(op.output(), result)
+
+
+def _reverse_sequence(op: OperatorContext) -> None:
+    """Reverse the first elements of each sequence, by their number."""
+    shape, lengths = op.shape(0), op.ints(1, "the list of lengths")
+    along, across = int(op.option("SeqDim")), int(op.option("BatchDim"))
+    if sorted((along, across)) != [0, 1] or len(shape) < 2:
+        raise op.unsupported_form(f"sequences along dimension {along} in batches along dimension {across}")
+    if len(lengths) != shape[across] or any(not 0 <= length <= shape[along] for length in lengths):
+        raise op.bad_file(f"{lengths[:16]} are not the lengths of sequences in {list(shape)}")
+    positions = np.stack(np.indices(shape[:2]), axis=-1)
+    steps, ends = positions[..., along], np.array(lengths)[positions[..., across]]
+    positions[..., along] = np.where(steps < ends, ends - 1 - steps, steps)
+    op.finish(op.node("GatherND", op.values.get(op.index(0)), op.writer.weight(positions.astype(np.int64))))
+
+
 def _one_hot(op: OperatorContext) -> None:
     depth = op.writer.ints(op.ints(1, "the depth"))
     on, off = (op.values.reshaped(op.index(i), [1]) for i in (2, 3))
@@ -215,4 +240,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "RANK": _shape,
     "RANGE": _range,
     "ONE_HOT": _one_hot,
+    "BROADCAST_ARGS": _broadcast_shapes,
+    "REVERSE_SEQUENCE": _reverse_sequence,
 }

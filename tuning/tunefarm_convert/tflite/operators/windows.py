@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
+from tunefarm_convert.tflite.values import Blocks
 
 _SAME, _VALID = 0, 1
 
 
-def _positive(op: OperatorContext, *names: str) -> list[int]:
+def positive(op: OperatorContext, *names: str) -> list[int]:
+    """Return options that must be above zero."""
     sizes = [int(op.option(name, 0)) for name in names]
     if any(not 0 < size < 1 << 20 for size in sizes):
         raise op.bad_file(f"{', '.join(names)} are {sizes}, which must be above zero")
@@ -41,8 +45,8 @@ def _pads(
 def _convolution(op: OperatorContext) -> None:
     image, weights = op.need_rank(0, 4), op.need_rank(1, 4)
     depthwise = op.operator.kind == "DEPTHWISE_CONV_2D"
-    strides = _positive(op, "StrideH", "StrideW")
-    dilations = _positive(op, "DilationHFactor", "DilationWFactor")
+    strides = positive(op, "StrideH", "StrideW")
+    dilations = positive(op, "DilationHFactor", "DilationWFactor")
     kernel = [weights[1], weights[2]]
     pads = _pads(op, image, kernel, strides, dilations)
     source = op.index(0)
@@ -55,18 +59,42 @@ def _convolution(op: OperatorContext) -> None:
         groups, perm = image[3] // weights[3] if weights[3] else 0, (0, 3, 1, 2)
     if groups < 1 or (image[3] % weights[3] if not depthwise else weights[3] % groups):
         raise op.bad_file(f"weights of shape {list(weights)} do not fit an image of {list(image)}")
-    inputs = [op.values.get(source, first=True), op.values.arranged(op.index(1), perm)]
+    inputs = [op.values.arranged(op.index(1), perm)]
     if op.has(2):
         inputs.append(op.values.bias(op.index(2)))
-    result = op.node(
-        "Conv", *inputs, strides=strides, dilations=dilations, pads=pads, kernel_shape=kernel, group=groups
-    )
+    fields: dict[str, Any] = {"kernel_shape": kernel, "group": groups}
+    blocks = op.values.blocks(op.index(0))
+    if blocks is not None and max(strides + dilations) == 1 and not any(pads) and len(blocks[1]) == 2:
+        op.values.note_dilated(op.output(), partial(_dilated, op, blocks, inputs, fields))
+    x = op.values.get(source, first=True)
+    result = op.node("Conv", x, *inputs, strides=strides, dilations=dilations, pads=pads, **fields)
     op.finish(op.activated(result), first=True)
+
+
+def _dilated(
+    op: OperatorContext,
+    taken: Blocks,
+    weights: Sequence[str],
+    fields: Mapping[str, Any],
+    blocks: list[int],
+    crops: list[tuple[int, int]],
+) -> str | None:
+    """Return the convolution of a whole image that was cut into blocks, if it has the same blocks afterwards."""
+    source, sizes, padding = taken
+    pads = [
+        [a - c for a, c in zip(around, crop, strict=True)]
+        for around, crop in zip(padding, crops, strict=True)
+    ]
+    if sizes != blocks or any(size < 0 for side in pads for size in side):
+        return None
+    ends = [pads[0][0], pads[1][0], pads[0][1], pads[1][1]]
+    x = op.values.get(source, first=True)
+    return op.activated(op.node("Conv", x, *weights, dilations=blocks, pads=ends, **fields))
 
 
 def _transposed_convolution(op: OperatorContext) -> None:
     weights, image = op.need_rank(1, 4), op.need_rank(2, 4)
-    strides = _positive(op, "StrideH", "StrideW")
+    strides = positive(op, "StrideH", "StrideW")
     out = op.out_shape()
     kernel = [weights[1], weights[2]]
     if len(out) != 4 or weights[3] != image[3] or weights[0] != out[3]:
@@ -88,8 +116,8 @@ def _transposed_convolution(op: OperatorContext) -> None:
 
 def _pool(op: OperatorContext) -> None:
     image = op.need_rank(0, 4)
-    strides = _positive(op, "StrideH", "StrideW")
-    kernel = _positive(op, "FilterHeight", "FilterWidth")
+    strides = positive(op, "StrideH", "StrideW")
+    kernel = positive(op, "FilterHeight", "FilterWidth")
     pads = _pads(op, image, kernel, strides, [1, 1])
     kind = op.operator.kind
     x = op.values.get(op.index(0), first=True)

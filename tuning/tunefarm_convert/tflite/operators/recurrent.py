@@ -1,0 +1,244 @@
+"""Recurrent layers over whole sequences.
+
+The interpreter keeps their states in variables. These begin as zeros, and so does each call here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_convert.tflite.converter import Converter, OperatorContext
+
+Array = NDArray[np.float32]
+
+_ACTIVATIONS = {0: "", 1: "Relu", 4: "Tanh"}
+"""Functions by their numbers in the format. Without one, a layer is linear."""
+_MAX_STEPS = 2048
+_I, _F, _C, _O = range(4)
+"""The order of an LSTM's gates in the file. ONNX has the output gate second."""
+_ONNX_ORDER = (_I, _O, _F, _C)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lstm:
+    """The weights of a layer as real numbers, gate by gate: of the inputs, of the states, peepholes, biases."""
+
+    inputs: Sequence[Array]
+    states: Sequence[Array]
+    peepholes: Sequence[Array] | None
+    biases: Sequence[Array]
+    projection: Array | None
+    projection_bias: Array | None
+
+    @property
+    def units(self) -> int:
+        return int(self.inputs[_F].shape[0])
+
+
+def _real(op: OperatorContext, position: int, operand: str) -> Array:
+    """Return a constant as real numbers."""
+    data, tensor = op.constant(position, operand), op.tensor(position)
+    quantization = op.values.constant_quantization(op.index(position)) or tensor.quantization
+    if data.dtype.kind == "f" or quantization is None:
+        return data.astype(np.float32)
+    shape = [1] * data.ndim
+    if len(quantization.scale) > 1:
+        shape[quantization.axis] = -1
+    scale, zero = quantization.scale.reshape(shape), quantization.zero.reshape(shape)
+    real: Array = ((data.astype(np.float64) - zero) * scale).astype(np.float32)
+    return real
+
+
+def _lstm_weights(op: OperatorContext) -> _Lstm:
+    gates = (_F, _C, _O) if not op.has(1) else (_I, _F, _C, _O)
+    inputs, states, biases = (
+        {gate: _real(op, first + gate, "a weight") for gate in gates} for first in (1, 5, 12)
+    )
+    has_peepholes = op.has(10)
+    peepholes = {
+        gate: _real(op, position, "a peephole weight")
+        for gate, position in ((_I, 9), (_F, 10), (_O, 11))
+        if has_peepholes and (gate in gates)
+    }
+    if not op.has(1):  # the input gate is what the forget gate leaves: 1 - sigmoid(x) = sigmoid(-x)
+        for weights in (inputs, states, biases, *([peepholes] if has_peepholes else [])):
+            weights[_I] = -weights[_F]
+    return _Lstm(
+        inputs=[inputs[gate] for gate in range(4)],
+        states=[states[gate] for gate in range(4)],
+        biases=[biases[gate] for gate in range(4)],
+        peepholes=[peepholes[gate] for gate in (_I, _F, _O)] if has_peepholes else None,
+        projection=_real(op, 16, "a weight") if op.has(16) else None,
+        projection_bias=_real(op, 17, "a bias") if op.has(17) else None,
+    )
+
+
+def _sequence(op: OperatorContext) -> tuple[str, tuple[int, int, int], bool]:
+    """Return the input with its steps first, its shape, and whether the file has the batch first."""
+    shape = op.need_rank(0, 3)
+    if op.option("TimeMajor", False):
+        return op.values.get(op.index(0)), (shape[0], shape[1], shape[2]), False
+    x = op.values.arranged(op.index(0), (1, 0, 2))
+    return x, (shape[1], shape[0], shape[2]), True
+
+
+def _first_state(op: OperatorContext, position: int) -> str | None:
+    """Return the state before the first step; None if it is zero."""
+    if not op.has(position) or op.tensor(position).variable:
+        return None
+    return op.values.get(op.index(position))
+
+
+def _give(op: OperatorContext, result: str, shape: Sequence[int], *, batch_first: bool) -> None:
+    """Set the output, from the states of all steps, step by step."""
+    steps, batch, units = shape
+    op.values.set_shape(op.output(), (batch, steps, units) if batch_first else (steps, batch, units))
+    op.finish(op.node("Transpose", result, perm=[1, 0, 2]) if batch_first else result)
+
+
+def _lstm(op: OperatorContext) -> None:
+    if any(op.has(position) for position in range(20, 24)):
+        raise op.unsupported_form("it normalises its gates, which tunefarm does not support")
+    activation = op.option("FusedActivationFunction")
+    if activation not in _ACTIVATIONS:
+        raise op.unsupported_form(f"activation number {activation} is not supported")
+    x, (steps, batch, size), batch_first = _sequence(op)
+    weights = _lstm_weights(op)
+    if any(w.shape != (weights.units, size) for w in weights.inputs):
+        raise op.bad_file(f"weights of shape {weights.inputs[_F].shape} do not take inputs of {size}")
+    first = [_first_state(op, position) for position in (18, 19)]
+    clip, projected_clip = (float(op.option(name, 0.0)) for name in ("CellClip", "ProjClip"))
+    # A cell grows by one at most at each step: it is not cut before that.
+    is_cut = 0 < clip < steps + (0 if first[1] is None else np.inf)
+    if is_cut or weights.projection is not None or _ACTIVATIONS[activation] != "Tanh":
+        loop = _Loop(op, weights, _ACTIVATIONS[activation], clip if is_cut else 0.0, projected_clip)
+        result, units = loop.run(x, (steps, batch, size), first)
+    else:
+        result, units = _onnx_lstm(op, weights, x, (steps, batch), first), weights.units
+    _give(op, result, (steps, batch, units), batch_first=batch_first)
+
+
+def _onnx_lstm(
+    op: OperatorContext, weights: _Lstm, x: str, sizes: tuple[int, int], first: Sequence[str | None]
+) -> str:
+    steps, batch = sizes
+    biases = np.concatenate([weights.biases[gate] for gate in _ONNX_ORDER])
+    arrays = [
+        np.concatenate([weights.inputs[gate] for gate in _ONNX_ORDER])[None],
+        np.concatenate([weights.states[gate] for gate in _ONNX_ORDER])[None],
+        np.concatenate([biases, np.zeros_like(biases)])[None],
+    ]
+    state = op.writer.ints([1, batch, weights.units])
+    inputs = [x, *(op.writer.weight(array, "recurrent") for array in arrays), ""]
+    inputs += ["" if name is None else op.node("Reshape", name, state) for name in first]
+    if weights.peepholes is not None:
+        input_gate, forget_gate, output_gate = weights.peepholes
+        inputs.append(op.writer.weight(np.concatenate([input_gate, output_gate, forget_gate])[None]))
+    while not inputs[-1]:
+        inputs.pop()
+    result = op.node("LSTM", *inputs, hidden_size=weights.units)
+    return op.node("Reshape", result, op.writer.ints([steps, batch, weights.units]))
+
+
+class _Loop:
+    """An LSTM step by step, for what ONNX's operator does not have: cells that are cut, and projections."""
+
+    def __init__(
+        self, op: OperatorContext, weights: _Lstm, activation: str, clip: float, projected_clip: float
+    ) -> None:
+        self._op = op
+        self._weights = weights
+        self._activation = activation
+        self._clip = clip
+        self._projected_clip = projected_clip
+        self._recurrent = op.writer.weight(np.concatenate(weights.states).T.copy(), "recurrent")
+
+    def run(self, x: str, sizes: tuple[int, int, int], first: Sequence[str | None]) -> tuple[str, int]:
+        """Return the states of all steps, and the number of elements of each."""
+        op, weights = self._op, self._weights
+        steps, batch, _ = sizes
+        if steps > _MAX_STEPS:
+            raise op.unsupported_form(f"{steps} steps; the limit is {_MAX_STEPS}")
+        product = op.node("MatMul", x, op.writer.weight(np.concatenate(weights.inputs).T.copy(), "recurrent"))
+        product = op.node("Add", product, op.writer.weight(np.concatenate(weights.biases)))
+        units = weights.units if weights.projection is None else int(weights.projection.shape[0])
+        state, cell = first
+        states = []
+        for row in _rows(op, product, steps):
+            state, cell = self._step(op.node("Reshape", row, op.writer.ints([batch, -1])), state, cell)
+            states.append(op.node("Reshape", state, op.writer.ints([1, batch, units])))
+        return (op.node("Concat", *states, axis=0) if steps > 1 else states[0]), units
+
+    def _step(self, gates: str, state: str | None, cell: str | None) -> tuple[str, str]:
+        op, writer, weights = self._op, self._op.writer, self._weights
+        if state is not None:
+            gates = op.node("Add", gates, op.node("MatMul", state, self._recurrent))
+        names = [f"{writer.scope}_gate" for _ in range(4)]
+        i, f, c, o = writer.nodes("Split", [gates, writer.ints([weights.units] * 4)], names, axis=1)
+        peepholes = weights.peepholes
+        if peepholes is not None and cell is not None:
+            i, f = (
+                op.node("Add", gate, op.node("Mul", cell, writer.weight(peephole)))
+                for gate, peephole in zip((i, f), peepholes[:2], strict=True)
+            )
+        new = op.node("Mul", op.node("Sigmoid", i), self._activated(c))
+        if cell is not None:
+            new = op.node("Add", op.node("Mul", op.node("Sigmoid", f), cell), new)
+        new = self._cut(new, self._clip)
+        if peepholes is not None:
+            o = op.node("Add", o, op.node("Mul", new, writer.weight(peepholes[2])))
+        result = op.node("Mul", op.node("Sigmoid", o), self._activated(new))
+        if weights.projection is not None:
+            result = op.node("MatMul", result, writer.weight(weights.projection.T.copy(), "projection"))
+            if weights.projection_bias is not None:
+                result = op.node("Add", result, writer.weight(weights.projection_bias))
+            result = self._cut(result, self._projected_clip)
+        return result, new
+
+    def _activated(self, name: str) -> str:
+        return self._op.node(self._activation, name) if self._activation else name
+
+    def _cut(self, name: str, limit: float) -> str:
+        if limit <= 0:
+            return name
+        ends = [self._op.writer.weight(np.array(end, np.float32)) for end in (-limit, limit)]
+        return self._op.node("Clip", name, *ends)
+
+
+def _rows(op: OperatorContext, name: str, steps: int) -> list[str]:
+    if steps == 1:
+        return [name]
+    names = [f"{op.writer.scope}_step" for _ in range(steps)]
+    return op.writer.nodes("Split", [name, op.writer.ints([1] * steps)], names, axis=0)
+
+
+def _rnn(op: OperatorContext) -> None:
+    activation = _ACTIVATIONS.get(op.option("FusedActivationFunction"), "")
+    if not activation:
+        raise op.unsupported_form("its activation is neither tanh nor ReLU")
+    x, (steps, batch, size), batch_first = _sequence(op)
+    weights, recurrent = _real(op, 1, "a weight"), _real(op, 2, "a weight")
+    bias = _real(op, 3, "a bias")
+    units = weights.shape[0]
+    if weights.shape != (units, size) or recurrent.shape != (units, units) or bias.shape != (units,):
+        raise op.bad_file(f"weights of shape {weights.shape} do not take inputs of {size}")
+    first = _first_state(op, 4)
+    arrays = [weights[None], recurrent[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
+    inputs = [x, *(op.writer.weight(array, "recurrent") for array in arrays)]
+    if first is not None:
+        inputs += ["", op.node("Reshape", first, op.writer.ints([1, batch, units]))]
+    fields: dict[str, Any] = {"hidden_size": units, "activations": [activation]}
+    result = op.node("RNN", *inputs, **fields)
+    result = op.node("Reshape", result, op.writer.ints([steps, batch, units]))
+    _give(op, result, (steps, batch, units), batch_first=batch_first)
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": _rnn,
+}

@@ -1,0 +1,53 @@
+"""Operators that slide a window over a volume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tunefarm_convert.tflite.converter import Converter, OperatorContext
+from tunefarm_convert.tflite.operators.windows import positive, same_pads
+
+_SAME = 0
+_TO_FIRST = (0, 4, 1, 2, 3)
+_TO_LAST = (0, 2, 3, 4, 1)
+
+
+def volume_shape(op: OperatorContext) -> tuple[int, ...]:
+    """Return the shape of the result of `CONV_3D`."""
+    volume, weights = op.need_rank(0, 5), op.need_rank(1, 5)
+    strides = positive(op, "StrideD", "StrideH", "StrideW")
+    dilations = positive(op, "DilationDFactor", "DilationHFactor", "DilationWFactor")
+    sizes = []
+    for size, kernel, stride, dilation in zip(volume[1:4], weights[:3], strides, dilations, strict=True):
+        used = size if op.option("Padding") == _SAME else size - (kernel - 1) * dilation
+        if used < 1:
+            raise op.bad_file(f"weights of shape {list(weights)} are larger than {list(volume)}")
+        sizes.append(-(-used // stride))
+    return (volume[0], *sizes, weights[4])
+
+
+def _convolution(op: OperatorContext) -> None:
+    volume, weights = op.need_rank(0, 5), op.need_rank(1, 5)
+    strides = positive(op, "StrideD", "StrideH", "StrideW")
+    dilations = positive(op, "DilationDFactor", "DilationHFactor", "DilationWFactor")
+    if weights[3] != volume[4]:
+        raise op.bad_file(f"weights of shape {list(weights)} do not fit a volume of {list(volume)}")
+    pads = [(0, 0)] * 3
+    if op.option("Padding") == _SAME:
+        sizes = zip(volume[1:4], weights[:3], strides, dilations, strict=True)
+        pads = [same_pads(*size) for size in sizes]
+    inputs = [op.values.arranged(op.index(0), _TO_FIRST), op.values.arranged(op.index(1), (4, 3, 0, 1, 2))]
+    if op.has(2):
+        inputs.append(op.values.bias(op.index(2)))
+    result = op.node(
+        "Conv",
+        *inputs,
+        strides=strides,
+        dilations=dilations,
+        pads=[before for before, _ in pads] + [after for _, after in pads],
+        kernel_shape=list(weights[:3]),
+    )
+    op.finish(op.node("Transpose", op.activated(result), perm=list(_TO_LAST)))
+
+
+CONVERTERS: Mapping[str, Converter] = {"CONV_3D": _convolution}
