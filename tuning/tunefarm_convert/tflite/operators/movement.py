@@ -203,7 +203,7 @@ def _reverse_sequence(op: OperatorContext) -> None:
         raise op.unsupported_form(f"sequences along dimension {along} in batches along dimension {across}")
     if len(lengths) != shape[across] or any(not 0 <= length <= shape[along] for length in lengths):
         raise op.bad_file(f"{lengths[:16]} are not the lengths of sequences in {list(shape)}")
-    positions = np.stack(np.indices(shape[:2]), axis=-1)
+    positions = np.moveaxis(np.indices(shape[:2]), 0, -1).copy()
     steps, ends = positions[..., along], np.array(lengths)[positions[..., across]]
     positions[..., along] = np.where(steps < ends, ends - 1 - steps, steps)
     op.finish(op.node("GatherND", op.values.get(op.index(0)), op.writer.weight(positions.astype(np.int64))))
