@@ -91,16 +91,51 @@ class ReportComparison(Part):
     rtol: float = Field(description="Relative tolerance; 0 for integers and booleans.")
     mismatches: int = Field(description="Number of elements outside the tolerance.")
     elements: int = Field(description="Number of elements.")
-    comparable: int = Field(description="Number of finite elements.")
+    comparable: int = Field(
+        description="Number of elements that are finite, and that ONNX Runtime's runs agree on."
+    )
     message: str = Field(description="Description of the error, if any.")
+    width: float = Field(
+        0.0,
+        description="Median of what an element may differ by, as a share of the root mean square; 0 if `rtol` says it.",
+    )
+    moved: float = Field(
+        0.0,
+        description="Largest difference of ONNX Runtime's own runs from the reference, as a share of the root mean square.",
+    )
+    unsteady: int = Field(
+        0,
+        description="Number of elements that are not compared, since ONNX Runtime's own runs do not agree on them.",
+    )
 
 
 class ReportInputSet(Part):
     """A set of random inputs, and the comparison of the outputs."""
 
-    kind: str = Field(description="Distribution of the inputs: `normal`, or only `positive` numbers.")
+    kind: str = Field(
+        description="Distribution of the inputs: `normal`, only `positive` numbers, `image` in 0 to 1, `byte-image` in 0 to 255, `audio`."
+    )
     seed: int = Field(description="Seed of the inputs.")
     outputs: list[ReportComparison] = Field(description="Comparison of each output.")
+
+
+class ReportRuns(Part):
+    """The ways in which ONNX Runtime ran the model for the comparison."""
+
+    ways: list[str] = Field(description="What was run on every set of inputs.")
+    left_out: list[str] = Field(description="What was not, and why.")
+    float64: bool = Field(description="Whether the reference is in float64.")
+    probes: int = Field(
+        description="Number of layers whose weights were made 0.1 % too large, to try the comparison."
+    )
+    noticed: int = Field(description="In how many of them the comparison of outputs noticed.")
+
+
+class ReportPartsCheck(Part):
+    """The comparison of the model part by part, each on the reference's own values."""
+
+    parts: int = Field(description="Number of parts that were compared; all were right.")
+    not_checked: str | None = Field(description="Why nothing was compared; null if something was.")
 
 
 class ReportChecks(Part):
@@ -114,6 +149,13 @@ class ReportChecks(Part):
         description="Largest difference as a share of its output's root mean square."
     )
     input_sets: list[ReportInputSet] = Field(description="The inputs, and each output.")
+    runs: ReportRuns | None = Field(
+        None,
+        description="How ONNX Runtime was run; null if the model rounds its activations or computes in bfloat16.",
+    )
+    parts: ReportPartsCheck | None = Field(
+        None, description="The check part by part; null if the outputs tell enough."
+    )
 
 
 class ReportErrors(Part):

@@ -151,4 +151,5 @@ def _files(input_set: InputSet) -> dict[str, str]:
         "inputs": str(input_set.inputs),
         "expected": str(input_set.expected),
         "rounding": input_set.rounding,
+        **({} if input_set.widths is None else {"widths": str(input_set.widths)}),
     }

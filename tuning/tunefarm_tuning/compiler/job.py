@@ -16,6 +16,7 @@ from tunefarm_tuning.compiler.phases.pack import Artifact, write_artifact
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession
 from tunefarm_tuning.reference.onnx_runtime import Reference
+from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 
 
@@ -44,11 +45,14 @@ class CompileJob:
                 return write_artifact(request, output, loaded, kernels, built, checked, timed)
 
     @contextmanager
-    def open_compiler(self, precision: Precision) -> Iterator[CompileSession]:
-        """Start a compiler, which stores weights in a precision, for the length of the block."""
+    def open_compiler(self, precision: Precision, *, model: Model | None = None) -> Iterator[CompileSession]:
+        """Start a compiler, which stores weights in a precision, for the length of the block.
+
+        It compiles another model than the request's if one is given.
+        """
         request = self.request
         compiler = self.make_compiler(
-            request.model, request.target, request.folder, request.limits, precision
+            model or request.model, request.target, request.folder, request.limits, precision
         )
         with opened(compiler, request.cancellation):
             yield compiler

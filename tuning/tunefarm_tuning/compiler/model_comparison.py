@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
@@ -21,6 +22,9 @@ _METHOD = (
     "Both are compared with ONNX Runtime, which computes with the weights of the file. Errors are shares of "
     "an output's root mean square."
 )
+
+LARGEST_WIDTH = 0.1
+"""A comparison within more than this share of an output's root mean square says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,16 @@ class ModelComparison:
         return all(output.ok for output in self.outputs)
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether every output may be off by more than `LARGEST_WIDTH`, on every set of inputs, or is not compared at all."""
+        return all(output.width > LARGEST_WIDTH or output.comparable == 0 for output in self.outputs)
+
+    @property
+    def moved(self) -> float:
+        """How far outputs move in ONNX Runtime itself: the median over outputs and sets, as a share of the root mean square."""
+        return median([output.moved for output in self.outputs] or [0.0])
+
+    @property
     def message(self) -> str:
         """What is wrong with the first wrong output; empty if `ok`."""
         return next(
@@ -81,9 +95,13 @@ class ModelComparison:
         }
 
     def errors(self) -> dict[str, float]:
-        """Return the largest error of any output, of each kind. Relative errors are shares of a root mean square."""
+        """Return the largest error of any output, of each kind. Relative errors are shares of a root mean square.
+
+        An output that may differ by more than `LARGEST_WIDTH` says nothing, and is left out if others say more.
+        """
+        telling = [output for output in self.outputs if output.width <= LARGEST_WIDTH] or self.outputs
         return {
-            kind: max((getattr(output, kind) for output in self.outputs), default=0.0)
+            kind: max((getattr(output, kind) for output in telling), default=0.0)
             for kind in ("max_abs_error", "max_rel_error", "mean_rel_error")
         }
 
@@ -105,6 +123,7 @@ def compare_model(
                     "path": str(library),
                     "inputs": str(input_set.inputs),
                     "expected": str(input_set.expected),
+                    "widths": None if input_set.widths is None else str(input_set.widths),
                     "names": list(names),
                     "rounding": input_set.rounding,
                 },

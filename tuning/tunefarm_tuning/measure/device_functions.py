@@ -22,6 +22,9 @@ TIME_OTHER = "tunefarm.time_other"
 CHECK_ARTIFACT = "tunefarm.check_artifact"
 """The names under which a session calls them; older devices know the same names."""
 
+ARRAY_FILES = ("inputs", "expected", "widths")
+"""The files of an input set; the last may be missing."""
+
 _ARTIFACT_CHILD = "tunefarm_tuning.tvm.children.artifact"
 
 
@@ -45,7 +48,7 @@ def time_other(request: str) -> str:
 def check_artifact(request: str) -> str:
     """Run an artifact by its own loader and compare its outputs.
 
-    `request` is JSON: ``{"path" (a file), "sets": [{"inputs", "expected", "rounding"}], "timeout_sec"}``.
+    `request` is JSON: ``{"path" (a file), "sets": [{"inputs", "expected", "widths", "rounding"}], "timeout_sec"}``.
 
     Returns:
         JSON: ``{"replies"}`` of ``check`` in `tvm.children.artifact`; or ``{"error"}``, the loader's or that of a child that died.
@@ -69,7 +72,7 @@ def check_artifact(request: str) -> str:
 
 
 def _absolute(input_set: dict[str, Any]) -> dict[str, Any]:
-    files = {name: str(Path(input_set[name]).absolute()) for name in ("inputs", "expected")}
+    files = {name: str(Path(input_set[name]).absolute()) for name in ARRAY_FILES if input_set.get(name)}
     return {**files, "rounding": input_set["rounding"]}
 
 

@@ -1,9 +1,13 @@
 """Compares arrays within the tolerance that rounding errors need.
 
-Floats: an element may differ by a share of itself plus a share of the array's root mean square, since the error of a sum depends on
-the size of its terms. NaN must meet NaN, and an infinity the same infinity. Integers and booleans must be equal, except for one
-step in 8-bit types (a rounding tie), and for one element in a thousand (an argmax or a comparison of two floats that tie). The
-tolerance is wider if weights were rounded, or if the network rounds its activations.
+A network's outputs have a width each, which comes from how far ONNX Runtime's own runs are from the reference (`widths`).
+
+Without a width, as for a single kernel: floats may differ by a share of themselves plus a share of the array's root mean square,
+since the error of a sum depends on the size of its terms. Integers and booleans must be equal, except for one step in
+8-bit types (a rounding tie), and for one element in a thousand (an argmax or a comparison of two floats that tie).
+
+NaN must meet NaN, and an infinity the same infinity. The tolerance is wider if weights were rounded, or if the network rounds its
+activations.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.json_fields import JsonFields
+from tunefarm_tuning.reference.widths import QUANTILES, Width
 
 RELATIVE_TOLERANCE: Mapping[str, float] = {
     "float64": 1e-6,
@@ -56,6 +61,10 @@ class Comparison(JsonFields):
         comparable: Number of elements that are finite in the expected array: if it is 0, `ok` says little.
         message: The fault, for people; empty if `ok`.
         mean_rel_error: Mean difference as a share of the root mean square.
+        width: Median of what the elements may differ by, as a share of the root mean square; 0.0 if `rtol` says it.
+        moved: The largest difference of ONNX Runtime's own runs from the reference, as a share of the root mean square; of
+            integers the share that changed.
+        unsteady: Number of elements that are not compared, since ONNX Runtime's own runs do not agree on them.
     """
 
     name: str
@@ -69,10 +78,18 @@ class Comparison(JsonFields):
     comparable: int
     message: str = ""
     mean_rel_error: float = 0.0
+    width: float = 0.0
+    moved: float = 0.0
+    unsteady: int = 0
 
 
 def compare_arrays(
-    name: str, actual: NDArray[Any], expected: NDArray[Any], *, rounding: str = "float32"
+    name: str,
+    actual: NDArray[Any],
+    expected: NDArray[Any],
+    *,
+    rounding: str = "float32",
+    width: Width | None = None,
 ) -> Comparison:
     """Compare an output with the expected one.
 
@@ -82,6 +99,7 @@ def compare_arrays(
         expected: The expected output; its dtype decides the tolerance. Another shape or dtype of `actual` is a mismatch.
         rounding: The rounding that widens the tolerance: ``"float16"`` or `BFLOAT16` for weights stored so, `STEPS` for a network that rounds
             its activations, `TIES` for one kernel that does; any other value widens nothing.
+        width: How far each element may be; None takes fixed shares.
     """
     dtype = str(expected.dtype)
     rounded = _ROUNDED.get(rounding, (0.0, 0.0, 0.0))
@@ -102,15 +120,26 @@ def compare_arrays(
             message=f"it is {actual_type}, expected {expected_type}",
         )
     if exact:
-        return _compare_exact(name, actual, expected, max(_FORGIVEN_SHARE, rounded[2]))
+        forgiven = int(max(_FORGIVEN_SHARE, rounded[2]) * expected.size)
+        if width is not None:
+            forgiven = max(width.forgiven, int(rounded[2] * expected.size))
+        return _compare_exact(name, actual, expected, forgiven, width)
     with np.errstate(all="ignore"):
-        return _compare_floats(
-            name, actual, expected, rtol, max(_SHARE_OF_RMS[dtype], rounded[1]), ties=rounding == TIES
-        )
+        if width is not None:
+            rtol = rounded[0]
+        share = max(_SHARE_OF_RMS[dtype] if width is None else 0.0, rounded[1])
+        return _compare_floats(name, actual, expected, rtol, share, width, ties=rounding == TIES)
 
 
 def _compare_floats(
-    name: str, actual: NDArray[Any], expected: NDArray[Any], rtol: float, share_of_rms: float, *, ties: bool
+    name: str,
+    actual: NDArray[Any],
+    expected: NDArray[Any],
+    rtol: float,
+    share_of_rms: float,
+    width: Width | None,
+    *,
+    ties: bool,
 ) -> Comparison:
     dtype = str(expected.dtype)
     ours, want = actual.astype(np.float64), expected.astype(np.float64)
@@ -120,8 +149,15 @@ def _compare_floats(
     kind_differs |= ~finite & ~((ours == want) | (np.isnan(ours) & np.isnan(want)))
     scale = float(np.sqrt(np.mean(np.square(want[finite])))) if finite.any() else 0.0
     error = np.abs(np.subtract(ours, want, out=np.zeros_like(want), where=both))
-    absolute = max(share_of_rms * scale, _SMALLEST_ABSOLUTE[dtype])
-    outside = kind_differs | (both & (error > rtol * np.abs(np.where(both, want, 0.0)) + absolute))
+    absolute = max(share_of_rms * scale, _SMALLEST_ABSOLUTE[dtype] if width is None else 0.0)
+    allowed = rtol * np.abs(np.where(both, want, 0.0)) + absolute
+    unsteady = np.zeros(want.shape, bool)
+    if width is not None:
+        allowed = allowed + width.allowed
+        unsteady = np.isinf(width.allowed)
+    compared = both & ~unsteady
+    error = np.where(compared, error, 0.0)
+    outside = (kind_differs & ~unsteady) | (compared & (error > allowed))
     mismatches = int(np.count_nonzero(outside))
     if ties and 0 < mismatches <= int(_FORGIVEN_SHARE * want.size):
         step_rtol, step_share, _ = _ROUNDED[STEPS]
@@ -131,8 +167,9 @@ def _compare_floats(
         outside &= far
         mismatches = int(np.count_nonzero(outside))
     worst = float(error.max(initial=0.0))
-    mean = float(error[both].mean()) if both.any() else 0.0
-    message = ""
+    mean = float(error[compared].mean()) if compared.any() else 0.0
+    message = "" if width is None or share_of_rms else _everywhere(error[compared], width, scale)
+    mismatches_in_bulk = mismatches == 0 and bool(message)
     if mismatches:
         badness = np.where(kind_differs, np.inf, np.where(outside, error, -1.0))
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(badness)), want.shape))
@@ -140,23 +177,46 @@ def _compare_floats(
             f"{mismatches} of {want.size} elements are outside the tolerance, the worst at {list(at)}: "
             f"{ours[at]:.6g}, expected {want[at]:.6g}"
         )
+        if width is not None:
+            message += f" give or take {allowed[at]:.2g}"
     return Comparison(
         name=name,
         dtype=dtype,
-        ok=mismatches == 0,
+        ok=mismatches == 0 and not mismatches_in_bulk,
         max_abs_error=worst,
         max_rel_error=worst / scale if 0 < scale < np.inf else 0.0,
         mean_rel_error=mean / scale if 0 < scale < np.inf else 0.0,
         rtol=rtol,
         mismatches=mismatches,
         elements=int(want.size),
-        comparable=int(np.count_nonzero(finite)),
+        comparable=int(np.count_nonzero(finite & ~unsteady)),
         message=message,
+        width=_share(float(np.median(allowed[compared])) if compared.any() else 0.0, scale, width),
+        moved=0.0 if width is None else width.moved,
+        unsteady=int(np.count_nonzero(unsteady)),
     )
 
 
+def _share(value: float, scale: float, width: Width | None) -> float:
+    return value / scale if width is not None and 0 < scale < np.inf else 0.0
+
+
+def _everywhere(error: NDArray[np.float64], width: Width, scale: float) -> str:
+    """Say that an output is off by more than rounding explains in many elements, though in none by too much; empty if it is not."""
+    if not width.quantiles or not error.size:
+        return ""
+    actual = np.quantile(error, QUANTILES)
+    for share, is_, may_be in zip(QUANTILES, actual, width.quantiles, strict=True):
+        if is_ > may_be:
+            return (
+                f"{1 - share:.0%} of the {error.size} elements are off by more than {is_:.2g} "
+                f"({_share(is_, scale, width):.2g} of the root mean square), where rounding explains {may_be:.2g}"
+            )
+    return ""
+
+
 def _compare_exact(
-    name: str, actual: NDArray[Any], expected: NDArray[Any], forgiven_share: float
+    name: str, actual: NDArray[Any], expected: NDArray[Any], forgiven: int, width: Width | None
 ) -> Comparison:
     ours, want = actual.astype(np.float64), expected.astype(np.float64)
     # float64 does not hold all 64-bit integers exactly, so the originals are compared.
@@ -164,8 +224,9 @@ def _compare_exact(
     error = np.where(differs, np.abs(ours - want), 0.0)
     slack = 1.0 if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1 else 0.0
     outside = differs & (error > slack) if slack else differs
-    mismatches = int(np.count_nonzero(outside))
-    ok = mismatches <= int(forgiven_share * expected.size)
+    unsteady = np.zeros(expected.shape, bool) if width is None else np.isinf(width.allowed)
+    mismatches = int(np.count_nonzero(outside & ~unsteady))
+    ok = mismatches <= forgiven
     scale = float(np.sqrt(np.mean(np.square(want)))) if want.size else 0.0
     worst = float(error.max(initial=0.0))
     return Comparison(
@@ -178,8 +239,10 @@ def _compare_exact(
         rtol=0.0,
         mismatches=mismatches,
         elements=int(want.size),
-        comparable=int(want.size),
+        comparable=int(want.size - np.count_nonzero(unsteady)),
         message="" if ok else f"{mismatches} of {want.size} elements differ, by up to {worst:g}",
+        moved=0.0 if width is None else width.moved,
+        unsteady=int(np.count_nonzero(unsteady)),
     )
 
 
@@ -189,6 +252,7 @@ def compare_outputs(
     expected: Sequence[NDArray[Any]],
     *,
     rounding: str = "float32",
+    widths: Sequence[Width] | None = None,
 ) -> list[Comparison]:
     """Compare outputs in order, as `compare_arrays`; another number of outputs is one failed comparison."""
     if len(actual) != len(expected):
@@ -206,6 +270,8 @@ def compare_outputs(
                 message=f"there are {len(actual)} outputs, expected {len(expected)}",
             )
         ]
+    by_output: Sequence[Width | None] = widths or [None] * len(expected)
     return [
-        compare_arrays(n, a, e, rounding=rounding) for n, a, e in zip(names, actual, expected, strict=True)
+        compare_arrays(name, array, wanted, rounding=rounding, width=width)
+        for name, array, wanted, width in zip(names, actual, expected, by_output, strict=True)
     ]

@@ -11,11 +11,13 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.comparison import BFLOAT16, STEPS
-from tunefarm_tuning.reference.random_inputs import InputKind
+from tunefarm_tuning.reference.random_inputs import InputKind, kinds_for
 from tunefarm_tuning.workload.model import Model
 
 _MODULE = "tunefarm_tuning.frontend.onnx.reference_child"
-INPUT_KINDS = (InputKind.NORMAL, InputKind.POSITIVE)
+_LONGEST_BUDGET_SEC = 60.0
+_BUDGET_SHARE = 0.25
+"""Of a call's time limit, for running the model in other ways than the plain one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class InputSet:
         inputs: The file of the inputs, in the model's order.
         expected: The file of the expected outputs, in the model's order.
         rounding: The rounding that widens the tolerance of the comparison; see `comparison.compare_arrays`.
+        widths: The file of how far outputs may be from the expected ones (`reference.widths`); None takes fixed shares.
     """
 
     kind: InputKind
@@ -33,6 +36,7 @@ class InputSet:
     inputs: Path
     expected: Path
     rounding: str = "float32"
+    widths: Path | None = None
 
     def with_rounding(self, rounding: str) -> InputSet:
         """Return the set with another rounding, unless the model's own rounding (`STEPS`, `BFLOAT16`) is coarser."""
@@ -48,6 +52,7 @@ class Reference:
     Attributes:
         integers: How integer inputs were drawn: ``"random"`` (as `random_inputs`), or all of them ``"zero"`` or ``"one"``.
         bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs equivalents of it (`frontend.onnx.bfloat16`).
+        runs: In which ways the model was run (`frontend.onnx.reference.variants.Runs`); None if outputs have no widths.
 
     Args:
         model: The model.
@@ -69,9 +74,10 @@ class Reference:
         )
         self.integers = "random"
         self.bfloat16 = False
+        self.runs: Mapping[str, Any] | None = None
 
     def make(self, seed: int, *, rounding: str = "float32") -> list[InputSet]:
-        """Run the model, without graph optimisations, on one set of inputs of each kind.
+        """Run the model on one set of inputs of each kind that fits it, in all ways that tell how far its outputs move.
 
         Args:
             seed: Seed of the first set.
@@ -87,19 +93,22 @@ class Reference:
                 inputs=self._folder / f"inputs-{number}.npz",
                 expected=self._folder / f"expected-{number}.npz",
                 rounding=rounding,
+                widths=self._folder / f"widths-{number}.npz",
             )
-            for number, kind in enumerate(INPUT_KINDS)
+            for number, kind in enumerate(kinds_for(self._model.inputs))
         ]
         reply = self._call(
             "make_reference",
             {
                 **self._common(),
                 "seed": seed,
+                "budget_sec": self._budget_sec,
                 "sets": [
                     {
                         "kind": input_set.kind.value,
                         "inputs": str(input_set.inputs),
                         "outputs": str(input_set.expected),
+                        "widths": str(input_set.widths),
                     }
                     for input_set in sets
                 ],
@@ -112,9 +121,43 @@ class Reference:
             )
         self.integers = str(reply["integers"])
         self.bfloat16 = bool(reply["bfloat16"])
-        if reply["rounds"]:
-            return [replace(input_set, rounding=STEPS) for input_set in sets]
-        return [replace(input_set, rounding=BFLOAT16) for input_set in sets] if self.bfloat16 else sets
+        self.runs = reply["runs"]
+        sets = sets[: reply["made"]]
+        if self.runs is not None:
+            return sets
+        # A step of a quantised network, or of bfloat16, is far wider than any other order of sums.
+        coarse = STEPS if reply["rounds"] else BFLOAT16
+        return [replace(input_set, rounding=coarse, widths=None) for input_set in sets]
+
+    def make_parts(self, input_set: InputSet, within: str | None, name: str) -> dict[str, Any]:
+        """Cut the model into parts that are fed with the reference's values on a set of inputs.
+
+        Args:
+            input_set: The set.
+            within: The tensor that ends the part to cut further; None for the whole model.
+            name: Begins the names of the files that are written.
+
+        Returns:
+            The child's reply (see `reference_child.make_parts`), and ``files``: paths of ``model``, ``inputs``, ``outputs`` and ``widths``.
+
+        Raises:
+            InvalidModelError: If ONNX Runtime cannot run the cut model.
+        """
+        files = {
+            key: str(self._folder / f"{name}-{key}.{'onnx' if key == 'model' else 'npz'}")
+            for key in ("model", "inputs", "outputs", "widths")
+        }
+        reply: dict[str, Any] = self._call(
+            "make_parts",
+            {
+                **self._common(),
+                "budget_sec": self._budget_sec,
+                "feeds": str(input_set.inputs),
+                "within": within,
+                "to": files,
+            },
+        )
+        return {**reply, "files": files}
 
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return the seconds of a first inference."""
@@ -127,6 +170,10 @@ class Reference:
     def close(self) -> None:
         """End the child; a running call then raises `ChildClosed`."""
         self._child.close()
+
+    @property
+    def _budget_sec(self) -> float:
+        return min(_LONGEST_BUDGET_SEC, _BUDGET_SHARE * self._timeout_sec)
 
     def _common(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunefarm_tuning.compiler.model_comparison import (
+    LARGEST_WIDTH,
     ModelComparison,
     compare_as_model,
     compare_model,
@@ -13,12 +14,16 @@ from tunefarm_tuning.compiler.model_comparison import (
 )
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
+from tunefarm_tuning.compiler.phases.parts_check import PartsCheck, check_parts
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.workload.precision import Precision
+
+WRONG_OUTPUT = "wrong-output"
+"""The code of the error of a network whose outputs are wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,7 @@ class CheckedModel:
         untuned: The network to fall back to.
         plain: Whether `untuned` has unscheduled loops.
         as_model: The outputs of the network with weights as in the model's file; None if not asked for, or if it failed.
+        parts: The check of its parts; None if its outputs tell enough.
     """
 
     library: Path
@@ -39,6 +45,7 @@ class CheckedModel:
     as_model: ModelComparison | None = None
     fallback: Fallback | None = None
     warnings: tuple[str, ...] = ()
+    parts: PartsCheck | None = None
 
 
 def check_model(
@@ -61,6 +68,7 @@ def check_model(
                 request.progress.step(0.5)
             checked = check_untuned(request, loaded, built.untuned, built.plain, open_compiler)
             fallback = fallback or tuned
+        checked = confirmed(request, loaded, checked, open_compiler)
         as_model = None
         if request.precision is not Precision.AS_MODEL:
             with open_compiler(Precision.AS_MODEL) as compiler:
@@ -99,13 +107,48 @@ def check_untuned(
         return CheckedModel(library=untuned, comparison=comparison, untuned=untuned, plain=plain)
     except InvalidModelError as error:
         if plain:
-            raise
+            raise located(request, loaded, open_compiler, error) from error
         warning = f"default schedules were left out, unscheduled loops are slow: {error.message}"
     path = request.folder / "model-plain.so"
     with compiling("compiling the model"), open_compiler(request.precision) as compiler:
         compiler.build_model(path, {}, plain=True)
-    comparison = _compare_untuned(request, loaded, path)
+    try:
+        comparison = _compare_untuned(request, loaded, path)
+    except InvalidModelError as error:
+        raise located(request, loaded, open_compiler, error) from error
     return CheckedModel(library=path, comparison=comparison, untuned=path, plain=True, warnings=(warning,))
+
+
+def confirmed(
+    request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, open_compiler: OpenCompiler
+) -> CheckedModel:
+    """Check a right network part by part, too, if its outputs alone would not show a fault.
+
+    Raises:
+        InvalidModelError: wrong-output, if a part is wrong; too-sensitive, if neither outputs nor parts can be compared.
+    """
+    runs = loaded.reference.runs
+    blind = runs is not None and runs["noticed"] < runs["probes"]
+    loose = runs is not None and checked.comparison.says_nothing
+    if not blind and not loose:
+        return checked
+    parts = check_parts(request, loaded, open_compiler, loaded.sets[0])
+    if parts.wrong is not None:
+        raise InvalidModelError(
+            "the model's outputs are those of ONNX Runtime, but they hide a fault: compiled without any tuning, "
+            f"{parts.wrong.message}",
+            code=WRONG_OUTPUT,
+            checks={**checked.comparison.to_json(), "parts": parts.to_json()},
+        )
+    if loose and parts.not_checked:
+        raise InvalidModelError(
+            "the model is too sensitive to rounding to be checked: in ONNX Runtime itself, its outputs move by "
+            f"{checked.comparison.moved:.0%} of their root mean square with the order of sums on every set of inputs "
+            f"(at most {LARGEST_WIDTH:.0%} may be allowed), and its parts cannot be compared: {parts.not_checked}",
+            code="too-sensitive",
+            checks={**checked.comparison.to_json(), "parts": parts.to_json()},
+        )
+    return replace(checked, parts=parts)
 
 
 def _compare_untuned(request: CompileRequest, loaded: LoadedModel, untuned: Path) -> ModelComparison:
@@ -117,10 +160,39 @@ def _compare_untuned(request: CompileRequest, loaded: LoadedModel, untuned: Path
         raise InvalidModelError(
             f"compiled without any tuning, the model gives other results than ONNX Runtime: {comparison.message}"
             f"{wrong_because(request.precision, loaded.info.storage)}",
-            code="wrong-output",
+            code=WRONG_OUTPUT,
             checks=comparison.to_json(),
         )
     return comparison
+
+
+def located(
+    request: CompileRequest, loaded: LoadedModel, open_compiler: OpenCompiler, error: InvalidModelError
+) -> InvalidModelError:
+    """Return the error of a network with wrong outputs, with the first part that is wrong by itself."""
+    if error.code != WRONG_OUTPUT:
+        return error
+    wrong_sets = error.fields["checks"]["input_sets"]
+    input_set = next(
+        (
+            input_set
+            for input_set, json in zip(loaded.sets, wrong_sets, strict=True)
+            if not all(output["ok"] for output in json["outputs"])
+        ),
+        loaded.sets[0],
+    )
+    parts = check_parts(request, loaded, open_compiler, input_set, plain=True)
+    if parts.wrong is not None:
+        where = parts.wrong.message
+    elif parts.not_checked:
+        where = f"which part is wrong could not be found: {parts.not_checked}"
+    else:
+        where = f"each of its {parts.parts} parts is right by itself: the fault is in how they are joined"
+    return InvalidModelError(
+        f"{error.message}; {where}",
+        code=error.code,
+        checks={**error.fields["checks"], "parts": parts.to_json()},
+    )
 
 
 def does_not_run(error: RunFailed) -> InvalidModelError:

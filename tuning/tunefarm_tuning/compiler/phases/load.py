@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tunefarm_tuning.compiler.model_comparison import tolerance_of
 from tunefarm_tuning.compiler.request import CompileRequest
@@ -17,6 +17,7 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
+from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 
 _NO_BFLOAT16 = (
@@ -26,7 +27,16 @@ _NO_BFLOAT16 = (
 
 
 Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
-OpenCompiler = Callable[[Precision], AbstractContextManager[CompileSession]]
+
+
+class OpenCompiler(Protocol):
+    """Starts a compiler for the length of a block; see `CompileJob.open_compiler`."""
+
+    def __call__(
+        self, precision: Precision, *, model: Model | None = None
+    ) -> AbstractContextManager[CompileSession]:
+        """Start it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,18 @@ from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
 from tunefarm_tuning.compiler.artifact_comparison import artifact_check
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
-from tunefarm_tuning.compiler.model_comparison import precision_report, storage_warnings, tolerance_of
+from tunefarm_tuning.compiler.model_comparison import (
+    ModelComparison,
+    precision_report,
+    storage_warnings,
+    tolerance_of,
+)
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.phases.measure import TimedModel
+from tunefarm_tuning.compiler.phases.parts_check import PartsCheck
 from tunefarm_tuning.compiler.report import Environment, make_manifest, make_report, why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE
@@ -79,6 +85,8 @@ def write_artifact(
         phases_sec=request.progress.phases_sec,
         alternatives=alternatives.to_json(),
         replaced=alternatives.replaced(direct),
+        runs=loaded.reference.runs,
+        parts=None if checked.parts is None else checked.parts.to_json(),
         precision=precision_report(request.precision, storage, timed.comparison, checked.as_model),
     )
     manifest = make_manifest(
@@ -125,6 +133,24 @@ def final_kernels(
     ]
 
 
+def comparison_warnings(comparison: ModelComparison, parts: PartsCheck | None) -> list[str]:
+    """Return sentences on outputs whose comparison says little."""
+    warnings = []
+    if all(output.comparable == 0 for output in comparison.outputs):
+        warnings.append("no output had a finite number: the comparison says little")
+    elif comparison.says_nothing:
+        warnings.append(
+            f"outputs move by {comparison.moved:.2g} of their root mean square under reordering in ONNX Runtime itself, on every "
+            "set of inputs: comparing them says little"
+        )
+    if parts is not None and parts.not_checked:
+        warnings.append(
+            "a fault in some layers would not show in the outputs, and the parts of the network could not be compared: "
+            f"{parts.not_checked}"
+        )
+    return warnings
+
+
 def _warnings(
     request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, timed: TimedModel
 ) -> list[str]:
@@ -132,6 +158,5 @@ def _warnings(
     if timed.fallback is not None:
         warnings.append(timed.fallback.warning)
     warnings += [*checked.warnings, *timed.warnings]
-    if all(output.comparable == 0 for output in timed.comparison.outputs):
-        warnings.append("no output had a finite number: the comparison says little")
+    warnings += comparison_warnings(timed.comparison, checked.parts)
     return warnings + storage_warnings(request.precision, loaded.info.storage)

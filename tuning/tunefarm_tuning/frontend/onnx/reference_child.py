@@ -1,13 +1,14 @@
 """Child process: ONNX Runtime, as the reference for results and as the baseline for latency.
 
-Results are checked against it with graph optimisations off: optimised, it can itself be off by half a percent
-(packed 8-bit weights). It is timed with its best settings.
+Results are checked against it in float64 where it can; without graph optimisations where it cannot, since optimised it can
+itself be off by half a percent (packed 8-bit weights). It is timed with its best settings.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,47 +20,133 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
 from tunefarm_tuning.core.latency import wait_until_idle
-from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
+from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
+from tunefarm_tuning.frontend.onnx.reference.parts import Network
+from tunefarm_tuning.frontend.onnx.reference.variants import Variants, open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.reference.widths import save_widths
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.task import TensorSpec
 
 _timed: tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]] | None = None
+_LEAST_SETS = 2
+_SLOW_SEC = 10.0
+"""A network that takes longer per inference is run on the first sets of inputs alone."""
 
 
 def make_reference(params: dict[str, Any]) -> dict[str, Any]:
-    """Run the model on random inputs; write inputs and outputs.
+    """Run the model on random inputs; write inputs, expected outputs, and how far outputs may be from those.
 
     Args:
-        params: ``path``, ``binding``, ``seed``, ``threads``, and ``sets``: of ``{"kind", "inputs", "outputs"}``, the
-            last two being files to write.
+        params: ``path``, ``binding``, ``seed``, ``threads``, ``budget_sec`` (for all runs but the plain ones), and ``sets``: of
+            ``{"kind", "inputs", "outputs", "widths"}``, the last three being files to write.
 
     Returns:
         ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``;
-        ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16.
+        ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16. Of those
+        two no widths are written. ``made``: how many of the sets were made. ``runs``: `reference.variants.Runs`, null without widths.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
     """
     network = _network(params)
-    session = _session(network.model, params["threads"], optimised=False)
-    integers = "random"
+    model, specs = network.model, network.inputs
+    rounds, bfloat16 = rounds_values(model.graph), uses_bfloat16(model.graph)
+    source = runnable_bytes(model)
+    session = open_session(source, params["threads"], optimised=False)
+    variants = Variants(source, model, specs, threads=params["threads"], budget_sec=params["budget_sec"])
+    integers, limits = "random", index_limits(model.graph)
+    made: list[dict[str, Any]] = []
     for number, input_set in enumerate(params["sets"]):
-        arrays = random_inputs(
-            network.inputs, seed=params["seed"] + number, kind=InputKind(input_set["kind"])
-        )
-        drawn, arrays, outputs = _run_on_some(session, network.inputs, arrays)
+        seed, kind = params["seed"] + number, InputKind(input_set["kind"])
+        started = time.monotonic()
+        drawn, arrays, outputs = _run_on_some(session, specs, seed, kind, limits)
+        seconds = time.monotonic() - started
         integers = drawn if drawn != "random" else integers
         save_arrays(Path(input_set["inputs"]), arrays)
         save_arrays(Path(input_set["outputs"]), outputs)
-    graph = network.model.graph
+        variants.add(arrays, outputs, seconds)
+        made.append(input_set)
+        if len(made) >= _LEAST_SETS and seconds > _SLOW_SEC:
+            break
+    if not (rounds or bfloat16):
+        for input_set, expected in zip(made, variants.run(), strict=True):
+            save_arrays(Path(input_set["outputs"]), expected.outputs)
+            save_widths(Path(input_set["widths"]), expected.widths)
     return {
         "outputs": [output.name for output in session.get_outputs()],
         "integers": integers,
-        "rounds": rounds_values(graph),
-        "bfloat16": uses_bfloat16(graph),
+        "rounds": rounds,
+        "bfloat16": bfloat16,
+        "made": len(made),
+        "runs": None if rounds or bfloat16 else variants.report.to_json(),
+    }
+
+
+def make_parts(params: dict[str, Any]) -> dict[str, Any]:
+    """Cut the model into parts; write the cut model, the reference's values as its inputs, expected outputs and widths.
+
+    Args:
+        params: ``path``, ``binding``, ``threads``, ``budget_sec`` as in `make_reference`; ``feeds``: the inputs, a file; ``within``:
+            the tensor of the part to cut further, null for the whole model; ``to``: the files to write: ``{"model", "inputs",
+            "outputs", "widths"}``.
+
+    Returns:
+        ``inputs``, ``outputs``: specs of the cut model; ``parts``: by output, ``{"tensor", "node", "operator"}``; null if there is nothing
+        to cut, or the model computes in bfloat16.
+
+    Raises:
+        InvalidModelError: ``"reference-failed"``.
+    """
+    bound = _network(params)
+    if uses_bfloat16(bound.model.graph):
+        return {"parts": None}
+    specs = bound.inputs
+    network = Network(bound.model, specs)
+    cuts = network.first_cuts()
+    outputs = [*cuts, *(value.name for value in network.model.graph.output)]
+    if params["within"] is not None:
+        inner = network.inner_cuts(params["within"], cuts)
+        cuts, outputs = [*inner, *cuts], [*inner, params["within"]]
+    if not cuts or len(outputs) < _LEAST_SETS:
+        return {"parts": None}
+    cut = network.cut(cuts, outputs)
+    inner_names = [name for name in cut.inputs if name not in network.inputs]
+    given = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
+    plain = open_session(onnx_bytes(network.with_outputs(inner_names)), params["threads"], optimised=False)
+    values = (
+        dict(zip(inner_names, run_session(plain, list(given), list(given.values())), strict=True)) | given
+    )
+    feeds = [values[name] for name in cut.inputs]
+    cut_specs = [
+        TensorSpec(name=name, shape=array.shape, dtype=str(array.dtype))
+        for name, array in zip(cut.inputs, feeds, strict=True)
+    ]
+    source = onnx_bytes(cut.model)
+    session = open_session(source, params["threads"], optimised=False)
+    started = time.monotonic()
+    arrays = _run(session, cut_specs, feeds)
+    seconds = time.monotonic() - started
+    variants = Variants(
+        source, cut.model, cut_specs, threads=params["threads"], budget_sec=params["budget_sec"], probes=False
+    )
+    variants.add(feeds, arrays, seconds)
+    expected = variants.run()[0]
+    files = params["to"]
+    Path(files["model"]).write_bytes(source)
+    save_arrays(Path(files["inputs"]), feeds)
+    save_arrays(Path(files["outputs"]), expected.outputs)
+    save_widths(Path(files["widths"]), expected.widths)
+    return {
+        "inputs": [spec.to_json() for spec in cut_specs],
+        "outputs": [
+            {"name": part.tensor, "shape": list(array.shape), "dtype": str(array.dtype)}
+            for part, array in zip(cut.parts, expected.outputs, strict=True)
+        ],
+        "parts": [asdict(part) for part in cut.parts],
     }
 
 
@@ -86,18 +173,26 @@ def run_once(params: dict[str, Any]) -> None:
 
 
 def _run_on_some(
-    session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: list[NDArray[Any]]
+    session: onnxruntime.InferenceSession,
+    specs: Sequence[TensorSpec],
+    seed: int,
+    kind: InputKind,
+    limits: Mapping[str, int],
 ) -> tuple[str, list[NDArray[Any]], list[NDArray[Any]]]:
-    """Run on the arrays; if that fails, with all integers 0, then with all integers 1.
+    """Run on random arrays; if that fails, with all integers below 2, then with all of them 0, then with all 1.
 
     A random index may be out of range, which 0 never is; a divisor must not be 0.
     """
-    attempts = {"random": arrays}
+    arrays = random_inputs(specs, seed=seed, kind=kind)
+    attempts = [("random", arrays)]
+    if limits:
+        attempts.insert(0, ("random", random_inputs(specs, seed=seed, kind=kind, sizes=limits)))
     if any(array.dtype.kind in "iu" for array in arrays):
         for name, value in (("zero", 0), ("one", 1)):
-            attempts[name] = [np.full_like(a, value) if a.dtype.kind in "iu" else a for a in arrays]
+            whole = [np.full_like(a, value) if a.dtype.kind in "iu" else a for a in arrays]
+            attempts.append((name, whole))
     failure: InvalidModelError | None = None
-    for name, attempt in attempts.items():
+    for name, attempt in attempts:
         try:
             return name, attempt, _run(session, specs, attempt)
         except InvalidModelError as error:
@@ -146,46 +241,18 @@ def _network(params: dict[str, Any]) -> BoundNetwork:
 
 
 def _session(model: onnx.ModelProto, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # Otherwise the first bytes can make ONNX Runtime read its own format.
-    options.add_session_config_entry("session.load_model_format", "ONNX")
-    source = runnable_bytes(model, rounds=not optimised)
-    try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise _failed("load", error) from error
+    return open_session(runnable_bytes(model, rounds=not optimised), threads, optimised=optimised)
 
 
 def _run(
     session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]]:
-    feeds = dict(zip([spec.name for spec in specs], arrays, strict=True))
-    try:
-        outputs = session.run(None, feeds)
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise _failed("run", error) from error
-    return [np.asarray(output) for output in outputs]
-
-
-def _failed(action: str, error: Exception) -> InvalidModelError:
-    reason = clean_message(error)
-    return InvalidModelError(
-        f"ONNX Runtime cannot {action} the model, so its results cannot be checked: {reason}",
-        code="reference-failed",
-    )
+    return run_session(session, [spec.name for spec in specs], arrays)
 
 
 HANDLERS = {
     "make_reference": make_reference,
+    "make_parts": make_parts,
     "open_timed": open_timed,
     "run_once": run_once,
     "sample": sample,

@@ -4,7 +4,8 @@ The artifact of the last call stays loaded. Arrays are files of `core.array_file
 
 Handlers:
 
-- `check`: ``path``, ``threads``, ``inputs``, ``expected`` (files), ``rounding`` -> ``comparisons`` of the outputs.
+- `check`: ``path``, ``threads``, ``inputs``, ``expected``, ``widths`` (files; the last may be null or missing), ``rounding`` ->
+  ``comparisons`` of the outputs.
 - `run`: ``path``, ``threads``, ``inputs``, ``outputs`` (files; the second is written) -> ``names`` of the outputs.
 - `time`: ``path``, ``threads``, ``repeat``, ``number`` -> ``samples_sec``, ``threads``.
 
@@ -22,6 +23,7 @@ from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.reference.comparison import compare_outputs
+from tunefarm_tuning.reference.widths import load_widths
 
 _loaded: tuple[str, TunedModel] | None = None
 
@@ -32,7 +34,11 @@ def check(params: dict[str, Any]) -> dict[str, Any]:
     outputs = model(*load_arrays(params["inputs"]))
     expected = load_arrays(params["expected"])
     comparisons = compare_outputs(
-        list(outputs), list(outputs.values()), expected, rounding=params["rounding"]
+        list(outputs),
+        list(outputs.values()),
+        expected,
+        rounding=params["rounding"],
+        widths=load_widths(params.get("widths")),
     )
     return {"comparisons": [comparison.to_json() for comparison in comparisons]}
 

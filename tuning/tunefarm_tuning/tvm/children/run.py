@@ -11,7 +11,8 @@ Handlers:
 - `run_untuned`: ``path``, ``args`` (specs), ``seed``, ``kind`` (of inputs) -> ``call_sec``.
 - `compare_kernel`: ``path``, ``untuned`` (path of `run_untuned`), ``time`` (bool), ``rounding`` -> ``comparisons`` of all arguments;
   ``tuned_sec``, ``untuned_sec``: samples, empty where not timed.
-- `check_model`: ``path``, ``inputs``, ``expected`` (files), ``names``, ``rounding`` -> ``comparisons`` of the outputs.
+- `check_model`: ``path``, ``inputs``, ``expected``, ``widths`` (files; the last may be null), ``names``, ``rounding`` -> ``comparisons``
+  of the outputs.
 - `time_model`: ``path``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up.
 - `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
   are uploaded first; ``missing`` or ``not_offered`` where the device does not have them.
@@ -38,11 +39,13 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, Tunef
 from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions
+from tunefarm_tuning.measure.device_functions import ARRAY_FILES
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.kernel_timing import time_tuned_and_untuned
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.reference.widths import load_widths
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -135,7 +138,13 @@ def check_model(params: dict[str, Any]) -> dict[str, Any]:
     machine.invoke_stateful("main")
     outputs = [tensor.numpy() for tensor in _flatten(machine.get_outputs("main"))]
     expected = load_arrays(params["expected"])
-    comparisons = compare_outputs(params["names"], outputs, expected, rounding=params["rounding"])
+    comparisons = compare_outputs(
+        params["names"],
+        outputs,
+        expected,
+        rounding=params["rounding"],
+        widths=load_widths(params.get("widths")),
+    )
     return {"comparisons": [comparison.to_json() for comparison in comparisons]}
 
 
@@ -170,7 +179,7 @@ def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
     if run is None:
         return {"not_offered": True}
     sets = [
-        {**arrays, **{name: _get().upload(arrays[name]) for name in ("inputs", "expected")}}
+        {**arrays, **{name: _get().upload(arrays[name]) for name in ARRAY_FILES if arrays.get(name)}}
         for arrays in params["sets"]
     ]
     reply: dict[str, Any] = json.loads(

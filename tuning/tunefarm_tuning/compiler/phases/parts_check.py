@@ -1,0 +1,191 @@
+"""Check a network part by part: cut at tensors inside it, each part on the reference's own values.
+
+It locates a fault of a refused network, and stands in for the comparison of outputs where that says little: an output that is
+saturated, or moves too far in ONNX Runtime itself, hides what happens before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.compiler.model_comparison import compare_model
+from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.device_run import RunFailed
+from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongPart:
+    """The first part whose result departs from the reference.
+
+    Attributes:
+        node: Name of the ONNX node that ends it: untrusted text.
+        operator: That node's operator.
+        tensor: The tensor that departs.
+        comparison: How far.
+        alone: Whether the part is that node alone; else the node and some before it.
+    """
+
+    node: str
+    operator: str
+    tensor: str
+    comparison: Comparison
+    alone: bool
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        node = (
+            f"node {clean(self.node, 80)!r}"
+            if self.node
+            else f"the node of tensor {clean(self.tensor, 80)!r}"
+        )
+        until = "" if self.alone else ", or a node shortly before it"
+        return f"the first part that departs is {node} ({clean(self.operator, 40)}){until}: {self.comparison.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsCheck:
+    """The result of checking a network part by part.
+
+    Attributes:
+        parts: How many parts were compared.
+        wrong: The first wrong part; None if all are right.
+        not_checked: Why nothing was compared; empty if something was.
+    """
+
+    parts: int = 0
+    wrong: WrongPart | None = None
+    not_checked: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        wrong = self.wrong
+        return {
+            "parts": self.parts,
+            "not_checked": self.not_checked or None,
+            "wrong": None
+            if wrong is None
+            else {
+                "node": wrong.node,
+                "operator": wrong.operator,
+                "tensor": wrong.tensor,
+                "alone": wrong.alone,
+                "comparison": wrong.comparison.to_json(),
+            },
+        }
+
+
+def check_parts(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    open_compiler: OpenCompiler,
+    input_set: InputSet,
+    *,
+    plain: bool = False,
+) -> PartsCheck:
+    """Compare every part of the network, built without records, on one set of inputs; narrow the first wrong one to a node.
+
+    What cannot be built or run, or would take longer than the compile has, is not checked.
+
+    Args:
+        request: The compile.
+        loaded: Its children.
+        open_compiler: Opens further compilers.
+        input_set: Whose values the parts are fed with.
+        plain: Build with unscheduled loops.
+    """
+    try:
+        parts, compared = _compare(request, loaded, open_compiler, input_set, None, plain=plain)
+        position = _first_wrong(compared)
+        if position is None:
+            return PartsCheck(parts=len(compared))
+    except ChildClosed:
+        raise
+    except (ChildFailed, InvalidModelError, RunFailed) as error:
+        return PartsCheck(not_checked=error.message)
+    wrong = _wrong_part(parts[position], compared[position], alone=False)
+    try:
+        inner, inner_compared = _compare(request, loaded, open_compiler, input_set, wrong.tensor, plain=plain)
+        inner_position = _first_wrong(inner_compared)
+        if inner_position is not None:
+            wrong = _wrong_part(inner[inner_position], inner_compared[inner_position], alone=True)
+    except _NothingToCutError:
+        wrong = _wrong_part(parts[position], compared[position], alone=True)
+    except ChildClosed:
+        raise
+    except (ChildFailed, InvalidModelError, RunFailed):
+        pass
+    return PartsCheck(parts=len(compared), wrong=wrong)
+
+
+class _NothingToCutError(InvalidModelError):
+    default_code = "nothing-to-cut"
+
+
+def _compare(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    open_compiler: OpenCompiler,
+    input_set: InputSet,
+    within: str | None,
+    *,
+    plain: bool,
+) -> tuple[Sequence[Mapping[str, str]], Sequence[Comparison]]:
+    whole_sec = request.limits.whole_sec
+    if whole_sec is not None and request.progress.elapsed_sec > whole_sec / 2:
+        raise InvalidModelError("the compile has no time left for it", code="compile-timeout")
+    name = "parts" if within is None else "part"
+    reply = loaded.reference.make_parts(input_set, within, name)
+    if reply["parts"] is None:
+        raise _NothingToCutError("the network has no tensors to cut it at")
+    outputs = tuple(TensorSpec.from_json(spec) for spec in reply["outputs"])
+    model = Model(
+        path=Path(reply["files"]["model"]),
+        sha256="",
+        inputs=tuple(TensorSpec.from_json(spec) for spec in reply["inputs"]),
+        outputs=outputs,
+        operators=(),
+        opset=request.model.opset,
+        num_params=0,
+    )
+    files = {key: Path(path) for key, path in reply["files"].items()}
+    cut_set = InputSet(
+        kind=input_set.kind,
+        seed=input_set.seed,
+        inputs=files["inputs"],
+        expected=files["outputs"],
+        widths=files["widths"],
+        rounding=input_set.rounding,
+    )
+    library = request.folder / f"{name}.so"
+    with open_compiler(Precision.AS_MODEL, model=model) as compiler:
+        compiler.build_model(library, {}, plain=plain)
+    comparison = compare_model(
+        loaded.runner, library, [spec.name for spec in outputs], [cut_set], request.limits
+    )
+    return reply["parts"], comparison.outputs
+
+
+def _first_wrong(compared: Sequence[Comparison]) -> int | None:
+    return next((position for position, comparison in enumerate(compared) if not comparison.ok), None)
+
+
+def _wrong_part(part: Mapping[str, str], comparison: Comparison, *, alone: bool) -> WrongPart:
+    return WrongPart(
+        node=part["node"],
+        operator=part["operator"],
+        tensor=part["tensor"],
+        comparison=comparison,
+        alone=alone,
+    )

@@ -1,0 +1,241 @@
+"""Cut a network at tensors inside it, so that each part is compared alone, on the reference's own values.
+
+The node that makes a cut tensor gives an output of the network; the nodes that take it read a new input, which holds the
+reference's value. So no part passes its error on, and the first part that departs is the one that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx
+from onnx import TensorProto, helper, shape_inference
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
+from tunefarm_tuning.frontend.onnx.reference.float64 import bind_shapes
+from tunefarm_tuning.frontend.onnx.reference.variants import KEPT_BY_OPERATOR, WEIGHTED
+from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
+from tunefarm_tuning.workload.task import TensorSpec
+
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+_OF_SHAPES = frozenset({"Shape", "Size"})
+_MOST_CUTS = 96
+_MOST_BYTES = 256 << 20
+_ELEMENT_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One output of a cut network.
+
+    Attributes:
+        tensor: The tensor's name in the network.
+        node: The name of the node that makes it.
+        operator: That node's operator.
+    """
+
+    tensor: str
+    node: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutModel:
+    """A network that was cut.
+
+    Attributes:
+        model: Its inputs are those of the network that it still needs, then the cut tensors.
+        inputs: Names of its inputs.
+        parts: By output, in the order in which the network computes.
+    """
+
+    model: onnx.ModelProto
+    inputs: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+class Network:
+    """A network with the types and shapes of its tensors.
+
+    Args:
+        model: The network; it stays as it is.
+        specs: Its inputs with all sizes known.
+
+    Raises:
+        InvalidModelError: reference-failed, if its types cannot be inferred.
+    """
+
+    def __init__(self, model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> None:
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        bind_shapes(self.model, specs)
+        try:
+            inferred = shape_inference.infer_shapes(self.model, strict_mode=False, data_prop=True)
+        except Exception as error:
+            raise InvalidModelError("its types cannot be inferred", code="reference-failed") from error
+        self.values: dict[str, onnx.ValueInfoProto] = {
+            value.name: value
+            for value in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
+            if value.type.WhichOneof("value") == "tensor_type" and _is_known(value)
+        }
+        self.makers: dict[str, int] = {
+            name: position
+            for position, node in enumerate(self.model.graph.node)
+            for name in node.output
+            if name
+        }
+        self.inputs = [value.name for value in real_inputs(self.model.graph)]
+
+    def candidates(self) -> list[str]:
+        """Return the tensors that the network can be cut at, in order: floats that depend on its inputs, and decide no shape."""
+        moving = set(self.inputs)
+        kept: set[str] = set()
+        outputs = {value.name for value in self.model.graph.output}
+        names = []
+        for node in self.model.graph.node:
+            if node.op_type in KEPT_BY_OPERATOR:
+                kept.update(node.input[1:])
+            if node.op_type in _OF_SHAPES or not moving & set(_reads(node)):
+                continue
+            moving.update(name for name in node.output if name)
+            names += [
+                name
+                for name in node.output
+                if name in self.values
+                and name not in outputs
+                and self.values[name].type.tensor_type.elem_type in _FLOATS
+                and prod(_shape(self.values[name])) > 0
+            ]
+        return [name for name in names if name not in kept]
+
+    def first_cuts(self) -> list[str]:
+        """Return the tensors to cut at first: results of layers with weights, else of any nodes, as many as fit."""
+        candidates = self.candidates()
+        weighted = [name for name in candidates if self._maker(name).op_type in WEIGHTED]
+        cuts = _spread(weighted or candidates, _MOST_CUTS)
+        while cuts and self._bytes(cuts) > _MOST_BYTES:
+            cuts = _spread(cuts, len(cuts) // 2)
+        return cuts
+
+    def inner_cuts(self, tensor: str, cuts: Collection[str]) -> list[str]:
+        """Return the tensors between a tensor and the cuts before it, in order."""
+        within, waiting = set(), [tensor]
+        while waiting:
+            name = waiting.pop()
+            position = self.makers.get(name)
+            if position is None or (name != tensor and name in cuts):
+                continue
+            for read in _reads(self.model.graph.node[position]):
+                if read not in within and read not in cuts:
+                    within.add(read)
+                    waiting.append(read)
+        inner = [name for name in self.candidates() if name in within]
+        while inner and self._bytes(inner) > _MOST_BYTES:
+            inner = _spread(inner, len(inner) // 2)
+        return inner
+
+    def cut(self, cuts: Sequence[str], outputs: Sequence[str]) -> CutModel:
+        """Cut the network at tensors, and keep what computes some outputs: cut tensors, or outputs of the network."""
+        twin = onnx.ModelProto()
+        twin.CopyFrom(self.model)
+        graph = twin.graph
+        made = {name: f"{name} as made" for name in cuts}
+        nodes, needed = list(graph.node), set()
+        waiting = [self.makers[name] for name in outputs if name in self.makers]
+        read: set[str] = {name for name in outputs if name not in self.makers}
+        while waiting:
+            position = waiting.pop()
+            if position in needed:
+                continue
+            needed.add(position)
+            for name in _reads(nodes[position]):
+                read.add(name)
+                if name in self.makers and name not in made:
+                    waiting.append(self.makers[name])
+        del graph.node[:]
+        for position, node in enumerate(nodes):
+            if position in needed:
+                for index, name in enumerate(node.output):
+                    node.output[index] = made.get(name, name)
+                graph.node.append(node)
+        original = {value.name: value for value in graph.output}
+        inputs = [name for name in self.inputs if name in read] + [name for name in cuts if name in read]
+        weights = [value for value in graph.input if value.name not in self.inputs]
+        kept_weights = [tensor for tensor in graph.initializer if tensor.name in read]
+        values = [self.values[name] for name in inputs]
+        ends = [
+            _renamed(self.values[name], made[name]) if name in made else original[name] for name in outputs
+        ]
+        del graph.input[:], graph.output[:], graph.initializer[:]
+        graph.input.extend([*values, *(value for value in weights if value.name in read)])
+        graph.output.extend(ends)
+        graph.initializer.extend(kept_weights)
+        return CutModel(model=twin, inputs=tuple(inputs), parts=tuple(self._part(name) for name in outputs))
+
+    def specs(self, names: Iterable[str]) -> list[TensorSpec]:
+        """Return tensors' shapes and dtypes."""
+        return [
+            TensorSpec(
+                name=name,
+                shape=_shape(self.values[name]),
+                dtype=dtype_name(self.values[name].type.tensor_type.elem_type) or "float32",
+            )
+            for name in names
+        ]
+
+    def with_outputs(self, names: Collection[str]) -> onnx.ModelProto:
+        """Return the network with further tensors as its only outputs."""
+        twin = onnx.ModelProto()
+        twin.CopyFrom(self.model)
+        del twin.graph.output[:]
+        twin.graph.output.extend([self.values[name] for name in names])
+        return twin
+
+    def _maker(self, name: str) -> onnx.NodeProto:
+        return self.model.graph.node[self.makers[name]]
+
+    def _part(self, name: str) -> Part:
+        if name not in self.makers:
+            return Part(tensor=name, node="", operator="")
+        return Part(tensor=name, node=self._maker(name).name, operator=self._maker(name).op_type)
+
+    def _bytes(self, names: Iterable[str]) -> int:
+        return sum(_ELEMENT_BYTES * prod(_shape(self.values[name])) for name in names)
+
+
+def _reads(node: onnx.NodeProto) -> list[str]:
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        inner = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+        names += [
+            name
+            for graph in inner
+            for part in all_graphs(graph)
+            for inside in part.node
+            for name in inside.input
+            if name
+        ]
+        names += [value.name for graph in inner for part in all_graphs(graph) for value in part.output]
+    return names
+
+
+def _is_known(value: onnx.ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+
+
+def _shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
+    return tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+
+
+def _renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, value.type.tensor_type.elem_type, list(_shape(value)))
+
+
+def _spread(names: Sequence[str], count: int) -> list[str]:
+    if len(names) <= count:
+        return list(names)
+    return [names[number * len(names) // count] for number in range(count)]

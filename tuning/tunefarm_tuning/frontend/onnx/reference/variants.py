@@ -1,0 +1,386 @@
+"""Run a network in ONNX Runtime in several legal ways, for its reference and for how far its outputs may be from that.
+
+The ways: without graph optimisations and with all of them, on one thread and on several; with inputs and weights moved by about
+a unit in the last place, as another order of sums would; and in float64, the reference itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean_message
+from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, bind_shapes, in_float64
+from tunefarm_tuning.reference.comparison import compare_outputs
+from tunefarm_tuning.reference.widths import Width, reference_of, width_of
+from tunefarm_tuning.workload.task import TensorSpec
+
+Arrays = list[NDArray[Any]]
+_MOVED = 2.0**-22
+_STIRRED = 2.0**-20
+"""How far inputs and weights are moved, as a share of themselves: by a few units in the last place of float32."""
+_FLOAT64_RUNS = 8
+"""How many times as long as in float32 a run in float64 may take, roughly."""
+_PROBES = 4
+PROBE_SCALE = 1.001
+"""What a layer's weights are multiplied by, to see whether the comparison notices."""
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
+KEPT_BY_OPERATOR = frozenset({"Resize", "Upsample", "Pad", "Range", "Expand", "Tile", "OneHot"})
+"""Operators whose float constants decide a shape."""
+_LEAST_WEIGHTS = 8
+_WHOLE_UP_TO = 2.0**24
+
+
+@dataclass(slots=True, kw_only=True)
+class Runs:
+    """What was run, for the report.
+
+    Attributes:
+        ways: Names of the ways that were run on every set of inputs.
+        left_out: Why other ways were not; sentences.
+        float64: Whether the reference is in float64.
+        probes: The number of layers whose weights were multiplied by `PROBE_SCALE`.
+        noticed: In how many of them the comparison of outputs noticed.
+    """
+
+    ways: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    float64: bool = False
+    probes: int = 0
+    noticed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ways": self.ways,
+            "left_out": self.left_out,
+            "float64": self.float64,
+            "probes": self.probes,
+            "noticed": self.noticed,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Input:
+    feeds: Arrays
+    runs: list[Arrays]
+    stirred: list[Arrays] = field(default_factory=list)
+    exact: Arrays | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The expected outputs on one set of inputs, and how far outputs may be from them."""
+
+    outputs: Arrays
+    widths: list[Width]
+
+
+def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
+    """Load a network.
+
+    Raises:
+        InvalidModelError: reference-failed.
+    """
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # Otherwise the file's name can make ONNX Runtime read its own format.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise failed("load", error) from error
+
+
+def run_session(
+    session: onnxruntime.InferenceSession, names: Sequence[str], arrays: Sequence[NDArray[Any]]
+) -> Arrays:
+    """Run a network on arrays by the names of its inputs.
+
+    Raises:
+        InvalidModelError: reference-failed.
+    """
+    try:
+        outputs = session.run(None, dict(zip(names, arrays, strict=True)))
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise failed("run", error) from error
+    return [np.asarray(output) for output in outputs]
+
+
+def failed(action: str, error: Exception) -> InvalidModelError:
+    """Return the error of a network that ONNX Runtime cannot load or run."""
+    reason = clean_message(error)
+    return InvalidModelError(
+        f"ONNX Runtime cannot {action} the model, so its results cannot be checked: {reason}",
+        code="reference-failed",
+    )
+
+
+class Variants:
+    """Runs one network in all ways that fit into a time.
+
+    Args:
+        source: What ONNX Runtime loads.
+        model: The same, parsed.
+        specs: Its inputs.
+        threads: Of the plain run.
+        budget_sec: Seconds for all ways but the plain one; what does not fit is left out.
+        probes: Whether to find out how well the comparison notices faults.
+    """
+
+    def __init__(
+        self,
+        source: str | bytes,
+        model: onnx.ModelProto,
+        specs: Sequence[TensorSpec],
+        *,
+        threads: int,
+        budget_sec: float,
+        probes: bool = True,
+    ) -> None:
+        self.report = Runs()
+        self._source = source
+        self._model = model
+        self._specs = specs
+        self._names = [spec.name for spec in specs]
+        self._threads = threads
+        self._probes = probes
+        self._until = time.monotonic() + budget_sec
+        self._inputs: list[_Input] = []
+        self._once_sec = 0.0
+        self._scales: list[str] = []
+        self._scaled: onnxruntime.InferenceSession | None = None
+
+    def add(self, feeds: Arrays, outputs: Arrays, seconds: float) -> None:
+        """Add inputs, and the outputs of the plain run on them, which took so long."""
+        self._inputs.append(_Input(feeds=feeds, runs=[outputs]))
+        self._once_sec = max(self._once_sec, seconds)
+
+    def run(self) -> list[Expected]:
+        """Run the other ways, and return what is expected of each set of inputs."""
+        several = max(2, self._threads)
+        self.report.ways.append(f"without graph optimisations, on {_threads(self._threads)}")
+        self._run_exact()
+        self._attempt(
+            f"with all graph optimisations, on {_threads(several)}",
+            lambda: self._plain(several, optimised=True),
+        )
+        other = 1 if self._threads > 1 else several
+        self._attempt(
+            f"without graph optimisations, on {_threads(other)}", lambda: self._plain_with_scales(other)
+        )
+        self._attempt("with all graph optimisations, on 1 thread", lambda: self._plain(1, optimised=True))
+        amounts = [(_MOVED, False)]
+        if any(array.dtype.kind in "iub" for array in self._inputs[0].runs[0]):
+            amounts.append((_STIRRED, True))
+        for moved_by, stirred in amounts:
+            self._attempt(
+                f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
+                lambda moved_by=moved_by, stirred=stirred: self._moved(moved_by, stirred=stirred),  # type: ignore[misc]
+            )
+        expected = [self._expected(given) for given in self._inputs]
+        self._probe(expected)
+        return expected
+
+    def _expected(self, given: _Input) -> Expected:
+        outputs, widths = [], []
+        for position in range(len(given.runs[0])):
+            runs = [run[position] for run in given.runs]
+            exact = None if given.exact is None else given.exact[position]
+            outputs.append(reference_of(runs, exact))
+            widths.append(width_of(outputs[-1], runs, [run[position] for run in given.stirred]))
+        return Expected(outputs=outputs, widths=widths)
+
+    def _attempt(self, way: str, run: Callable[[], bool], times: float = 1.0) -> None:
+        needed = times * self._once_sec * len(self._inputs)
+        if time.monotonic() + needed > self._until:
+            self.report.left_out.append(f"{way}: it would take about {needed:.0f} s")
+            return
+        try:
+            if run():
+                self.report.ways.append(way)
+        except InvalidModelError as error:
+            self.report.left_out.append(f"{way}: {error.message}")
+
+    def _plain(self, threads: int, *, optimised: bool) -> bool:
+        session = open_session(self._source, threads, optimised=optimised)
+        for given, outputs in self._on_all(session, lambda array: array):
+            given.runs.append(outputs)
+        return True
+
+    def _run_exact(self) -> None:
+        def run() -> bool:
+            try:
+                twin = in_float64(self._model, self._specs).SerializeToString()
+            except NoFloat64 as error:
+                raise InvalidModelError(str(error), code="reference-failed") from error
+            except ValueError as error:
+                raise InvalidModelError(
+                    "it would exceed protobuf's limit of 2 GiB", code="reference-failed"
+                ) from error
+            session = open_session(twin, max(2, self._threads), optimised=False)
+            for given, outputs in self._on_all(session, _wide):
+                if [array.shape for array in outputs] != [array.shape for array in given.runs[0]]:
+                    raise InvalidModelError("its shapes differ then", code="reference-failed")
+                given.exact = outputs
+            self.report.float64 = True
+            return True
+
+        self._attempt("in float64", run, _FLOAT64_RUNS)
+
+    def _moved(self, moved_by: float, *, stirred: bool) -> bool:
+        rng = np.random.default_rng(0)
+        session = open_session(
+            _moved_weights(self._model, moved_by, rng), max(2, self._threads), optimised=False
+        )
+        for given, outputs in self._on_all(session, lambda array: _moved_array(array, moved_by, rng)):
+            (given.stirred if stirred else given.runs).append(outputs)
+        return True
+
+    def _on_all(
+        self, session: onnxruntime.InferenceSession, changed: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> list[tuple[_Input, Arrays]]:
+        pairs = []
+        for given in self._inputs:
+            outputs = run_session(session, self._names, [changed(array) for array in given.feeds])
+            if [array.shape for array in outputs] != [array.shape for array in given.runs[0]]:
+                raise InvalidModelError("its outputs have other shapes then", code="reference-failed")
+            pairs.append((given, outputs))
+        return pairs
+
+    def _plain_with_scales(self, threads: int) -> bool:
+        """Run the network with a factor at the weights of some layers, which is 1 here."""
+        layers = _weighted_nodes(self._model, self._specs) if self._probes else []
+        last = len(layers) - 1
+        chosen = sorted({round(number * last / (_PROBES - 1)) for number in range(_PROBES)}) if layers else []
+        source, self._scales = _with_scales(self._model, [layers[number] for number in chosen])
+        session = open_session(source, threads, optimised=False)
+        for given in self._inputs:
+            given.runs.append(self._run_scaled(session, given, None))
+        self._scaled = session
+        return True
+
+    def _run_scaled(self, session: onnxruntime.InferenceSession, given: _Input, scaled: str | None) -> Arrays:
+        factors = [np.array(PROBE_SCALE if name == scaled else 1.0, np.float32) for name in self._scales]
+        return run_session(session, [*self._names, *self._scales], [*given.feeds, *factors])
+
+    def _probe(self, expected: Sequence[Expected]) -> None:
+        """Find out whether the comparison notices when the weights of one layer are 0.1 % too large."""
+        if self._scaled is None:
+            return
+        names = [output.name for output in self._scaled.get_outputs()]
+        for scale in self._scales:
+            if time.monotonic() + self._once_sec > self._until:
+                self.report.left_out.append("further layers with weights 0.1 % too large: no time is left")
+                return
+            self.report.probes += 1
+            for given, want in zip(reversed(self._inputs), reversed(expected), strict=True):
+                outputs = self._run_scaled(self._scaled, given, scale)
+                if not all(
+                    comparison.ok
+                    for comparison in compare_outputs(names, outputs, want.outputs, widths=want.widths)
+                ):
+                    self.report.noticed += 1
+                    break
+
+
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number} threads"
+
+
+def _wide(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _moved_array(array: NDArray[Any], moved_by: float, rng: np.random.Generator) -> NDArray[Any]:
+    """Move floats by a share of themselves; whole numbers, which may be compared with others, stay."""
+    if array.dtype not in (np.float32, np.float64) or _is_whole(array):
+        return array
+    moved = array.astype(np.float64) * (1.0 + moved_by * rng.uniform(-1.0, 1.0, size=array.shape))
+    return np.asarray(moved.astype(array.dtype))
+
+
+def _is_whole(array: NDArray[Any]) -> bool:
+    with np.errstate(all="ignore"):
+        return bool(np.all((array == np.round(array)) & (np.abs(array) < _WHOLE_UP_TO)))
+
+
+def _moved_weights(model: onnx.ModelProto, moved_by: float, rng: np.random.Generator) -> bytes:
+    twin = onnx.ModelProto()
+    twin.CopyFrom(model)
+    kept = {name for node in twin.graph.node if node.op_type in KEPT_BY_OPERATOR for name in node.input}
+    constants = [
+        (node.output[0], attribute.t)
+        for node in twin.graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.HasField("t")
+    ]
+    for name, tensor in [*((tensor.name, tensor) for tensor in twin.graph.initializer), *constants]:
+        if tensor.data_type == TensorProto.FLOAT and name not in kept:
+            values = numpy_helper.to_array(tensor)
+            if values.size >= _LEAST_WEIGHTS:
+                tensor.CopyFrom(numpy_helper.from_array(_moved_array(values, moved_by, rng), tensor.name))
+    return bytes(twin.SerializeToString())
+
+
+def _weighted_nodes(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> list[int]:
+    """Return the positions of the nodes whose weights do not depend on the network's inputs and are float32."""
+    twin = onnx.ModelProto()
+    twin.CopyFrom(model)
+    bind_shapes(twin, specs)
+    try:
+        inferred = shape_inference.infer_shapes(twin, strict_mode=False)
+    except Exception:  # noqa: BLE001  (then no layer is tried)
+        return []
+    types: Mapping[str, int] = {
+        **{value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info},
+        **{tensor.name: tensor.data_type for tensor in inferred.graph.initializer},
+    }
+    fixed = {tensor.name for tensor in model.graph.initializer}
+    positions = []
+    for position, node in enumerate(model.graph.node):
+        if all(name in fixed for name in node.input if name):
+            fixed.update(node.output)
+        elif (
+            node.op_type in WEIGHTED
+            and len(node.input) > 1
+            and node.input[1] in fixed
+            and types.get(node.input[1]) == TensorProto.FLOAT
+        ):
+            positions.append(position)
+    return positions
+
+
+def _with_scales(model: onnx.ModelProto, positions: Sequence[int]) -> tuple[bytes, list[str]]:
+    """Return a network whose weights, of the nodes at these positions, are multiplied by inputs of it; and the inputs' names."""
+    twin = onnx.ModelProto()
+    twin.CopyFrom(model)
+    nodes = list(twin.graph.node)
+    names: list[str] = []
+    for position in reversed(positions):
+        node = nodes[position]
+        scale, weights = f"{node.output[0]} scale", f"{node.output[0]} scaled weights"
+        twin.graph.input.append(helper.make_tensor_value_info(scale, TensorProto.FLOAT, []))
+        nodes.insert(position, helper.make_node("Mul", [node.input[1], scale], [weights]))
+        node.input[1] = weights
+        names.insert(0, scale)
+    del twin.graph.node[:]
+    twin.graph.node.extend(nodes)
+    return bytes(twin.SerializeToString()), names

@@ -1,0 +1,45 @@
+"""Find how large the integers of a network's inputs may be: the size of the table that they index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import numpy_helper
+
+_PASS_ON = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice"})
+"""Operators whose results are integers of their first input."""
+_LARGEST = 1 << 20
+
+
+def index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
+    """Return, by the name of an input, how many values its integers may have: 0 and up.
+
+    Only uses as an index of a table among the graph's weights, or of a one-hot vector, tell. Inputs that have none are left out. An
+    input that is also computed with may have fewer values, which running it tells.
+    """
+    sizes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    values = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+            sizes[node.output[0]] = tuple(node.attribute[0].t.dims)
+            values[node.output[0]] = node.attribute[0].t
+    origins = {value.name: value.name for value in graph.input if value.name not in sizes}
+    limits: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in _PASS_ON and node.input and node.input[0] in origins:
+            origins[node.output[0]] = origins[node.input[0]]
+            # a table may be cast, too
+        elif node.op_type == "Cast" and node.input[0] in sizes:
+            sizes[node.output[0]] = sizes[node.input[0]]
+        elif node.op_type == "Gather" and node.input[1] in origins and node.input[0] in sizes:
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+            _lower(limits, origins[node.input[1]], sizes[node.input[0]][axis])
+        elif node.op_type == "OneHot" and node.input[0] in origins and node.input[1] in values:
+            depth = numpy_helper.to_array(values[node.input[1]])
+            _lower(limits, origins[node.input[0]], int(depth.reshape(-1)[0]))
+    return {name: limit for name, limit in limits.items() if limit > 0}
+
+
+def _lower(limits: dict[str, int], name: str, size: int) -> None:
+    limits[name] = min(limits.get(name, _LARGEST), size)

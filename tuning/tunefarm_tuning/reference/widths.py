@@ -1,0 +1,185 @@
+"""How far an output may be from the reference: by how far ONNX Runtime itself is, in several legal orders of computing.
+
+The reference is the network in float64 where ONNX Runtime can run it, else the mean of its own runs. A run's error at one element is a
+sample of chance, so the width is not taken from an element alone: it comes from the largest error of any run in the
+slices of the output that hold the element, from the largest of the whole output, and from a floor that rounding explains. All of
+them are multiplied: F(4 x 4, 3 x 3) of Winograd, which is legal, errs up to thirty times as far as a direct convolution.
+
+An error that is small everywhere hides below the largest ones. So quantiles of the error are compared, too.
+
+See docs/adr/0044-the-width-is-what-the-network-moves.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
+
+MULTIPLE = 32.0
+"""How many times as far as ONNX Runtime's runs an element may be."""
+_WHOLE_MULTIPLE = 8.0
+"""The same for the largest error of the whole output, which elements of calm slices may reach."""
+QUANTILES = (0.5, 0.9, 0.99)
+_LEAST_FOR_QUANTILES = 256
+_LEAST_SLICE = 64
+"""Elements that a slice needs to tell something of its elements' errors."""
+_SMALLEST = 1e-30
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_EPSILON_FLOAT32 = 2.0**-23
+_FORGIVEN_FLIPS = 4
+_FORGIVEN_SHARE = 1e-5
+_LEAST_FORGIVING = 1000
+"""Integers of an output that may differ where no run did: a few times as many as changed in a run, and one in 100,000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Width:
+    """How far each element of one output may be from the reference.
+
+    Attributes:
+        allowed: By element; infinite where the runs themselves do not agree (ties of integers, infinities).
+        quantiles: The largest that `QUANTILES` of the error may be; empty if the output is too small to tell.
+        moved: The largest error of ONNX Runtime's own runs, as a share of the reference's root mean square.
+        forgiven: The number of integers that may differ beside those that are allowed to.
+    """
+
+    allowed: NDArray[np.float32]
+    quantiles: tuple[float, ...] = ()
+    moved: float = 0.0
+    forgiven: int = 0
+
+
+def reference_of(runs: Sequence[NDArray[Any]], exact: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the reference of one output, in the dtype of the runs.
+
+    Args:
+        runs: ONNX Runtime's outputs, the plainest first.
+        exact: The same in float64, if it could be computed. Elements that are not finite there are taken from the runs.
+    """
+    first = runs[0]
+    if not _is_float(first):
+        return first if exact is None or exact.dtype != first.dtype else exact
+    with np.errstate(all="ignore"):
+        if exact is None:
+            middle = np.mean([run.astype(np.float64) for run in runs], axis=0)
+        else:
+            middle = exact.astype(np.float64)
+        narrow = middle.astype(first.dtype)
+        usable = np.isfinite(narrow.astype(np.float64))
+    return np.where(usable, narrow, first).astype(first.dtype, copy=False)
+
+
+def width_of(
+    reference: NDArray[Any], runs: Sequence[NDArray[Any]], stirred: Sequence[NDArray[Any]] = ()
+) -> Width:
+    """Return how far an output may be from its reference.
+
+    Args:
+        reference: From `reference_of`.
+        runs: The same output as ONNX Runtime computes it in several ways.
+        stirred: Further runs, of inputs and weights that were moved by several units in the last place: they only tell which elements
+            tie.
+    """
+    if not _is_float(reference):
+        return _width_of_integers(reference, [*runs, *stirred])
+    with np.errstate(all="ignore"):
+        return _width_of_floats(reference, runs, stirred)
+
+
+def _width_of_floats(
+    reference: NDArray[Any], runs: Sequence[NDArray[Any]], stirred: Sequence[NDArray[Any]]
+) -> Width:
+    want = reference.astype(np.float64)
+    finite = np.isfinite(want)
+    wide = [run.astype(np.float64) for run in (*runs, *stirred)]
+    torn = np.zeros(want.shape, bool)
+    for values in wide:
+        torn |= (finite != np.isfinite(values)) | (~finite & ~_same_kind(values, want))
+    calm = finite & ~torn
+    errors = [np.where(calm, np.abs(values - want), 0.0) for values in wide[: len(runs)]]
+    worst = np.max(errors, axis=0) if errors else np.zeros_like(want)
+    rms = float(np.sqrt(np.mean(np.square(want[calm])))) if calm.any() else 0.0
+    epsilon = _EPSILON.get(str(reference.dtype), _EPSILON_FLOAT32)
+    floor = epsilon * (np.where(calm, np.abs(want), 0.0) + rms) + _SMALLEST
+    largest = float(worst.max(initial=0.0))
+    allowed = np.maximum(MULTIPLE * np.maximum(_by_slices(worst), floor), _WHOLE_MULTIPLE * largest)
+    allowed[~calm] = np.where(torn, np.inf, 0.0)[~calm]
+    quantiles: tuple[float, ...] = ()
+    count = int(np.count_nonzero(calm))
+    if count >= _LEAST_FOR_QUANTILES and errors:
+        by_run = np.array([np.quantile(error[calm], QUANTILES) for error in errors])
+        least = epsilon * np.quantile(np.abs(want[calm]), QUANTILES) + epsilon * rms / 4 + _SMALLEST
+        quantiles = tuple(float(q) for q in MULTIPLE * np.maximum(by_run.max(axis=0), least))
+    return Width(
+        allowed=allowed.astype(np.float32),
+        quantiles=quantiles,
+        moved=largest / rms if 0 < rms < np.inf else 0.0,
+    )
+
+
+def _width_of_integers(reference: NDArray[Any], runs: Sequence[NDArray[Any]]) -> Width:
+    differs = [run != reference for run in runs if run.shape == reference.shape]
+    tied = np.zeros(reference.shape, bool)
+    for difference in differs:
+        tied |= difference
+    flips = max((int(np.count_nonzero(difference)) for difference in differs), default=0)
+    rare = 1 + int(_FORGIVEN_SHARE * reference.size) if reference.size >= _LEAST_FORGIVING else 0
+    return Width(
+        allowed=np.where(tied, np.inf, 0.0).astype(np.float32),
+        moved=flips / reference.size if reference.size else 0.0,
+        forgiven=_FORGIVEN_FLIPS * flips + rare if reference.size >= _LEAST_FORGIVING else 0,
+    )
+
+
+def _by_slices(worst: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return, for each element, the largest error in the calmest slice that holds it: a row, a column, a channel.
+
+    Large coordinates beside small scores so do not widen what the scores may be.
+    """
+    around = np.full(worst.shape, worst.max(initial=0.0))
+    for axis, size in enumerate(worst.shape):
+        if size > 1 and worst.size // size >= _LEAST_SLICE:
+            others = tuple(other for other in range(worst.ndim) if other != axis)
+            around = np.minimum(around, worst.max(axis=others, keepdims=True))
+    return around
+
+
+def _same_kind(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = (a == b) | (np.isnan(a) & np.isnan(b))
+    return same
+
+
+def _is_float(array: NDArray[Any]) -> bool:
+    return array.dtype.kind == "f" or str(array.dtype) == "bfloat16"
+
+
+def save_widths(path: Path, widths: Sequence[Width]) -> None:
+    """Write the widths of a network's outputs to a file (ending in .npz)."""
+    arrays: list[NDArray[Any]] = []
+    for width in widths:
+        numbers = [width.moved, float(width.forgiven), *width.quantiles]
+        arrays += [width.allowed, np.array(numbers, np.float64)]
+    save_arrays(path, arrays)
+
+
+def load_widths(path: Path | str | None) -> list[Width] | None:
+    """Read what `save_widths` wrote; None without a file."""
+    if path is None:
+        return None
+    arrays = load_arrays(path)
+    return [
+        Width(
+            allowed=allowed,
+            moved=float(numbers[0]),
+            forgiven=int(numbers[1]),
+            quantiles=tuple(float(number) for number in numbers[2:]),
+        )
+        for allowed, numbers in zip(arrays[::2], arrays[1::2], strict=True)
+    ]
