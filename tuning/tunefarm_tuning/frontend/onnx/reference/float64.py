@@ -135,7 +135,8 @@ class _Widening:
             return [_wide_constant(node)]
         if node.op_type in _BRANCHES or not any(map(self._is_narrow, (*node.input, *node.output))):
             return [node]
-        if _has_wide_kernel(node.op_type, node.domain, self._version(node)):
+        statistics = node.op_type == "LayerNormalization" and len(node.output) > 1  # always float32
+        if not statistics and _has_wide_kernel(node.op_type, node.domain, self._version(node)):
             return [node]
         rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         rewritten = rewrite(node, self._shapes, self._opsets.get("", 1)) if rewrite else None
@@ -209,9 +210,8 @@ def _kernels() -> dict[tuple[str, str], list[tuple[int, int, bool]]]:
             continue
         start, end = kernel.version_range
         wide = any("tensor(double)" in str(types) for types in kernel.type_constraints.values())
-        # Without constraints, a kernel takes whatever its operator takes.
         domain = "" if kernel.domain == "ai.onnx" else kernel.domain
-        kernels.setdefault((kernel.op_name, domain), []).append(
-            (start, end, wide or not kernel.type_constraints)
-        )
+        # Without constraints, a kernel takes whatever its operator takes.
+        wide |= not kernel.type_constraints and not domain
+        kernels.setdefault((kernel.op_name, domain), []).append((start, end, wide))
     return kernels

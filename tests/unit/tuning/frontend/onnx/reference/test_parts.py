@@ -1,0 +1,56 @@
+"""Cutting networks: the parts together compute what the network computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_zoo
+import pytest
+from numpy.typing import NDArray
+
+from tunefarm_tuning.frontend.onnx.binding import bind_inputs
+from tunefarm_tuning.frontend.onnx.reference.parts import Network
+from tunefarm_tuning.frontend.onnx.reference.variants import open_session
+from tunefarm_tuning.reference.random_inputs import random_inputs
+
+
+def outputs_of(model: onnx.ModelProto, feeds: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    session = open_session(model.SerializeToString(), 1, optimised=False)
+    return [np.asarray(output) for output in session.run(None, feeds)]
+
+
+@pytest.mark.parametrize("name", onnx_zoo.names())
+def test_each_part_gives_what_the_whole_network_has_there(name: str) -> None:
+    model = onnx_zoo.build(name, onnx_zoo.opsets(name)[-1])
+    specs = bind_inputs(model.graph, {})
+    network = Network(model, specs)
+    cuts = network.candidates()
+    if not cuts:
+        return
+    feeds = {spec.name: array for spec, array in zip(specs, random_inputs(specs, seed=3), strict=True)}
+    values = dict(zip(cuts, outputs_of(network.with_outputs(cuts), feeds), strict=True)) | feeds
+    ends = [value.name for value in model.graph.output]
+    expected = {**values, **dict(zip(ends, outputs_of(model, feeds), strict=True))}
+    for chosen in (cuts, cuts[::3], cuts[-1:]):
+        cut = network.cut(chosen, [*chosen, *ends])
+        outputs = outputs_of(cut.model, {name: values[name] for name in cut.inputs})
+        for part, output in zip(cut.parts, outputs, strict=True):
+            # between nodes of float16, ONNX Runtime itself computes in float32
+            share = 2e-2 if "hal" in name else 1e-6
+            np.testing.assert_allclose(output, expected[part.tensor], rtol=share, atol=share)
+
+
+def test_the_inside_of_a_part_is_cut_further() -> None:
+    model = onnx_zoo.build("cnn", 17)
+    network = Network(model, bind_inputs(model.graph, {}))
+    first = network.first_cuts()
+    assert first
+    end = model.graph.output[0].name
+    inner = network.inner_cuts(end, first)
+    assert not set(inner) & set(first)
+    cut = network.cut([*inner, *first], [*inner, end])
+    assert [part.tensor for part in cut.parts] == [*inner, end]
+    assert all(part.operator for part in cut.parts)
+    assert set(cut.inputs) <= {*inner, *first, *network.inputs}
