@@ -189,14 +189,14 @@ def run_network(name: str, model: Model, folder: Path, threads: int) -> dict[str
         machine = _built(model, folder / "whole.so")
         names = [spec.name for spec in model.outputs]
         clean = [comparison for given in sets for comparison in _compared(machine, names, given, None)]
-        found = list(_try(machine, names, sets))
-        missed = [trial for trial in found if not trial["found"]]
+        trials = list(_try(machine, names, sets))
+        missed = [trial for trial in trials if not trial["found"]]
         line = {
             "network": name,
             "right": all(comparison.ok for comparison in clean),
             "message": next((comparison.message for comparison in clean if not comparison.ok), ""),
             "runs": reference.runs,
-            "outputs": found,
+            "outputs": trials,
             "parts": [],
         }
         if missed and reference.runs is not None:
@@ -250,14 +250,14 @@ def _try(machine: Machine, names: Sequence[str], sets: Sequence[InputSet]) -> It
                 if not fault.done or call in tried:
                     continue
                 tried.add(call)
-                found = not all(comparison.ok for comparison in compared)
+                is_found = not all(comparison.ok for comparison in compared)
                 for given in sets[:-1]:
-                    if not found:
+                    if not is_found:
                         again = Fault(kind, call)
-                        found = not all(
+                        is_found = not all(
                             comparison.ok for comparison in _compared(machine, names, given, again)
                         )
-                yield {"fault": kind, "call": call, "share": call / max(1, calls - 1), "found": found}
+                yield {"fault": kind, "call": call, "share": call / max(1, calls - 1), "found": is_found}
                 break
 
 
@@ -297,12 +297,12 @@ def results(lines: Sequence[Mapping[str, Any]]) -> str:
         probes = f"{runs['noticed']} of {runs['probes']}" if runs else "-"
         rows.append([line["network"], "yes" if line["right"] else "NO", probes, *cells])
     rows.append(["all", "", "", *(f"{b} + {c} of {a}" for a, b, c in total.values())])
-    tried, found = sum(t[0] for t in total.values()), sum(t[1] + t[2] for t in total.values())
+    tried, noticed = sum(t[0] for t in total.values()), sum(t[1] + t[2] for t in total.values())
     return (
         "# Faults in kernels, and which of them are found\n\n"
         "```sh\npython -m benchmarks.faults --output out/faults.jsonl NETWORK [...]\n"
         "python -m benchmarks.faults --table out/faults.jsonl\n```\n\n"
-        f"{found} of {tried} faults in {len(lines)} networks are found. A cell says how many the comparison of outputs finds, how many more the "
+        f"{noticed} of {tried} faults in {len(lines)} networks are found. A cell says how many the comparison of outputs finds, how many more the "
         "check part by part, and how many there were. `right` says whether the network passes without a fault; `notices` in how many "
         "layers tried ONNX Runtime's own outputs show weights that are 0.1 % too large: unless in all, the compile checks "
         "part by part.\n\n" + table(["network", "right", "notices", *FAULTS], rows) + "\n"

@@ -57,7 +57,7 @@ def test_the_pages_figures_are_the_documents(report: JobReport) -> None:
     assert report.checks is not None
     cells = page.row("outputs", "y")
     assert (float(cells[2]), float(cells[3])) == (1.25e-5, 3.5e-6)
-    assert "990 compared" in cells[6]
+    assert "990 compared" in cells[7]
     assert len(page.tables["coverage"]) == 1 + 2 + 1
     for sentence in (*report.summary, *report.not_measured, *report.reproduce.caveats):
         assert sentence in page.text

@@ -59,7 +59,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     session = open_session(source, params["threads"], optimised=False)
     variants = Variants(source, model, specs, threads=params["threads"], budget_sec=params["budget_sec"])
     integers, limits = "random", index_limits(model.graph)
-    made: list[dict[str, Any]] = []
+    sets: list[dict[str, Any]] = []
     for number, input_set in enumerate(params["sets"]):
         seed, kind = params["seed"] + number, InputKind(input_set["kind"])
         started = time.monotonic()
@@ -69,11 +69,11 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         save_arrays(Path(input_set["inputs"]), arrays)
         save_arrays(Path(input_set["outputs"]), outputs)
         variants.add(arrays, outputs, seconds)
-        made.append(input_set)
-        if len(made) >= _LEAST_SETS and seconds > _SLOW_SEC:
+        sets.append(input_set)
+        if len(sets) >= _LEAST_SETS and seconds > _SLOW_SEC:
             break
     if not (rounds or bfloat16):
-        for input_set, expected in zip(made, variants.run(), strict=True):
+        for input_set, expected in zip(sets, variants.run(), strict=True):
             save_arrays(Path(input_set["outputs"]), expected.outputs)
             save_widths(Path(input_set["widths"]), expected.widths)
     return {
@@ -81,7 +81,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         "integers": integers,
         "rounds": rounds,
         "bfloat16": bfloat16,
-        "made": len(made),
+        "made": len(sets),
         "runs": None if rounds or bfloat16 else variants.report.to_json(),
     }
 

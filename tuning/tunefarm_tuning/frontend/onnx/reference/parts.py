@@ -142,7 +142,7 @@ class Network:
         twin = onnx.ModelProto()
         twin.CopyFrom(self.model)
         graph = twin.graph
-        made = {name: f"{name} as made" for name in cuts}
+        ends_as = {name: f"{name} as made" for name in cuts}
         nodes, needed = list(graph.node), set()
         waiting = [self.makers[name] for name in outputs if name in self.makers]
         read: set[str] = {name for name in outputs if name not in self.makers}
@@ -153,13 +153,13 @@ class Network:
             needed.add(position)
             for name in _reads(nodes[position]):
                 read.add(name)
-                if name in self.makers and name not in made:
+                if name in self.makers and name not in ends_as:
                     waiting.append(self.makers[name])
         del graph.node[:]
         for position, node in enumerate(nodes):
             if position in needed:
                 for index, name in enumerate(node.output):
-                    node.output[index] = made.get(name, name)
+                    node.output[index] = ends_as.get(name, name)
                 graph.node.append(node)
         original = {value.name: value for value in graph.output}
         inputs = [name for name in self.inputs if name in read] + [name for name in cuts if name in read]
@@ -167,7 +167,8 @@ class Network:
         kept_weights = [tensor for tensor in graph.initializer if tensor.name in read]
         values = [self.values[name] for name in inputs]
         ends = [
-            _renamed(self.values[name], made[name]) if name in made else original[name] for name in outputs
+            _renamed(self.values[name], ends_as[name]) if name in ends_as else original[name]
+            for name in outputs
         ]
         del graph.input[:], graph.output[:], graph.initializer[:]
         graph.input.extend([*values, *(value for value in weights if value.name in read)])
