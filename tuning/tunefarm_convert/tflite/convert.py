@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import onnx
+from onnx import helper
 
 from tunefarm_convert.onnx_writer import OnnxWriter, value_info
 from tunefarm_convert.tflite.complex_parts import split_complex
@@ -30,11 +31,14 @@ from tunefarm_convert.tflite.operators import (
 from tunefarm_convert.tflite.parser import read_graphs
 from tunefarm_convert.tflite.program import FileProgram, check_dtype, empty_tensor
 from tunefarm_convert.tflite.shape_check import check_shapes
+from tunefarm_convert.tflite.states import read_states
 from tunefarm_convert.tflite.values import Values
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 _MAX_SIZE = 1 << 31
+STATE_KEY = "tunefarm.state."
+"""Begins the keys of the model's properties that give the output with the next value of an input with state."""
 
 CONVERTERS: Mapping[str, Converter] = {
     **blocks.CONVERTERS,
@@ -59,7 +63,7 @@ def convert(data: bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> o
     """Convert a TFLite file to ONNX. Equal bytes and shapes give equal models.
 
     Inputs and outputs keep their order, their layout, and their dtype: integers where the file takes or gives
-    quantised tensors.
+    quantised tensors. Variables that the network reads and sets at each call follow, as inputs and as outputs.
 
     Args:
         data: The file.
@@ -110,12 +114,28 @@ def _convert(graphs: Sequence[Graph], shapes: Mapping[str, Sequence[int]]) -> on
             raise empty_tensor(values.tensor(index))
         values.put(index, name, raw=True)
         inputs.append(_value_info(name, values.tensor(index)))
+    states = read_states(graph, writer)
+    program.states = frozenset(state.variable for state in states)
+    for state in states:
+        check_dtype(state.values.tensor(state.tensor))
+        program.variables[state.variable] = (state.values, state.tensor)
+        inputs.append(_value_info(state.source, state.values.tensor(state.tensor)))
     program.run(graph, values, recomputes=recomputes)
     outputs = [
         (values.get(index, raw=True), _value_info(name, values.tensor(index)))
         for name, index in zip(output_names, graph.outputs, strict=True)
     ]
+    for state in states:
+        other, index = program.variables[state.variable]
+        before, after = state.values.tensor(state.tensor), other.tensor(index)
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
+            raise bad_file(
+                f"the TFLite file sets the state '{clean(state.source, 60)}' of shape {list(before.shape)} to a tensor of "
+                f"shape {list(after.shape)}"
+            )
+        outputs.append((other.get(index, raw=True), _value_info(state.result, after)))
     model = writer.model(inputs, outputs)
+    helper.set_model_props(model, {STATE_KEY + state.source: state.result for state in states})
     renamed = {tensor: info.name for tensor, info in reversed(outputs)}
     declared = {name: shape for part in program.converted for name, shape in part.forms().items()}
     check_shapes(model, {renamed.get(name, name): shape for name, shape in declared.items()})

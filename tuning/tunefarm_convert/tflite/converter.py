@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,11 +28,13 @@ class Program(Protocol):
     """The conversion of the whole file, for operators that call other graphs.
 
     Attributes:
-        variables: The tensor that each variable of the file holds when the network is called for the first time.
+        variables: The tensor that each variable of the file holds at the operator that is converted.
+        states: Variables that the network reads and sets at each call.
         initializes: Whether the graph that is converted sets the variables before the first call.
     """
 
     variables: dict[str, TensorOf]
+    states: Set[str]
     initializes: bool
 
     def call(self, number: Any, arguments: Sequence[TensorOf]) -> list[TensorOf]:
@@ -160,6 +162,11 @@ class OperatorContext:
             output = self.output()
             return self.node("Clip", name, self.scalar(low, output), self.scalar(high, output))
         raise self.unsupported_form(f"fused activation number {kind} is not supported")
+
+
+def variable_name(operator: Operator) -> str:
+    """Return the name of the variable that a `VAR_HANDLE` refers to, with that of its container."""
+    return f"{operator.options.get('Container', '')}/{operator.options.get('SharedName', '')}"
 
 
 Converter = Callable[[OperatorContext], None]

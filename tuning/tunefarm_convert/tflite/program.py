@@ -32,6 +32,7 @@ class FileProgram:
         self, graphs: Sequence[Graph], writer: OnnxWriter, converters: Mapping[str, Converter]
     ) -> None:
         self.variables: dict[str, TensorOf] = {}
+        self.states: frozenset[str] = frozenset()
         self.initializes = False
         self.converted: list[Values] = []
         self._graphs = graphs

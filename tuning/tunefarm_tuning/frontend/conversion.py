@@ -165,7 +165,10 @@ def _convert(file: Path, path: Path, source: FileFormat, limits: ImportLimits) -
             "import", "converting the model", _CONVERSION_CHILD, "convert_file", params, limits
         )
         model = import_model(part, limits=limits)
-        if source is FileFormat.TFLITE:
+        if properties["states"]:
+            # LiteRT's state cannot be set from outside.
+            conversion = Conversion(model=model, compared="not compared: LiteRT keeps the state itself")
+        elif source is FileFormat.TFLITE:
             conversion = _compared_with_litert(file, model, limits, quantized=properties["quantized"])
         else:
             conversion = _compared_with_xla(file, model, limits, bfloat16=properties["bfloat16"])

@@ -118,6 +118,19 @@ def test_a_file_becomes_an_onnx_file(stored: Path, tmp_path: Path) -> None:
         check_tflite_outputs(model, [right + 1], [right], quantized=True)
 
 
+def test_a_network_with_state_is_not_compared_with_litert(stored: Path, tmp_path: Path) -> None:
+    net = TfliteWriter()
+    handle = net.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", {"SharedName": "sum"})
+    old = net.op("READ_VARIABLE", [handle], (2,), options="ReadVariableOptions")
+    total = net.op("ADD", [old, net.input((2,))], (2,), options="AddOptions")
+    net.op_of("ASSIGN_VARIABLE", [handle, total], [])
+    stored.write_bytes(net.data([net.op("NEG", [total], (2,))]))
+    conversion = convert_tflite(stored, tmp_path / "net.onnx", limits=LIMITS)
+    assert conversion.compared == "not compared: LiteRT keeps the state itself"
+    assert [spec.name for spec in conversion.model.inputs][1:] == ["sum"]
+    assert [spec.name for spec in conversion.model.outputs][1:] == ["sum_next"]
+
+
 def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path: Path) -> None:
     """LiteRT's rounding decides which of two equal numbers is the largest."""
     net = TfliteWriter()

@@ -242,14 +242,57 @@ def test_damaged_sparse_tensors_are_errors(changes: Any, code: str, words: str) 
     assert caught.value.code == code
 
 
-def test_state_that_changes_from_call_to_call_is_refused() -> None:
+def running_sum(*, in_branch: bool = False, wider: bool = False) -> bytes:
+    """A network that adds its input to what it has added up before, and gives twice the sum."""
     net = TfliteWriter()
     x = net.input((2,))
-    handle = net.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", {"SharedName": "sum"})
-    net.op_of("ASSIGN_VARIABLE", [handle, x], [], "AssignVariableOptions")
-    error = refused(net.data([net.op("READ_VARIABLE", [handle], (2,), options="ReadVariableOptions")]))
-    assert error.code == "unsupported-operator"
-    assert "keeps state from one call to the next" in error.message
+    start = net.subgraph()
+    options = {"SharedName": "sum"}
+    first = start.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", options)
+    start.op_of("ASSIGN_VARIABLE", [first, start.constant(np.array([5, 5], np.float32))], [])
+    net.op_of("CALL_ONCE", [], [], "CallOnceOptions", {"InitSubgraphIndex": start.number})
+    handle = net.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", options)
+    old = net.op("READ_VARIABLE", [handle], (2,), options="ReadVariableOptions")
+    total = net.op("ADD", [old, x], (2,), options="AddOptions")
+    if wider:
+        total = net.op("CONCATENATION", [total, x], (4,), "float32", "ConcatenationOptions", {"Axis": 0})
+    if in_branch:
+        body = net.subgraph()
+        inner = body.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", {"SharedName": "other"})
+        body._inputs.append(body.tensor((2,)))
+        body.op_of("ASSIGN_VARIABLE", [inner, body._inputs[0]], [])
+        body.returns(body._inputs[0])
+        net.op_of("CALL_ONCE", [], [], "CallOnceOptions", {"InitSubgraphIndex": start.number})
+        fields = {"DecompositionSubgraphIndex": body.number}
+        total = net.op("STABLEHLO_COMPOSITE", [total], (2,), "float32", "StableHLOCompositeOptions", fields)
+    net.op_of("ASSIGN_VARIABLE", [handle, total], [])
+    new = net.op("READ_VARIABLE", [handle], (2,), options="ReadVariableOptions")
+    return net.data([net.op("ADD", [new, new], (2,), options="AddOptions")])
+
+
+def test_state_is_an_input_and_an_output() -> None:
+    model = convert(running_sum())
+    assert [value.name for value in model.graph.input] == ["t0", "sum"]
+    assert [value.name for value in model.graph.output][1:] == ["sum_next"]
+    assert [(prop.key, prop.value) for prop in model.metadata_props] == [("tunefarm.state.sum", "sum_next")]
+    state = np.array([5, 5], np.float32)
+    for number in range(3):
+        doubled, state = run(model, [np.array([1, number], np.float32), state])
+        np.testing.assert_allclose(doubled, 2 * state)
+    np.testing.assert_allclose(state, [8, 8])
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "words"),
+    [
+        (running_sum(in_branch=True), "unsupported-operator", "does not read in its first graph"),
+        (running_sum(wider=True), "invalid-tflite", r"state 'sum' of shape \[2\] to a tensor of shape \[4\]"),
+    ],
+)
+def test_state_that_cannot_be_an_input_is_refused(data: bytes, code: str, words: str) -> None:
+    with pytest.raises(InvalidModelError, match=words) as caught:
+        convert(data)
+    assert caught.value.code == code
 
 
 def code_of(data: bytes) -> str | None:

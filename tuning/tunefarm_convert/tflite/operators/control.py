@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tunefarm_convert.tflite.converter import Converter, OperatorContext, TensorOf
+from tunefarm_convert.tflite.converter import Converter, OperatorContext, TensorOf, variable_name
 
 _MAX_ROUNDS = 1024
 
@@ -69,7 +69,7 @@ def _call_once(op: OperatorContext) -> None:
 
 
 def _variable(op: OperatorContext) -> None:
-    op.values.name_variable(op.output(), f"{op.option('Container', '')}/{op.option('SharedName', '')}")
+    op.values.name_variable(op.output(), variable_name(op.operator))
 
 
 def _name(op: OperatorContext) -> str:
@@ -80,14 +80,19 @@ def _name(op: OperatorContext) -> str:
 
 
 def _assign(op: OperatorContext) -> None:
-    if not op.program.initializes:
+    name, value = _name(op), op.index(1)
+    if op.program.initializes:
+        if op.values.constant(value) is None:
+            raise op.unsupported_form("the first value of a variable is no constant")
+        if name not in op.program.states:  # a state is what the caller gives
+            op.program.variables[name] = (op.values, value)
+        return
+    if name not in op.program.states:
         raise op.unsupported_form(
-            "it sets a variable at each call: the network keeps state from one call to the next, which an artifact "
-            "does not; export the state as an input and an output"
+            "it sets a variable that the network does not read in its first graph; tunefarm supports state that the "
+            "first graph both reads and sets"
         )
-    if op.values.constant(op.index(1)) is None:
-        raise op.unsupported_form("the first value of a variable is no constant")
-    op.program.variables[_name(op)] = (op.values, op.index(1))
+    op.program.variables[name] = (op.values, value)
 
 
 def _read(op: OperatorContext) -> None:

@@ -21,7 +21,8 @@ def convert_file(params: dict[str, Any]) -> dict[str, Any]:
             call that.
 
     Returns:
-        ``quantized``: whether integers in it stand for real numbers; ``bfloat16``: whether it computes in that.
+        ``quantized``: whether integers in it stand for real numbers; ``bfloat16``: whether it computes in that;
+        ``states``: the number of inputs with state that a TFLite file keeps from call to call.
 
     Raises:
         InvalidModelError: As `to_onnx`.
@@ -34,6 +35,7 @@ def convert_file(params: dict[str, Any]) -> dict[str, Any]:
     return {
         "quantized": any(node.op_type == "DequantizeLinear" for node in model.graph.node),
         "bfloat16": uses_bfloat16(model.graph),
+        "states": len(model.metadata_props),
     }
 
 
