@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class Program(Protocol):
     """
 
     variables: dict[str, TensorOf]
-    states: Set[str]
+    states: frozenset[str]
     initializes: bool
 
     def call(self, number: Any, arguments: Sequence[TensorOf]) -> list[TensorOf]:
