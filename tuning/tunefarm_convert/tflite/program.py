@@ -39,6 +39,7 @@ class FileProgram:
         self._writer = writer
         self._converters = converters
         self._depth = 0
+        self._num_operators = 0
 
     def call(self, number: int, arguments: Sequence[TensorOf]) -> list[TensorOf]:
         """Convert a graph on some arguments, and return its results.
@@ -82,7 +83,8 @@ class FileProgram:
         for operator in graph.operators:
             _check_dtypes(graph, operator)
             _refuse_recomputed(values, operator)
-            if self._writer.num_nodes > _MAX_NODES:
+            self._num_operators += 1
+            if max(self._num_operators, self._writer.num_nodes) > _MAX_NODES:
                 raise InvalidModelError(
                     f"the loops of the TFLite file make more than {_MAX_NODES} nodes", code="too-large"
                 )

@@ -403,7 +403,21 @@ def test_whatever_is_broken_is_an_error_of_ours(seed: int) -> None:
     assert code_of(broken) in CODES
 
 
-BROKEN = {name: ZOO[name]().data for name in ("a_block_with_a_gate", "quantized_network", "reshape_by_shape")}
+BROKEN = {
+    name: ZOO[name]().data
+    for name in (
+        "a_block_with_a_gate",
+        "quantized_network",
+        "reshape_by_shape",
+        "sparse_weights_in_blocks",
+        "open_dimensions",
+        "a_loop_of_fixed_rounds",
+        "detections_of_two_classes_each",
+        "lstm_with_peepholes",
+        "in_blocks_same",
+        "spectrum_of_images_cut_and_padded",
+    )
+} | {"crop_of_landmarks": CUSTOM["crop_of_landmarks"]().data, "state": running_sum()}
 
 
 def test_an_onnx_file_whose_producer_s_name_begins_as_a_tflite_file_is_onnx(tmp_path: Path) -> None:

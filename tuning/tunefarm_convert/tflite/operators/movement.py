@@ -201,6 +201,10 @@ def _reverse_sequence(op: OperatorContext) -> None:
     along, across = int(op.option("SeqDim")), int(op.option("BatchDim"))
     if sorted((along, across)) != [0, 1] or len(shape) < 2:
         raise op.unsupported_form(f"sequences along dimension {along} in batches along dimension {across}")
+    if math.prod(shape[:2]) > _LONGEST_RANGE:
+        raise op.unsupported_form(
+            f"sequences of shape {list(shape)}; the limit is {_LONGEST_RANGE} elements of all"
+        )
     if len(lengths) != shape[across] or any(not 0 <= length <= shape[along] for length in lengths):
         raise op.bad_file(f"{lengths[:16]} are not the lengths of sequences in {list(shape)}")
     positions = np.moveaxis(np.indices(shape[:2]), 0, -1).copy()

@@ -11,6 +11,8 @@ from onnx import TensorProto
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
 
 _LARGEST = 1 << 28
+_LONGEST = 1 << 24
+"""Maximum number of positions along a dimension that are listed."""
 
 
 def _filled(op: OperatorContext, sizes: list[int], value: str) -> str:
@@ -47,6 +49,8 @@ def _update_slice(op: OperatorContext) -> None:
     whole, part = op.shape(0), op.shape(1)
     if len(whole) != len(part) or any(a < b for a, b in zip(whole, part, strict=True)):
         raise op.bad_file(f"a part of shape {list(part)} does not fit {list(whole)}")
+    if max(whole, default=0) > _LONGEST:
+        raise op.unsupported_form(f"a tensor of shape {list(whole)}; the limit of a dimension is {_LONGEST}")
     starts = op.node("Cast", op.values.get(op.index(2)), to=TensorProto.INT64)
     result, inside = op.values.get(op.index(1)), None
     for axis, (size, count) in enumerate(zip(whole, part, strict=True)):
