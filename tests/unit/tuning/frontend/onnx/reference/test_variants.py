@@ -1,0 +1,102 @@
+"""Running a network in all legal ways, and trying the comparison that comes of it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx_models import GraphBuilder
+
+from tunefarm_tuning.frontend.onnx.binding import bind_inputs
+from tunefarm_tuning.frontend.onnx.reference.variants import Variants, open_session
+from tunefarm_tuning.reference.comparison import compare_arrays
+from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
+
+
+def ran(
+    model: onnx.ModelProto, *, budget_sec: float = 60.0, seconds: float = 0.0
+) -> tuple[Variants, list[Any]]:
+    specs = bind_inputs(model.graph, {})
+    source = model.SerializeToString()
+    variants = Variants(source, model, specs, threads=1, budget_sec=budget_sec)
+    session = open_session(source, 1, optimised=False)
+    for kind in (InputKind.NORMAL, InputKind.POSITIVE):
+        feeds = random_inputs(specs, seed=1, kind=kind)
+        outputs = session.run(None, {spec.name: array for spec, array in zip(specs, feeds, strict=True)})
+        variants.add(feeds, [np.asarray(output) for output in outputs], seconds)
+    return variants, variants.run()
+
+
+def convolutions(end: str, offset: float = 0.0) -> onnx.ModelProto:
+    g = GraphBuilder()
+    x = g.input("x", [1, 3, 16, 16])
+    for channels, before in ((8, 3), (8, 8), (4, 8)):
+        x = g.node("Relu", g.node("Conv", x, g.weight(channels, before, 3, 3), g.weight(channels)))
+    x = g.node("Add", x, g.constant(np.array([offset], np.float32)))
+    g.output(g.node(end, x))
+    return g.model()
+
+
+def test_all_ways_are_run_and_a_layer_that_is_off_is_noticed() -> None:
+    variants, expected = ran(convolutions("Tanh"))
+    assert variants.report.float64
+    assert len(variants.report.ways) == 6
+    assert not variants.report.left_out
+    assert (variants.report.noticed, variants.report.probes) == (3, 3)
+    assert all(width.moved < 1e-5 for given in expected for width in given.widths)
+
+
+def test_a_saturated_output_notices_nothing() -> None:
+    variants, _ = ran(convolutions("Sigmoid", offset=80.0))
+    assert (variants.report.noticed, variants.report.probes) == (0, 3)
+
+
+def test_what_takes_too_long_is_left_out_and_told() -> None:
+    variants, expected = ran(convolutions("Tanh"), budget_sec=1.0, seconds=100.0)
+    assert len(variants.report.ways) == 1
+    assert any("in float64: it would take about 1600 s" in reason for reason in variants.report.left_out)
+    assert variants.report.probes == 0
+    assert len(expected) == 2
+
+
+def softmax_of(scale: float) -> onnx.ModelProto:
+    g = GraphBuilder()
+    x = g.node("MatMul", g.input("x", [4, 64]), g.weight(64, 300))
+    g.output(g.node("Softmax", g.node("Mul", x, g.constant(np.array([scale], np.float32)))))
+    return g.model()
+
+
+@pytest.mark.parametrize(
+    "model", [softmax_of(1.0), softmax_of(30.0), convolutions("Exp"), convolutions("Sigmoid", -25.0)]
+)
+def test_float32_in_any_order_is_within_the_width(model: onnx.ModelProto) -> None:
+    _, expected = ran(model)
+    specs = bind_inputs(model.graph, {})
+    for kind, given in zip((InputKind.NORMAL, InputKind.POSITIVE), expected, strict=True):
+        feeds = random_inputs(specs, seed=1, kind=kind)
+        ours = reordered(model, feeds[0])
+        comparison = compare_arrays("y", ours, given.outputs[0], width=given.widths[0])
+        assert comparison.ok, comparison
+
+
+def reordered(model: onnx.ModelProto, x: NDArray[Any]) -> NDArray[Any]:
+    """Return the output of the network with the channels of all inner results in the opposite order."""
+    twin = onnx.ModelProto()
+    twin.CopyFrom(model)
+    weights = {tensor.name: tensor for tensor in twin.graph.initializer}
+    layers = [node for node in twin.graph.node if node.op_type == "Conv"]
+    for first, second in itertools.pairwise(layers):
+        for name in first.input[1:]:
+            _flip(weights[name], 0)
+        _flip(weights[second.input[1]], 1)
+    session = open_session(twin.SerializeToString(), 1, optimised=True)
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+def _flip(tensor: onnx.TensorProto, axis: int) -> None:
+    values = np.ascontiguousarray(np.flip(onnx.numpy_helper.to_array(tensor), axis))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
