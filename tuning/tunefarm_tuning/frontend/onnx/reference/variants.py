@@ -36,6 +36,22 @@ PROBE_SCALE = 1.001
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
 KEPT_BY_OPERATOR = frozenset({"Resize", "Upsample", "Pad", "Range", "Expand", "Tile", "OneHot"})
 """Operators whose float constants decide a shape."""
+_JUMPING = frozenset(
+    {
+        "ArgMax",
+        "ArgMin",
+        "Ceil",
+        "Floor",
+        "Mod",
+        "NonMaxSuppression",
+        "NonZero",
+        "Round",
+        "Sign",
+        "TopK",
+        "Unique",
+    }
+)
+"""Operators whose results jump: a tie there moves what follows by far more than rounding."""
 _LEAST_WEIGHTS = 8
 _WHOLE_UP_TO = 2.0**24
 
@@ -187,6 +203,8 @@ class Variants:
         )
         self._attempt("with all graph optimisations, on 1 thread", lambda: self._plain(1, optimised=True))
         amounts = [(_MOVED, False)]
+        if any(node.op_type in _JUMPING for node in self._model.graph.node):
+            amounts.append((_STIRRED, False))
         if any(array.dtype.kind in "iub" for array in self._inputs[0].runs[0]):
             amounts.append((_STIRRED, True))
         for moved_by, stirred in amounts:

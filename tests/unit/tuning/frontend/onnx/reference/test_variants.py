@@ -74,13 +74,19 @@ def softmax_of(scale: float) -> onnx.ModelProto:
     "model", [softmax_of(1.0), softmax_of(30.0), convolutions("Exp"), convolutions("Sigmoid", -25.0)]
 )
 def test_float32_in_any_order_is_within_the_width(model: onnx.ModelProto) -> None:
-    _, expected = ran(model)
+    variants, expected = ran(model)
+    assert variants.report.float64
     specs = bind_inputs(model.graph, {})
     for kind, given in zip((InputKind.NORMAL, InputKind.POSITIVE), expected, strict=True):
         feeds = random_inputs(specs, seed=1, kind=kind)
         ours = reordered(model, feeds[0])
         comparison = compare_arrays("y", ours, given.outputs[0], width=given.widths[0])
         assert comparison.ok, comparison
+
+
+def test_a_network_that_jumps_is_run_with_a_larger_move() -> None:
+    variants, _ = ran(convolutions("Floor"))
+    assert len(variants.report.ways) == 7
 
 
 def reordered(model: onnx.ModelProto, x: NDArray[Any]) -> NDArray[Any]:
