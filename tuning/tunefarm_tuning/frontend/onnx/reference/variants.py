@@ -15,11 +15,12 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, bind_shapes, in_float64
+from tunefarm_tuning.frontend.onnx.reference.moved import moved_array, with_moved_weights
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.widths import Width, reference_of, width_of
 from tunefarm_tuning.workload.task import TensorSpec
@@ -34,8 +35,6 @@ _PROBES = 4
 PROBE_SCALE = 1.001
 """What a layer's weights are multiplied by, to see whether the comparison notices."""
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
-KEPT_BY_OPERATOR = frozenset({"Resize", "Upsample", "Pad", "Range", "Expand", "Tile", "OneHot"})
-"""Operators whose float constants decide a shape."""
 _JUMPING = frozenset(
     {
         "ArgMax",
@@ -52,8 +51,6 @@ _JUMPING = frozenset(
     }
 )
 """Operators whose results jump: a tie there moves what follows by far more than rounding."""
-_LEAST_WEIGHTS = 8
-_WHOLE_UP_TO = 2.0**24
 
 
 @dataclass(slots=True, kw_only=True)
@@ -265,9 +262,9 @@ class Variants:
     def _moved(self, moved_by: float, *, stirred: bool) -> bool:
         rng = np.random.default_rng(0)
         session = open_session(
-            _moved_weights(self._model, moved_by, rng), max(2, self._threads), optimised=False
+            with_moved_weights(self._model, moved_by, rng), max(2, self._threads), optimised=False
         )
-        for given, outputs in self._on_all(session, lambda array: _moved_array(array, moved_by, rng)):
+        for given, outputs in self._on_all(session, lambda array: moved_array(array, moved_by, rng)):
             (given.stirred if stirred else given.runs).append(outputs)
         return True
 
@@ -324,38 +321,6 @@ def _threads(number: int) -> str:
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
-
-
-def _moved_array(array: NDArray[Any], moved_by: float, rng: np.random.Generator) -> NDArray[Any]:
-    """Move floats by a share of themselves; whole numbers, which may be compared with others, stay."""
-    if array.dtype not in (np.float32, np.float64) or _is_whole(array):
-        return array
-    moved = array.astype(np.float64) * (1.0 + moved_by * rng.uniform(-1.0, 1.0, size=array.shape))
-    return np.asarray(moved.astype(array.dtype))
-
-
-def _is_whole(array: NDArray[Any]) -> bool:
-    with np.errstate(all="ignore"):
-        return bool(np.all((array == np.round(array)) & (np.abs(array) < _WHOLE_UP_TO)))
-
-
-def _moved_weights(model: onnx.ModelProto, moved_by: float, rng: np.random.Generator) -> bytes:
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    kept = {name for node in twin.graph.node if node.op_type in KEPT_BY_OPERATOR for name in node.input}
-    constants = [
-        (node.output[0], attribute.t)
-        for node in twin.graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.HasField("t")
-    ]
-    for name, tensor in [*((tensor.name, tensor) for tensor in twin.graph.initializer), *constants]:
-        if tensor.data_type == TensorProto.FLOAT and name not in kept:
-            values = numpy_helper.to_array(tensor)
-            if values.size >= _LEAST_WEIGHTS:
-                tensor.CopyFrom(numpy_helper.from_array(_moved_array(values, moved_by, rng), tensor.name))
-    return bytes(twin.SerializeToString())
 
 
 def _weighted_nodes(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> list[int]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
-_PASS_ON = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice"})
+_PASS_ON = frozenset(
+    {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand"}
+)
 """Operators whose results are integers of their first input."""
 _LARGEST = 1 << 20
 
@@ -38,7 +42,20 @@ def index_limits(graph: onnx.GraphProto) -> Mapping[str, int]:
         elif node.op_type == "OneHot" and node.input[0] in origins and node.input[1] in values:
             depth = numpy_helper.to_array(values[node.input[1]])
             _lower(limits, origins[node.input[0]], int(depth.reshape(-1)[0]))
+        elif node.op_type == "Equal":
+            # one-hot vectors, as JAX writes them: compared with 0, 1, 2, ...
+            for position, other in ((0, 1), (1, 0)):
+                counted = values.get(node.input[other])
+                if node.input[position] in origins and counted is not None and _counts_up(counted):
+                    _lower(limits, origins[node.input[position]], prod(counted.dims))
     return {name: limit for name, limit in limits.items() if limit > 0}
+
+
+def _counts_up(tensor: onnx.TensorProto) -> bool:
+    numbers = numpy_helper.to_array(tensor).reshape(-1)
+    return (
+        numbers.size > 2 and numbers.dtype.kind in "iu" and bool((numbers == np.arange(numbers.size)).all())
+    )
 
 
 def _lower(limits: dict[str, int], name: str, size: int) -> None:

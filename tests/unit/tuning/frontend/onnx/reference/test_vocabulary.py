@@ -25,3 +25,11 @@ def test_a_one_hot_vector_is_a_table() -> None:
     values = g.constant(np.array([0, 1], np.float32))
     g.output(g.node("OneHot", g.input("x", [5], TensorProto.INT64), g.ints(7), values))
     assert index_limits(g.model().graph) == {"x": 7}
+
+
+def test_a_one_hot_vector_may_be_written_as_a_comparison() -> None:
+    g = GraphBuilder()
+    tokens = g.node("Unsqueeze", g.input("x", [5], TensorProto.INT64), g.ints(1))
+    hot = g.node("Equal", tokens, g.ints(*range(9)))
+    g.output(hot, dtype=TensorProto.BOOL)
+    assert index_limits(g.model().graph) == {"x": 9}
