@@ -18,8 +18,12 @@ try:
         load,
         read_manifest,
     )
+    from tunefarm_arrays import numpy_dtype  # type: ignore[import-not-found]
+    from tunefarm_specialisations import ShapeTable  # type: ignore[import-not-found]
 except ModuleNotFoundError:  # as a part of tunefarm
+    from tunefarm_tuning.artifact.arrays import numpy_dtype
     from tunefarm_tuning.artifact.loader import ArtifactError, ArtifactInputError, load, read_manifest
+    from tunefarm_tuning.artifact.specialisations import ShapeTable
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,11 +42,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help="write each output to DIR/NAME.npy")
     parser.add_argument("--time", type=int, metavar="N", help="print the median latency of N samples")
     parser.add_argument("--threads", type=int, metavar="N", help="run kernels on N threads")
+    parser.add_argument("--shapes", action="store_true", help="print the shapes that it runs, and end")
     parser.add_argument("--info", action="store_true", help="print the manifest and end")
     args = parser.parse_args(argv)
     try:
         if args.info:
             print(json.dumps(read_manifest(here), indent=2))
+            return 0
+        if args.shapes:
+            _print_shapes(read_manifest(here))
             return 0
         return _run(here, args)
     except (ArtifactError, ArtifactInputError, OSError, ValueError) as error:
@@ -68,10 +76,32 @@ def _run(artifact: str, args: argparse.Namespace) -> int:
                 np.save(path, array, allow_pickle=False)
                 where = f" -> {path}"
             print(f"{name}: {array.dtype} {list(array.shape)}{where}")
-    if args.time is not None:
-        samples = model.time(repeat=args.time)
-        print(f"median {median(samples) * 1e3:.3f} ms of {len(samples)} samples on {model.threads} threads")
+    if args.time is not None and args.input:
+        _print_time(model, args.time, inputs, "")
+    elif args.time is not None:
+        for item in model.shape_table.specialisations:
+            ones = {spec["name"]: np.ones(spec["shape"], numpy_dtype(spec["dtype"])) for spec in item.inputs}
+            where = "" if model.shape_table.is_single else f"{_shapes_text(item)}: "
+            _print_time(model, args.time, ones, where)
     return 0
+
+
+def _print_time(model: Any, repeat: int, inputs: dict[str, Any], where: str) -> None:
+    samples = model.time(repeat=repeat, inputs=inputs)
+    print(
+        f"{where}median {median(samples) * 1e3:.3f} ms of {len(samples)} samples on {model.threads} threads"
+    )
+
+
+def _print_shapes(manifest: dict[str, Any]) -> None:
+    for item in ShapeTable(manifest).specialisations:
+        batches = f", also batch {', '.join(map(str, item.batches))}" if item.batches else ""
+        latency = f": {item.latency_sec * 1e3:.3f} ms" if item.latency_sec else ""
+        print(f"{_shapes_text(item)}{batches}{latency}")
+
+
+def _shapes_text(item: Any) -> str:
+    return ", ".join(f"{spec['name']} {list(spec['shape'])}" for spec in item.inputs)
 
 
 def _read_inputs(arguments: list[str], names: list[str]) -> dict[str, Any]:

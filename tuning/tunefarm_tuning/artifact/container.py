@@ -19,6 +19,12 @@ from typing import Any, BinaryIO
 
 FORMAT = "tunefarm-artifact"
 FORMAT_VERSION = 1
+"""The version of an artifact of one shape, which every loader reads."""
+
+SHAPES_FORMAT_VERSION = 2
+"""The version of an artifact of several shapes: its manifest lists ``specialisations``."""
+
+_READ_VERSIONS = (FORMAT_VERSION, SHAPES_FORMAT_VERSION)
 LIBRARY = "lib.so"
 MANIFEST = "manifest.json"
 _MAX_MANIFEST_BYTES = 64 << 20
@@ -101,9 +107,10 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path} is not a tunefarm artifact", code="not-an-artifact")
     # Checked first: another format version may have other parts.
     version = manifest.get("format_version")
-    if type(version) is int and version != FORMAT_VERSION:
+    if type(version) is int and version not in _READ_VERSIONS:
         raise ArtifactError(
-            f"{path} has format version {version}, this loader reads {FORMAT_VERSION}: use the loader.py inside it",
+            f"{path} has format version {version}, this loader reads {' and '.join(map(str, _READ_VERSIONS))}: "
+            "use the loader.py inside it",
             code="format-too-new",
         )
     for part, is_right in _PARTS.items():
@@ -144,11 +151,39 @@ def _is_shape(shape: Any) -> bool:
     return len(shape) <= _MAX_DIMENSIONS and math.prod(shape) <= _MAX_ELEMENTS
 
 
+def _are_specialisations(items: Any) -> bool:
+    return items is None or (
+        isinstance(items, list) and bool(items) and all(_is_specialisation(item, items[0]) for item in items)
+    )
+
+
+def _is_specialisation(item: Any, first: Any) -> bool:
+    if not isinstance(item, dict) or not _is_text(item.get("entry")):
+        return False
+    if not all(
+        _are_specs(item.get(part)) and _names(item[part]) == _names(first[part])
+        for part in ("inputs", "outputs")
+    ):
+        return False
+    batches, latency_sec = item.get("batches", []), item.get("latency_sec")
+    return (
+        isinstance(batches, list)
+        and all(type(batch) is int and batch > 0 for batch in batches)
+        and (not batches or all(spec["shape"] for part in ("inputs", "outputs") for spec in item[part]))
+        and (latency_sec is None or (isinstance(latency_sec, int | float) and latency_sec > 0))
+    )
+
+
+def _names(specs: list[dict[str, Any]]) -> list[str]:
+    return [spec["name"] for spec in specs]
+
+
 _PARTS: Mapping[str, Callable[[Any], bool]] = {
     "format_version": lambda it: type(it) is int,
     "entries": _is_library,
     "inputs": _are_specs,
     "outputs": _are_specs,
+    "specialisations": _are_specialisations,
     "target": lambda it: isinstance(it, dict) and _is_text(it.get("kind")),
     "target_key": _is_text,
     "versions": lambda it: (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,10 @@ if TYPE_CHECKING:
 if __package__:
     from tunefarm_tuning.artifact.arrays import (
         ArtifactInputError,
-        InputSlot,
-        OutputTaker,
         listed,
         numpy_dtype,
     )
-    from tunefarm_tuning.artifact.batches import run_in_batches
+    from tunefarm_tuning.artifact.batches import filled_up, run_in_batches
     from tunefarm_tuning.artifact.container import (
         LIBRARY,
         ArtifactError,
@@ -32,7 +29,9 @@ if __package__:
         unpack_library,
     )
     from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime, why_no_gpu
+    from tunefarm_tuning.artifact.entry import TVM_ERRORS, Entry, last_line
     from tunefarm_tuning.artifact.machine_check import check_gpu_of, check_machine_of, check_versions_of
+    from tunefarm_tuning.artifact.specialisations import ShapeTable
     from tunefarm_tuning.artifact.threads import KernelThreads, choose_threads
 else:  # beside this file, in the zip
     from container import (  # type: ignore[import-not-found,no-redef]
@@ -44,27 +43,25 @@ else:  # beside this file, in the zip
     )
     from tunefarm_arrays import (  # type: ignore[import-not-found,no-redef]
         ArtifactInputError,
-        InputSlot,
-        OutputTaker,
         listed,
         numpy_dtype,
     )
-    from tunefarm_batches import run_in_batches  # type: ignore[import-not-found,no-redef]
+    from tunefarm_batches import filled_up, run_in_batches  # type: ignore[import-not-found,no-redef]
     from tunefarm_cuda_runtime import (  # type: ignore[import-not-found,no-redef]
         preload_cuda_runtime,
         why_no_gpu,
     )
+    from tunefarm_entry import TVM_ERRORS, Entry, last_line  # type: ignore[import-not-found,no-redef]
     from tunefarm_machine_check import (  # type: ignore[import-not-found,no-redef]
         check_gpu_of,
         check_machine_of,
         check_versions_of,
     )
+    from tunefarm_specialisations import ShapeTable  # type: ignore[import-not-found,no-redef]
     from tunefarm_threads import (  # type: ignore[import-not-found,no-redef]
         KernelThreads,
         choose_threads,
     )
-
-_TVM_ERRORS = (RuntimeError, OSError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def load(
@@ -93,9 +90,10 @@ class TunedModel:
 
     Attributes:
         manifest: The facts about the model: versions, checks, latencies, records.
-        inputs: ``{"name", "shape", "dtype"}`` of each input, in order.
+        inputs: ``{"name", "shape", "dtype"}`` of each input, in order; of several shapes, those that matter most.
         outputs: The same of each output.
         threads: The number of threads that kernels run on.
+        shape_table: Which shapes run where; `shapes` lists them.
     """
 
     def __init__(self, path: Path, *, threads: int | None = None, check_versions: bool = True) -> None:
@@ -118,9 +116,14 @@ class TunedModel:
                 self._library, self._device = _open(library, self.manifest)
         self._names = [spec["name"] for spec in self.inputs]
         self._name_set = set(self._names)
-        self._taker = OutputTaker(self.outputs, self._device)
-        # Virtual machines that no call uses at the moment; there are as many as there were calls at the same time.
-        self._idle = [self._make_machine()]
+        self.shape_table = ShapeTable(self.manifest)
+        self._entries = {
+            item.entry: Entry(item, self._library, self._device) for item in self.shape_table.specialisations
+        }
+        self._main = self._entries[self.shape_table.main.entry]
+        self._main.add_machine()
+        for entry in self._entries.values():
+            self._main.check_beside(entry)
 
     def __call__(self, *arrays: ArrayLike, **named: ArrayLike) -> dict[str, NDArray[Any]]:
         """Run the model; inputs by position or by name (``model(**{"input.1": x})``).
@@ -146,6 +149,15 @@ class TunedModel:
             raise ArtifactInputError(f"input {min(twice)!r} was given by position and by name")
         return self.run({**positional, **named})
 
+    @property
+    def shapes(self) -> list[dict[str, Any]]:
+        """The shapes that the model was compiled for, those that matter most first.
+
+        Each has the shapes by name in ``inputs`` and ``outputs``; ``batches``, the smaller batch sizes that run with the speed of
+        this one; and ``latency_sec``, measured when it was compiled.
+        """
+        return self.shape_table.as_rows()
+
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run the model on inputs by name (see `__call__`)."""
         return self._run(self._in_order(inputs))
@@ -153,9 +165,9 @@ class TunedModel:
     def batched(self, data: ArrayLike | Mapping[str, ArrayLike] | Iterable[Any]) -> dict[str, NDArray[Any]]:
         """Run the model over any number of samples, and stack the results.
 
-        Samples lie along the first axis of the model's inputs: a model of batch 8 runs eight samples at once. The last batch is
-        padded with copies of its last sample, and the padding is removed from the results. If the samples of a batch influence each
-        other, the results of that batch differ.
+        Samples lie along the first axis of the model's inputs: a model of batch 8 runs eight samples at once. A model of several
+        batch sizes runs those that take the least time. The last batch is padded with copies of its last sample, and the padding
+        is removed from the results. If the samples of a batch influence each other, the results of that batch differ.
 
         Args:
             data: An array ``[N, ...]``; or a mapping of input names to such arrays; or an iterable of samples without the first
@@ -167,7 +179,9 @@ class TunedModel:
         Raises:
             ArtifactInputError: If the model's inputs and outputs do not have the same first axis, or the samples do not fit.
         """
-        return run_in_batches(self._run, self.inputs, self.outputs, data)
+        return run_in_batches(
+            lambda item, arrays: self._run_on(self._entries[item.entry], arrays), self.shape_table, data
+        )
 
     def time(
         self, *, repeat: int = 10, number: int | None = None, inputs: Mapping[str, ArrayLike] | None = None
@@ -177,7 +191,7 @@ class TunedModel:
         Args:
             repeat: The number of samples.
             number: Inferences per sample; by default as many as take 50 ms, at least one.
-            inputs: Arrays by name; by default all elements are one.
+            inputs: Arrays by name, whose shapes decide what runs; by default those of `inputs`, with all elements one.
 
         Raises:
             ArtifactInputError: As calling the model does.
@@ -186,20 +200,41 @@ class TunedModel:
         if repeat < 1 or (number is not None and number < 1):
             raise ValueError("the number of samples and of inferences in each must be at least 1")
         arrays = self._in_order(inputs if inputs is not None else self._ones())
-        machine = self._make_machine()
-        tensors = [take(array) for take, array in zip(machine.takers, arrays, strict=True)]
+        entry, padded, _ = self._entry_for(arrays)
+        machine = entry.make_machine()
+        tensors = [take(array) for take, array in zip(machine.takers, padded, strict=True)]
         return list(self._invoke(lambda: machine.time(tensors, repeat, number), ()))
 
     def _run(self, arrays: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        try:
-            machine = self._idle.pop()
-        except IndexError:
-            machine = self._make_machine()
+        if self.shape_table.is_single:
+            return self._run_on(self._main, arrays)
+        entry, padded, count = self._entry_for(arrays)
+        outputs = self._run_on(entry, padded)
+        return outputs if count is None else {name: array[:count] for name, array in outputs.items()}
+
+    def _entry_for(self, arrays: Sequence[Any]) -> tuple[Entry, Sequence[Any], int | None]:
+        """Return the entry for arrays, the arrays as it takes them, and the size of a batch that was filled up (else None).
+
+        Raises:
+            ArtifactInputError: If no entry takes arrays of these shapes.
+        """
+        if self.shape_table.is_single:
+            return self._main, arrays, None
+        with_shapes = [array if hasattr(array, "shape") else _as_array(array) for array in arrays]
+        item, count = self.shape_table.find(tuple(tuple(array.shape) for array in with_shapes))
+        if count is None:
+            return self._entries[item.entry], with_shapes, None
+        size = item.batch or count
+        padded = [filled_up(_as_array(array), size) for array in with_shapes]
+        return self._entries[item.entry], padded, count
+
+    def _run_on(self, entry: Entry, arrays: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        machine = entry.take_machine()
         try:
             tensors = [take(array) for take, array in zip(machine.takers, arrays, strict=True)]
-            outputs = self._taker.take(self._invoke(machine.main, tensors), tensors)
+            outputs = entry.outputs.take(self._invoke(machine.function, tensors), tensors)
         finally:
-            self._idle.append(machine)
+            entry.idle.append(machine)
         if outputs is None:
             raise ArtifactError(
                 f"{LIBRARY} does not have the {len(self.outputs)} outputs of the manifest",
@@ -210,18 +245,8 @@ class TunedModel:
     def _invoke(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         try:
             return self._threads.call(function, arguments)
-        except (
-            _TVM_ERRORS
-        ) as error:  # the inputs were checked against the manifest, so they are not the cause
-            raise ArtifactError(f"{LIBRARY} cannot be run: {_why(error)}", code="run-failed") from error
-
-    def _make_machine(self) -> _Machine:
-        try:
-            return _Machine(self._library, self.inputs, self._device)
-        except _TVM_ERRORS as error:
-            raise ArtifactError(
-                f"{LIBRARY} cannot be loaded: {_why(error)}", code="damaged-artifact"
-            ) from error
+        except TVM_ERRORS as error:  # the inputs were checked against the manifest, so they are not the cause
+            raise ArtifactError(f"{LIBRARY} cannot be run: {last_line(error)}", code="run-failed") from error
 
     def _ones(self) -> dict[str, NDArray[Any]]:
         import numpy as np
@@ -239,38 +264,15 @@ class TunedModel:
         return [inputs[name] for name in self._names]
 
 
-class _Machine:
-    """TVM's virtual machine and its input buffers. Concurrency: none; one call at a time uses it."""
-
-    def __init__(self, library: Any, inputs: Sequence[Mapping[str, Any]], device: Any) -> None:
-        from tvm import relax
-
-        self._vm = relax.VirtualMachine(library, device)
-        self._device = device
-        self.takers = [InputSlot(spec, device).take for spec in inputs]
-        self.main = self._vm["main"]
-
-    def time(self, tensors: Sequence[Any], repeat: int, number: int | None) -> list[float]:
-        self.main(*tensors)
-        started = time.perf_counter()
-        self.main(*tensors)
-        self._device.sync()
-        first_sec = time.perf_counter() - started
-        if number is None:
-            number = max(1, min(10_000, int(0.05 / max(first_sec, 1e-6))))
-        timer = self._vm.time_evaluator("main", self._device, number=number, repeat=repeat)
-        return [float(sample) for sample in timer(*tensors).results]
-
-
 def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
     import tvm
 
     kind = manifest["target"]["kind"]
     try:
         device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
-    except _TVM_ERRORS as error:
+    except TVM_ERRORS as error:
         raise ArtifactError(
-            f"TVM does not know the device {kind!r}: {_why(error)}", code="no-device"
+            f"TVM does not know the device {kind!r}: {last_line(error)}", code="no-device"
         ) from error
     if not device.exist:
         why = f": {why_no_gpu()}" if kind == "cuda" else ""
@@ -279,10 +281,16 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
         check_gpu_of(manifest, device.compute_version)
     try:
         return tvm.runtime.load_module(str(library)), device
-    except _TVM_ERRORS as error:
-        raise ArtifactError(f"{LIBRARY} cannot be loaded: {_why(error)}", code="damaged-artifact") from error
+    except TVM_ERRORS as error:
+        raise ArtifactError(
+            f"{LIBRARY} cannot be loaded: {last_line(error)}", code="damaged-artifact"
+        ) from error
 
 
-def _why(error: Exception) -> str:
-    """Return the last line of TVM's message: a C++ stack trace may come before it."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+def _as_array(value: Any) -> NDArray[Any]:
+    import numpy as np
+
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ArtifactInputError(f"an input is not an array: {error}") from error

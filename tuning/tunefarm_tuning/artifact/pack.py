@@ -25,7 +25,10 @@ PROGRAMS = {
     # The loader's user has them on the module path: no other package has such names.
     **{
         f"tunefarm_{part}.py": f"{part}.py"
-        for part in ("arrays", "batches", "cuda_runtime", "machine_check", "model", "session", "threads")
+        for part in (
+            *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "session"),
+            *("specialisations", "threads"),
+        )
     },
 }
 """The modules of this package that are copied into an artifact: their names there, and here. Names there never change."""

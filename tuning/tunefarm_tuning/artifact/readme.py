@@ -27,7 +27,7 @@ Outputs:
 
 {_table(outputs)}
 
-## Run it
+{_shapes(manifest)}## Run it
 
     pip install apache-tvm=={versions["apache-tvm"]} apache-tvm-ffi=={versions["apache-tvm-ffi"]} numpy{_more(manifest)}
 
@@ -62,6 +62,24 @@ records of the kernels inside. The file is a zip; it holds native code, so run i
 
 def _table(specs: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(f"    {clean(s['name'], 80)}: {s['dtype']} {list(s['shape'])}" for s in specs)
+
+
+def _shapes(manifest: Mapping[str, Any]) -> str:
+    """Return the table of an artifact's shapes; empty if it has only one."""
+    items = manifest.get("specialisations")
+    if not items:
+        return ""
+    rows = []
+    for item in items:
+        shapes = ", ".join(f"{clean(spec['name'], 80)} {list(spec['shape'])}" for spec in item["inputs"])
+        batches = f"; also batch {', '.join(map(str, item['batches']))}" if item.get("batches") else ""
+        latency = f"; {item['latency_sec'] * 1e3:.3f} ms" if item.get("latency_sec") else ""
+        rows.append(f"    {shapes}{batches}{latency}")
+    text = "\n".join(rows)
+    return (
+        "The shapes above are those that matter most. The artifact holds code for each of these; a call runs the one of its "
+        f"inputs' shapes (`model.shapes` lists them):\n\n{text}\n\n"
+    )
 
 
 def _threads(manifest: Mapping[str, Any]) -> str:

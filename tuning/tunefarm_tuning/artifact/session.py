@@ -3,7 +3,7 @@
 This file is also inside every artifact, for `loader.py` there. Needs Python 3.11, apache-tvm and numpy.
 
 It behaves as ONNX Runtime does, with three differences: an error is an `ArtifactInputError` (a `ValueError`) or an
-`ArtifactError`; shapes are exactly those that the model was compiled for; of the session's options only
+`ArtifactError`; shapes are those that the model was compiled for (`TunedModel.shapes`); of the session's options only
 ``intra_op_num_threads`` has an effect. There is no I/O binding: each call allocates its outputs.
 """
 
@@ -40,7 +40,7 @@ class NodeArg:
     """An input or output; `type` is as ONNX Runtime writes it: ``"tensor(float)"``."""
 
     name: str
-    shape: list[int]
+    shape: list[int | str]
     type: str
 
 
@@ -139,12 +139,12 @@ class InferenceSession:
         return results
 
     def get_inputs(self) -> list[NodeArg]:
-        """Return the inputs, in order."""
-        return [_node(spec) for spec in self.model.inputs]
+        """Return the inputs, in order; a dimension of several sizes has a name in place of its size."""
+        return self._nodes("inputs", self.model.inputs)
 
     def get_outputs(self) -> list[NodeArg]:
-        """Return the outputs, in order."""
-        return [_node(spec) for spec in self.model.outputs]
+        """Return the outputs, in order; see `get_inputs`."""
+        return self._nodes("outputs", self.model.outputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Return an empty list: weights are compiled in."""
@@ -164,6 +164,10 @@ class InferenceSession:
             custom_metadata_map={key: str(value) for key, value in known.items() if value is not None},
         )
 
+    def _nodes(self, kind: str, specs: Sequence[Mapping[str, Any]]) -> list[NodeArg]:
+        table = self.model.shape_table
+        return [_node(spec, table.open_shape(kind, number)) for number, spec in enumerate(specs)]
+
     def _value(self, name: str, value: Any) -> Any:
         spec = self._inputs.get(name)
         if spec is not None and isinstance(value, list):  # ONNX Runtime makes it what the model takes
@@ -178,9 +182,9 @@ class InferenceSession:
         return value
 
 
-def _node(spec: Mapping[str, Any]) -> NodeArg:
+def _node(spec: Mapping[str, Any], shape: list[int | str]) -> NodeArg:
     return NodeArg(
         name=spec["name"],
-        shape=list(spec["shape"]),
+        shape=shape,
         type=f"tensor({_TYPES.get(spec['dtype'], spec['dtype'])})",
     )

@@ -123,7 +123,7 @@ def combinations(
         for axis, (dimension, key) in enumerate(zip(shape.dimensions, keys[name], strict=True)):
             if key is not None and together.setdefault(key, dimension) != dimension:
                 raise _differing(name, _symbol(symbols.get(name, ()), axis))
-    for name, shape in choices.items():
+    for name in choices:
         for axis, key in enumerate(keys[name]):
             symbol = _symbol(symbols.get(name, ()), axis)
             if key is None and symbol and ("name", symbol) in together:
