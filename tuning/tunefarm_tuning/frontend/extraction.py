@@ -13,6 +13,8 @@ from tunefarm_tuning.workload.precision import Precision, parse_precision
 from tunefarm_tuning.workload.task import TuningTask
 
 _TIMEOUT_SEC = 600.0
+_MORE_SEC = 60.0
+"""For each set of shapes beyond the first."""
 
 
 def extract_tasks(
@@ -26,7 +28,8 @@ def extract_tasks(
 ) -> tuple[TuningTask, ...]:
     """Return a model's tuning tasks for a target, in order of first use.
 
-    Equal kernels are one task, weighted by their calls per inference. Kernels that cannot be tuned (a reshape that
+    Equal kernels are one task, weighted by their calls per inference. Of a model of several shapes, the calls of each shape count
+    as often as the user runs it. Kernels that cannot be tuned (a reshape that
     becomes a view, a call into a library, shapes known only at run time) are not tasks.
 
     Args:
@@ -53,13 +56,14 @@ def extract_tasks(
         "extract",
         {
             "path": str(model.path.absolute()),
-            "binding": model.binding.to_json(),
+            "bindings": [each.binding.to_json() for each in model.each],
+            "weights": list(model.weights),
             "target": target.to_json(),
             "alternatives": alternatives,
             "precision": parse_precision(precision, target).value,
         },
         limits=limits or ChildLimits(),
-        timeout_sec=_TIMEOUT_SEC,
+        timeout_sec=_TIMEOUT_SEC + _MORE_SEC * (len(model.each) - 1),
         env=CHILD_ENVIRONMENT,
         cancellation=cancellation,
     )

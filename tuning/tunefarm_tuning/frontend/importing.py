@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,16 @@ from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
-from tunefarm_tuning.workload.binding import Binding
-from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.binding import Binding, Value
+from tunefarm_tuning.workload.model import Model, Specialisation
+from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes, open_texts
 from tunefarm_tuning.workload.task import TensorSpec
 
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
+_FLOAT_BYTES = 4
+_OPERATOR_CODE_BYTES = 16 << 10
+"""Machine code of an operator's kernel, roughly: for an estimate."""
 _CRASHES = {
     "SIGFPE": "divides by zero when its constants are folded",
     "": "is damaged, or too deep for the compiler",
@@ -31,7 +36,7 @@ _CRASHES = {
 def import_model(
     path: Path | str,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     values: Mapping[str, Any] | None = None,
     limits: ImportLimits | None = None,
     cancellation: Cancellation | None = None,
@@ -44,8 +49,9 @@ def import_model(
 
     Args:
         path: The file, of any name.
-        shapes: Shapes of inputs with dynamic dimensions, by input name: ``{"x": (1, 3, 224, 224)}``. Of a TFLite file,
-            of any inputs that shall have other shapes than the file states.
+        shapes: Shapes of inputs with dynamic dimensions, by input name: ``{"x": (1, 3, 224, 224)}``; or texts with several sizes,
+            ``{"x": "1,3,48,160|320|640"}`` (`tunefarm_text.shape_text`): the model then has a specialisation for each combination.
+            Of a TFLite file, of any inputs that shall have other shapes than the file states.
         values: Values of inputs that decide the network, by input name: ``{"sr": 16000}``. Numbers, nested sequences of them,
             or arrays of up to 4,096 elements. Such an input becomes a constant, and is no input any more.
         limits: Limits of the import.
@@ -54,36 +60,108 @@ def import_model(
     Raises:
         InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
             unsupported-operator, unknown-dimension, unknown-input, bad-shape, bad-value, zero-size, unsupported-dtype,
-            invalid-tflite, too-large, import-crashed, import-timeout or import-memory.
-        InvalidInputError: If there is no such file (code no-such-file), or a value is none (bad-value).
+            invalid-tflite, too-large (also an artifact of several shapes), import-crashed, import-timeout or import-memory.
+        InvalidInputError: If there is no such file (code no-such-file), a value is none (bad-value), a shape's text cannot be
+            read (bad-shape), or there are more than 64 combinations of sizes (too-many-shapes).
         ChildClosed: If `cancellation` was used.
     """
     path = Path(path)
     limits = limits or ImportLimits()
     sha256 = _hash(path, limits.file_bytes)
-    bound = Binding.of(shapes, values)
+    choices = open_texts(shapes or {})
+    bound = Binding.of({} if choices else fixed_shapes(shapes or {}), values)
     source = {"path": str(path.absolute()), "binding": bound.to_json()}
     common = {**source, "max_tensor_bytes": limits.tensor_bytes}
     stage = partial(_stage, limits=limits, cancellation=cancellation)
-    inspected = stage("reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes})
+    inspected = stage(
+        "reading the model",
+        _CHECK_CHILD,
+        "inspect",
+        {**common, "choices": choices, "max_nodes": limits.nodes},
+    )
     inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
+    combined = inspected["combinations"]
+    if combined:
+        _refuse_huge_artifact(path, inspected, limits)
+        bound = replace(bound, shapes=combined[0]["shapes"])
+        source = {**source, "binding": bound.to_json()}
+        common = {**common, **source}
     reference = stage("loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", source)
     imported = stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common)
     outputs = tuple(TensorSpec.from_json(spec) for spec in imported["outputs"])
     _refuse_other_dtypes(outputs, reference["output_dtypes"])
+    main = Specialisation(
+        binding=_binding(bound.values, inputs, inspected["open_inputs"]), inputs=inputs, outputs=outputs
+    )
+    specialisations: tuple[Specialisation, ...] = ()
+    if combined:
+        more = [Binding.of(item["shapes"], values).to_json() for item in combined[1:]]
+        described = (
+            stage(
+                f"importing the model into TVM in {len(more)} more shapes",
+                _IMPORT_CHILD,
+                "import_more",
+                {**common, "bindings": more},
+                times=len(more),
+            )
+            if more
+            else []
+        )
+        specialisations = (
+            replace(main, weight=combined[0]["weight"]),
+            *(
+                _specialisation(item, combination["weight"], bound.values, inspected["open_inputs"])
+                for item, combination in zip(described, combined[1:], strict=True)
+            ),
+        )
     return Model(
         path=path,
         sha256=sha256,
-        binding=Binding(
-            shapes={spec.name: spec.shape for spec in inputs if spec.name in inspected["open_inputs"]},
-            values=bound.values,
-        ),
+        binding=main.binding,
         inputs=inputs,
         outputs=outputs,
+        specialisations=specialisations,
+        least_batch=inspected["least_batch"],
         operators=tuple((name, count) for name, count in inspected["operators"]),
         opset=inspected["opset"],
         num_params=inspected["num_params"],
     )
+
+
+def _binding(
+    values: Mapping[str, Value], inputs: Sequence[TensorSpec], open_inputs: Sequence[str]
+) -> Binding:
+    return Binding(
+        shapes={spec.name: spec.shape for spec in inputs if spec.name in open_inputs}, values=values
+    )
+
+
+def _specialisation(
+    described: Mapping[str, Any], weight: int, values: Mapping[str, Value], open_inputs: Sequence[str]
+) -> Specialisation:
+    inputs = tuple(TensorSpec.from_json(spec) for spec in described["inputs"])
+    return Specialisation(
+        binding=_binding(values, inputs, open_inputs),
+        inputs=inputs,
+        outputs=tuple(TensorSpec.from_json(spec) for spec in described["outputs"]),
+        weight=weight,
+    )
+
+
+def _refuse_huge_artifact(path: Path, inspected: Mapping[str, Any], limits: ImportLimits) -> None:
+    """Refuse shapes whose code and weights would not fit into one library."""
+    count = len(inspected["combinations"])
+    operators = sum(calls for _, calls in inspected["operators"])
+    weights_bytes = max(path.stat().st_size, _FLOAT_BYTES * inspected["num_params"])
+    size_bytes = weights_bytes + count * operators * _OPERATOR_CODE_BYTES
+    if size_bytes > limits.artifact_bytes:
+        raise InvalidModelError(
+            f"the artifact for {count} sets of shapes would take about {size_bytes >> 20} MiB; the limit is "
+            f"{limits.artifact_bytes >> 20} MiB: give fewer shapes, or make several artifacts",
+            code="too-large",
+            size_bytes=size_bytes,
+            limit_bytes=limits.artifact_bytes,
+        )
 
 
 def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str | None]) -> None:
@@ -126,14 +204,18 @@ def _stage(
     *,
     limits: ImportLimits,
     cancellation: Cancellation | None,
+    times: int = 1,
 ) -> Any:
+    """Call a child under the limits; it may take `times` as long as they say."""
     try:
         return call_in_child(
             module,
             method,
             params,
-            limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec, file_bytes=0),
-            timeout_sec=limits.timeout_sec,
+            limits=ChildLimits(
+                memory_bytes=limits.memory_bytes, cpu_sec=times * limits.cpu_sec, file_bytes=0
+            ),
+            timeout_sec=times * limits.timeout_sec,
             env=CHILD_ENVIRONMENT,
             cancellation=cancellation,
         )
@@ -149,11 +231,11 @@ def _stage(
         ) from error
     except ChildTimedOut as error:
         raise InvalidModelError(
-            f"{doing} took longer than {limits.timeout_sec:g} s (or {limits.cpu_sec} s of CPU time); simplify the "
+            f"{doing} took longer than {times * limits.timeout_sec:g} s (or {times * limits.cpu_sec} s of CPU time); simplify the "
             "model, or raise the limit",
             code="import-timeout",
             stage=doing,
-            limit_sec=limits.timeout_sec,
+            limit_sec=times * limits.timeout_sec,
         ) from error
     except ChildFailed as error:
         # The child's last output is only in the cause, because it names files of this machine.

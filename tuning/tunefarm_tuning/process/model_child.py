@@ -89,6 +89,7 @@ class ImportLimits:
         cpu_sec: CPU seconds of each stage.
         nodes: Maximum number of nodes, including inner graphs.
         tensor_bytes: Largest input, output or intermediate tensor, in bytes.
+        artifact_bytes: Largest artifact of several shapes, estimated before any work: linkers end at 2 GiB.
     """
 
     file_bytes: int = _PROTOBUF_LIMIT_BYTES
@@ -97,3 +98,4 @@ class ImportLimits:
     cpu_sec: int = 600
     nodes: int = 20_000
     tensor_bytes: int = 4 << 30
+    artifact_bytes: int = 2 << 30

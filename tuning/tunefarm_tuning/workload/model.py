@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from tunefarm_tuning.core.json_fields import fields_from_json, fields_to_json
+from tunefarm_tuning.core.json_fields import OMIT_DEFAULT, JsonFields, fields_from_json, fields_to_json
 from tunefarm_tuning.workload.binding import Binding, Value
 from tunefarm_tuning.workload.task import TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specialisation(JsonFields):
+    """One of the sets of shapes that a network is compiled for.
+
+    Attributes:
+        binding: The shapes, and the values of inputs that became constants.
+        inputs: As `Model.inputs`.
+        outputs: As `Model.outputs`.
+        weight: How often the user runs it, relative to the others.
+    """
+
+    binding: Binding
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +43,9 @@ class Model:
         operators: Names of ONNX operators and how often each occurs, the most frequent first.
         opset: Version of ONNX's operator set.
         num_params: Number of elements of the floating-point weights.
+        specialisations: All sets of shapes that it is compiled for, if there are several or batches of other sizes are run.
+            `binding`, `inputs` and `outputs` are those of the first, which matters most.
+        least_batch: The smallest batch that the user runs.
     """
 
     path: Path
@@ -36,6 +56,23 @@ class Model:
     operators: tuple[tuple[str, int], ...]
     opset: int
     num_params: int
+    specialisations: tuple[Specialisation, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    least_batch: int = field(default=1, metadata=OMIT_DEFAULT)
+
+    @property
+    def each(self) -> tuple[Model, ...]:
+        """The network in each set of shapes, as a model of one shape; the first matters most."""
+        if not self.specialisations:
+            return (self,)
+        return tuple(
+            replace(self, binding=item.binding, inputs=item.inputs, outputs=item.outputs, specialisations=())
+            for item in self.specialisations
+        )
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """`Specialisation.weight` of each set of shapes."""
+        return tuple(item.weight for item in self.specialisations) or (1,)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

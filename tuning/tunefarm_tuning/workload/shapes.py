@@ -64,6 +64,36 @@ def shape_choices(shape: GivenShape, *, name: str) -> ShapeChoices:
     return choices
 
 
+def open_texts(shapes: Mapping[str, GivenShape]) -> dict[str, str]:
+    """Return the texts of all shapes if one of them has several sizes or a range; nothing if each is one shape.
+
+    Raises:
+        InvalidInputError: ``bad-shape`` or ``too-many-shapes``.
+    """
+    if not any(
+        isinstance(shape, str) or any(isinstance(size, str) for size in shape) for shape in shapes.values()
+    ):
+        return {}
+    choices = {str(name): shape_choices(shape, name=str(name)) for name, shape in shapes.items()}
+    if all(choice.fixed is not None for choice in choices.values()):
+        return {}
+    return {name: str(choice) for name, choice in choices.items()}
+
+
+def fixed_shapes(shapes: Mapping[str, GivenShape]) -> dict[str, Sequence[Any]]:
+    """Return shapes of which none has several sizes: texts are read, sequences stay as they are.
+
+    Raises:
+        InvalidInputError: ``bad-shape``.
+    """
+    return {
+        name: shape_choices(shape, name=str(name)).fixed or ()
+        if isinstance(shape, str) or any(isinstance(size, str) for size in shape)
+        else shape
+        for name, shape in shapes.items()
+    }
+
+
 def read_shape_lines(lines: Iterable[str]) -> dict[str, StoredShape]:
     """Read texts like ``name=1,3,160|320``; return the shapes as they are stored.
 

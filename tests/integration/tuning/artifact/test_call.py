@@ -190,7 +190,7 @@ def test_an_input_that_fails_leaves_no_trace(model: TunedModel) -> None:
     for _ in range(20):
         with pytest.raises(ArtifactInputError):
             model.run({**odd_inputs(), "small": "text"})
-    assert len(model._idle) == 1  # no machine is lost
+    assert len(model._main.idle) == 1  # no machine is lost
 
 
 IN_ITS_OWN_FILE = """

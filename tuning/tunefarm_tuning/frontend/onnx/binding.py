@@ -80,6 +80,13 @@ def bind_inputs(
     )
 
 
+def dimension_names(graph: onnx.GraphProto) -> dict[str, list[str]]:
+    """Return the names that the file gives the dimensions of each input; empty for a dimension without a name."""
+    return {
+        value.name: [_symbol(dim) for dim in value.type.tensor_type.shape.dim] for value in real_inputs(graph)
+    }
+
+
 def open_inputs(graph: onnx.GraphProto) -> list[str]:
     """Return the names of the inputs whose shapes the file does not fix."""
     return [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
-from tunefarm_tuning.frontend.onnx.binding import open_inputs
+from tunefarm_tuning.frontend.onnx.binding import bind_inputs, dimension_names, open_inputs
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
@@ -26,7 +27,9 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_operators,
     count_parameters,
 )
+from tunefarm_text.shape_text import ShapeChoices
 from tunefarm_tuning.workload.binding import Binding
+from tunefarm_tuning.workload.shapes import Combination, combinations, least_batch, shape_choices
 
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 
@@ -34,7 +37,8 @@ _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 def inspect(params: dict[str, Any]) -> dict[str, Any]:
     """Check a file and describe it: inputs, operators, opset, parameters.
 
-    Params: ``path``, ``binding``, ``max_nodes``, ``max_tensor_bytes``.
+    Params: ``path``, ``binding``, ``max_nodes``, ``max_tensor_bytes``; ``choices``: texts of `tunefarm_text.shape_text` by input,
+    for several sets of shapes, which ``combinations`` of the answer lists: ``shapes``, ``weight``. The inputs are of the first.
 
     Raises:
         InvalidModelError: With the code of the first fault.
@@ -42,14 +46,20 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     data = Path(params["path"]).read_bytes()
     binding = Binding.from_json(params["binding"])
     is_tflite = file_format(data) is FileFormat.TFLITE
+    choices = {name: shape_choices(text, name=name) for name, text in params["choices"].items()}
     if is_tflite:
+        # A TFLite file has no names for its dimensions, and is converted for the shapes that are given.
+        combined = combinations(choices, {}) if choices else ()
+        binding = replace(binding, shapes=combined[0].shapes) if combined else binding
         model = to_onnx(data, FileFormat.TFLITE, binding.shapes)
+        open_names = list(binding.shapes)
     else:
         check_onnx_bytes(data)
         model = _parse(data)
+        combined = _combinations(model, binding, choices, params["max_tensor_bytes"])
+        binding = replace(binding, shapes=combined[0].shapes) if combined else binding
+        open_names = open_inputs(model.graph)
     check_rules(model, max_nodes=params["max_nodes"])
-    # A TFLite file is converted for the shapes that are given.
-    open_names = list(binding.shapes) if is_tflite else open_inputs(model.graph)
     if has_control_flow(model.graph):
         _run_checker(_with_ranks(model))  # inner graphs, which are gone in the bound network
     inputs = bind_model(model, binding).inputs
@@ -59,10 +69,25 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     return {
         "inputs": [spec.to_json() for spec in inputs],
         "open_inputs": open_names,
+        "least_batch": least_batch(choices.values()),
+        "combinations": [{"shapes": dict(item.shapes), "weight": item.weight} for item in combined],
         "operators": count_operators(model),
         "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),
         "num_params": count_parameters(model),
     }
+
+
+def _combinations(
+    model: onnx.ModelProto, binding: Binding, choices: Mapping[str, ShapeChoices], max_tensor_bytes: int
+) -> tuple[Combination, ...]:
+    """Return the combinations of several shapes, each checked; none if there is one shape only."""
+    if not choices:
+        return ()
+    combined = combinations(choices, dimension_names(model.graph))
+    for item in combined:
+        inputs = bind_inputs(model.graph, item.shapes, binding.values)
+        check_input_sizes(inputs, max_bytes=max_tensor_bytes)
+    return combined
 
 
 _DTYPES = {

@@ -3,7 +3,8 @@
 Handlers:
 
 - `import_network`: ``path``, ``binding``, ``max_tensor_bytes`` -> ``outputs`` (specs), for no CPU in particular.
-- `extract`: ``path``, ``binding``, ``target``, ``alternatives`` (bool), ``precision`` -> tuning tasks.
+- `import_more`: ``path``, ``bindings``, ``max_tensor_bytes`` -> ``inputs`` and ``outputs`` (specs) of each.
+- `extract`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``alternatives`` (bool), ``precision`` -> tuning tasks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.rules import item_bytes
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
@@ -22,6 +24,7 @@ from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm.tasks.extract import tuning_tasks
+from tunefarm_tuning.tvm.transform.load_entries import load_entries
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
@@ -35,7 +38,37 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidModelError: unsupported-operator, zero-size, too-large.
     """
-    loaded = _load(params, _ANY_CPU)
+    return {"outputs": [spec.to_json() for spec in _checked(params, params["binding"]).outputs]}
+
+
+def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Import and prepare a model in other shapes.
+
+    Raises:
+        InvalidModelError: As `import_network`; the message names the shapes.
+    """
+    described = []
+    for binding in params["bindings"]:
+        try:
+            loaded = _checked(params, binding)
+        except InvalidModelError as error:
+            shapes = "; ".join(
+                f"{clean(name, 60)}={','.join(map(str, shape))}" for name, shape in binding["shapes"].items()
+            )
+            raise InvalidModelError(
+                f"with the shapes {clean(shapes, 300)}: {error.message}", code=error.code, **error.fields
+            ) from error
+        described.append(
+            {
+                "inputs": [spec.to_json() for spec in loaded.inputs],
+                "outputs": [spec.to_json() for spec in loaded.outputs],
+            }
+        )
+    return described
+
+
+def _checked(params: dict[str, Any], binding: dict[str, Any]) -> LoadedModel:
+    loaded = with_deep_stack(lambda: load_relax(params["path"], Binding.from_json(binding), _ANY_CPU))
     for spec in loaded.outputs:
         if 0 in spec.shape:
             raise InvalidModelError(
@@ -43,25 +76,23 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
                 code="zero-size",
             )
     _refuse_huge_tensors(loaded.module, params["max_tensor_bytes"])
-    return {"outputs": [spec.to_json() for spec in loaded.outputs]}
+    return loaded
 
 
 def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tuning tasks of a model for a target."""
+    """Return the tuning tasks of a model for a target; of several shapes, the tasks of all."""
     target = Target.from_json(params["target"])
-    loaded = _load(params, target, Precision(params["precision"]))
+    bindings = [Binding.from_json(binding) for binding in params["bindings"]]
+    loaded = with_deep_stack(
+        lambda: load_entries(params["path"], bindings, target, Precision(params["precision"]))
+    )
     module = loaded.module
-    tasks = tuning_tasks(module, target)
+    tasks = tuning_tasks(module, target, params["weights"])
     if params["alternatives"]:
         keys = {task.workload.key for task in tasks}
-        alternatives = find_alternatives(module, target, loaded.storage.kernels)
+        alternatives = find_alternatives(module, target, loaded.storage.kernels, params["weights"])
         tasks += alternative_tasks(alternatives, target, besides=keys)
     return [task.to_json() for task in tasks]
-
-
-def _load(params: dict[str, Any], target: Target, precision: Precision = Precision.AS_MODEL) -> LoadedModel:
-    binding = Binding.from_json(params["binding"])
-    return with_deep_stack(lambda: load_relax(params["path"], binding, target, precision))
 
 
 def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:
@@ -82,4 +113,4 @@ def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:
                 )
 
 
-HANDLERS: Handlers = {"import_network": import_network, "extract": extract}
+HANDLERS: Handlers = {"import_network": import_network, "import_more": import_more, "extract": extract}

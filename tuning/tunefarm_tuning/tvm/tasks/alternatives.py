@@ -60,16 +60,25 @@ class Alternative:
 
 
 def find_alternatives(
-    module: tvm.IRModule, target: Target, stored: Mapping[str, StoredKernel] | None = None
+    module: tvm.IRModule,
+    target: Target,
+    stored: Mapping[str, StoredKernel] | None = None,
+    weights: Sequence[int] = (),
 ) -> list[Alternative]:
     """Return the alternatives of a prepared module that are worth a trial, in order of first use; none for a GPU.
 
-    `stored` are the kernels whose weights are stored in fewer bytes.
+    Args:
+        module: The module.
+        target: The target.
+        stored: The kernels whose weights are stored in fewer bytes.
+        weights: As for `primfunc_workloads`.
     """
     stored = stored or {}
     if pipeline_name(target) != "cpu":
         return []
-    kernels = {kernel.name: kernel for kernel in primfunc_workloads(module) if kernel.not_tunable is None}
+    kernels = {
+        kernel.name: kernel for kernel in primfunc_workloads(module, weights) if kernel.not_tunable is None
+    }
     plain = {name: stored[name].plain if name in stored else module[name] for name in kernels}
     convs = {name: match_direct_conv(func) for name, func in plain.items()}
     constant = _with_constant_weights(module, convs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -12,11 +13,11 @@ from tvm.s_tir import SBlock
 
 from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.relax_graph import static_shape
+from tunefarm_tuning.tvm.base.relax_graph import entry_names, static_shape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.kernels.int8_kernels import SUM_STAGE
-from tunefarm_tuning.tvm.kernels.weight_packing import all_kernel_calls, weights_of
+from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
@@ -64,24 +65,34 @@ class Kernel:
     not_tunable: NotTunable | None
 
 
-def primfunc_workloads(mod: tvm.IRModule) -> list[Kernel]:
-    """Return every kernel of a prepared module, in order of first use."""
+def primfunc_workloads(mod: tvm.IRModule, weights: Sequence[int] = ()) -> list[Kernel]:
+    """Return every kernel of a prepared module, in order of first use.
+
+    Args:
+        mod: The module.
+        weights: How often each of its entries is run, relative to the others; equally often by default.
+    """
     calls: dict[str, int] = {}
-    for name, _ in all_kernel_calls(mod):
-        calls[name] = calls.get(name, 0) + 1
+    entries = entry_names(mod)
+    for entry, weight in zip(entries, weights or [1] * len(entries), strict=True):
+        for name, _ in kernel_calls(mod[entry].body):
+            calls[name] = calls.get(name, 0) + weight
     return [as_kernel(name, mod[name], weight) for name, weight in calls.items()]
 
 
-def tuning_tasks(mod: tvm.IRModule, target: Target) -> list[TuningTask]:
-    """Return the tuning tasks of a prepared module, in order of first use; equal workloads are one task."""
-    kernels = [kernel for kernel in primfunc_workloads(mod) if kernel.not_tunable is None]
-    weights: dict[str, int] = {}
+def tuning_tasks(mod: tvm.IRModule, target: Target, weights: Sequence[int] = ()) -> list[TuningTask]:
+    """Return the tuning tasks of a prepared module, in order of first use; equal workloads are one task.
+
+    `weights` are as for `primfunc_workloads`.
+    """
+    kernels = [kernel for kernel in primfunc_workloads(mod, weights) if kernel.not_tunable is None]
+    calls: dict[str, int] = {}
     for kernel in kernels:
-        weights[kernel.workload_key] = weights.get(kernel.workload_key, 0) + kernel.weight
+        calls[kernel.workload_key] = calls.get(kernel.workload_key, 0) + kernel.weight
     first = {kernel.workload_key: kernel for kernel in reversed(kernels)}
     return [
         TuningTask(workload=as_workload(first[key]), target=target, weight=weight)
-        for key, weight in weights.items()
+        for key, weight in calls.items()
     ]
 
 
