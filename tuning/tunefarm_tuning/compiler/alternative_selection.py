@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives, algorithms_of
+from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives, algorithms_of, records_of
 from tunefarm_tuning.compiler.model_comparison import compare_model
-from tunefarm_tuning.compiler.model_timing import time_models
-from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
+from tunefarm_tuning.compiler.model_timing import rounds_for, time_models
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, EntryInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed
@@ -43,7 +43,8 @@ class AlternativeSelector:
         candidates: The alternatives to select from; their verdicts are filled in.
         direct: The library of the direct network, without alternatives.
         records: The records of its kernels, by name.
-        sets: Inputs and expected outputs that networks are checked with; they are timed on the first.
+        sets: Inputs and expected outputs that networks are checked with; each of the library's functions is timed on its first.
+        entries: The library's functions; none stands for ``main`` alone.
     """
 
     compiler: CompileSession
@@ -57,6 +58,7 @@ class AlternativeSelector:
     records: Mapping[str, TuningRecord]
     sets: Sequence[InputSet]
     output_names: Sequence[str]
+    entries: Sequence[EntryInfo] = ()
     _built: int = 0
 
     def select(self) -> SelectedAlternatives:
@@ -73,7 +75,7 @@ class AlternativeSelector:
         first = best = self._build_exact()
         if best is None:
             return self.direct, {}
-        times = self._time({"direct": self.direct, "chosen": best})
+        times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
         unclear = self._unclear(times)
         clear = [candidate for candidate in self._chosen if candidate not in unclear]
         clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
@@ -86,7 +88,7 @@ class AlternativeSelector:
         if best == self.direct:
             return self.direct, {}
         if best != first:
-            times = self._time({"direct": self.direct, "chosen": best})
+            times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
         if times is None or times["chosen"] > times["direct"]:
             _withdraw(self._chosen, "the network with the alternatives is not faster than without")
             return self.direct, {}
@@ -157,7 +159,7 @@ class AlternativeSelector:
         chosen = self._chosen
         candidate.chosen = False
         without = self._build() if self._chosen else self.direct
-        times = None if without is None else self._time({"with": best, "without": without})
+        times = None if without is None else self._time({"with": best, "without": without}, [candidate])
         self.on_step()
         if without is None or times is None:
             for kept in chosen:
@@ -177,14 +179,9 @@ class AlternativeSelector:
     def _build(self) -> Path | None:
         self._built += 1
         path = self.folder / f"model-chosen-{self._built}.so"
-        chosen_records = {
-            name: candidate.tuned.record
-            for candidate in self._chosen
-            for name in candidate.info.tuned.names
-            if candidate.tuned.record is not None
-        }
+        records = {**self.records, **records_of(self._chosen)}
         try:
-            self.compiler.build_model(path, {**self.records, **chosen_records}, algorithms_of(self._chosen))
+            self.compiler.build_model(path, records, algorithms_of(self._chosen))
         except ChildClosed:
             raise
         except (ChildFailed, InvalidInputError, InvalidModelError) as error:
@@ -192,21 +189,34 @@ class AlternativeSelector:
             return None
         return path
 
-    def _time(self, libraries: Mapping[str, Path]) -> dict[str, float] | None:
-        """Return the median seconds of networks by name; None if one of them fails."""
+    def _time(
+        self, libraries: Mapping[str, Path], candidates: Sequence[Candidate]
+    ) -> dict[str, float] | None:
+        """Return the median seconds of networks by name; None if one of them fails.
+
+        They are weighted sums over the functions that have kernels of these candidates: the others do not differ.
+        """
+        names = {name for candidate in candidates for name in candidate.direct.task.names}
+        entries = {entry.name: entry.weight for entry in self.entries if entry.kernels & names} or {"main": 1}
+        total = dict.fromkeys(libraries, 0.0)
         try:
-            latency = time_models(
-                self.runner,
-                libraries,
-                None,
-                self.sets[0].inputs,
-                threads=self.threads,
-                limits=self.limits,
-                on_round=lambda _: self.on_step(),
-            )
+            for entry, weight in entries.items():
+                latency = time_models(
+                    self.runner,
+                    libraries,
+                    None,
+                    next(input_set for input_set in self.sets if input_set.entry == entry).inputs,
+                    threads=self.threads,
+                    limits=self.limits,
+                    on_round=lambda _: self.on_step(),
+                    entry=entry,
+                    rounds=rounds_for(len(entries)),
+                )
+                for name, network in latency.items():
+                    total[name] += weight * network.median_sec
         except RunFailed:
             return None
-        return {name: network.median_sec for name, network in latency.items()}
+        return total
 
 
 def _withdraw(candidates: Sequence[Candidate], reason: str) -> None:

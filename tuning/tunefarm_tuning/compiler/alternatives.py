@@ -143,6 +143,11 @@ class SelectedAlternatives:
         return [candidate for candidate in self.candidates if candidate.chosen]
 
     @property
+    def records(self) -> dict[str, TuningRecord]:
+        """The records of the chosen alternatives' tuned kernels, by name."""
+        return records_of(self.chosen)
+
+    @property
     def algorithms(self) -> dict[str, str]:
         """The chosen algorithms by the key of the workload that they replace."""
         return algorithms_of(self.chosen)
@@ -177,6 +182,16 @@ class SelectedAlternatives:
             "candidates": [candidate.to_json() for candidate in self.candidates],
             "networks_sec": dict(self.networks_sec),
         }
+
+
+def records_of(candidates: Sequence[Candidate]) -> dict[str, TuningRecord]:
+    """Return the records of the candidates' tuned kernels, by name."""
+    return {
+        name: candidate.tuned.record
+        for candidate in candidates
+        for name in candidate.info.tuned.names
+        if candidate.tuned.record is not None
+    }
 
 
 def algorithms_of(candidates: Sequence[Candidate]) -> dict[str, str]:

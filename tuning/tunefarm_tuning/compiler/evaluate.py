@@ -70,7 +70,7 @@ def evaluate(
         runner = DeviceRun(device, kind=kind, threads=threads, limits=child_limits)
         try:
             threads = runner.connect()
-            params = {"path": str(library), "inputs": str(inputs), "number": 1, "repeat": 1}
+            params = {"path": str(library), "entry": "main", "inputs": str(inputs), "number": 1, "repeat": 1}
             first = runner.call("time_model", params, timeout_sec=limits.model_sec)["samples_sec"][0]
             params |= {
                 "number": max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(first, 1e-7)))),

@@ -13,6 +13,7 @@ from tunefarm_tuning.compiler.phases.check_model import check_model
 from tunefarm_tuning.compiler.phases.load import load, opened
 from tunefarm_tuning.compiler.phases.measure import time_model
 from tunefarm_tuning.compiler.phases.pack import Artifact, write_artifact
+from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession
 from tunefarm_tuning.reference.onnx_runtime import Reference
@@ -37,12 +38,13 @@ class CompileJob:
             built = build_models(request, loaded, kernels)
             loaded.compiler.close()  # the later phases need its memory
             checked = check_model(request, loaded, built, self.open_compiler)
-            timed = time_model(request, loaded, checked, self.open_compiler)
-            loaded.reference.close()
+            timed = time_model(request, loaded, built, checked, self.open_compiler)
+            proved = prove_batches(request, loaded, timed.library)
+            loaded.references.close()
             if request.device is None or not request.on_gpu:
                 loaded.runner.close()
             with request.progress.phase("pack"):
-                return write_artifact(request, output, loaded, kernels, built, checked, timed)
+                return write_artifact(request, output, loaded, kernels, built, checked, timed, proved)
 
     @contextmanager
     def open_compiler(self, precision: Precision, *, model: Model | None = None) -> Iterator[CompileSession]:

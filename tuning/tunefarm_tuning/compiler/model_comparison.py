@@ -68,6 +68,17 @@ class ModelComparison:
         return median([output.moved for output in self.outputs] or [0.0])
 
     @property
+    def wrong_entries(self) -> frozenset[str]:
+        """The library's functions of which an output is outside of its tolerance."""
+        return frozenset(
+            input_set.entry for input_set, outputs in self.sets if not all(output.ok for output in outputs)
+        )
+
+    def of_entry(self, entry: str) -> ModelComparison:
+        """Return the part of the comparison that concerns one of the library's functions."""
+        return ModelComparison(sets=tuple(pair for pair in self.sets if pair[0].entry == entry))
+
+    @property
     def message(self) -> str:
         """What is wrong with the first wrong output; empty if `ok`."""
         return next(
@@ -121,6 +132,7 @@ def compare_model(
                 "check_model",
                 {
                     "path": str(library),
+                    "entry": input_set.entry,
                     "inputs": str(input_set.inputs),
                     "expected": str(input_set.expected),
                     "widths": None if input_set.widths is None else str(input_set.widths),

@@ -14,6 +14,9 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _ROUNDS = 15
+_LEAST_ROUNDS = 5
+_ALL_ROUNDS = 60
+"""Samples over all sets of shapes, if there are many."""
 _SAMPLE_SEC = 0.05
 _SLOW_SEC = 0.3
 _SLOW_BUDGET_SEC = 2.5
@@ -29,7 +32,8 @@ _UNDISTURBED_PERCENTILE = 25.0
 METHOD = (
     "Whole inferences on one set of random inputs. The networks are timed in turn, in alternating order, so "
     "that other load slows all of them. Each starts when the threads of the previous one are idle. Up to "
-    f"{_ROUNDS} samples each. A sample is the mean of as many consecutive inferences as take "
+    f"{_ROUNDS} samples each; of a network of several shapes, up to {_ALL_ROUNDS} over all shapes and at least "
+    f"{_LEAST_ROUNDS} of each. A sample is the mean of as many consecutive inferences as take "
     f"{_SAMPLE_SEC:g} s (at least one), after one that does not count. A network that takes over "
     f"{_SLOW_SEC:g} s per inference gets as many samples as fit into {_SLOW_BUDGET_SEC:g} s, including its "
     "first inference. The latency is the median of the samples."
@@ -46,6 +50,8 @@ def compare_latency(
     threads: int,
     limits: CompileLimits,
     on_round: Callable[[float], None],
+    entry: str = "main",
+    rounds: int = _ROUNDS,
 ) -> tuple[dict[str, Latency], bool]:
     """Time networks in turns; say whether ``"tuned"`` is slower than ``"untuned"`` by more than `limits` allow.
 
@@ -60,6 +66,8 @@ def compare_latency(
         threads: The number of threads of each network.
         limits: Limits of a call (`model_sec`) and of the slow-down (`model_ratio`).
         on_round: Called with the share of a repetition that is done.
+        entry: The libraries' function to time.
+        rounds: Samples at most.
 
     Returns:
         Latencies by the names in `libraries` (and ``"onnxruntime"``), and whether the tuned network is slower.
@@ -77,6 +85,8 @@ def compare_latency(
             limits=limits,
             on_round=on_round,
             least_samples=_MIN_SAMPLES_TO_REJECT if repetition else 1,
+            entry=entry,
+            rounds=rounds,
         )
         if "tuned" not in latency:
             return latency, False
@@ -110,6 +120,8 @@ def time_models(
     limits: CompileLimits,
     on_round: Callable[[float], None],
     least_samples: int = 1,
+    entry: str = "main",
+    rounds: int = _ROUNDS,
 ) -> dict[str, Latency]:
     """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in turns: a busy machine slows all of them.
 
@@ -124,6 +136,8 @@ def time_models(
         limits: `model_sec` limits each call.
         on_round: Called with the share that is done.
         least_samples: Samples that even a slow network gets.
+        entry: The libraries' function to time.
+        rounds: Samples at most.
 
     Raises:
         RunFailed: If a network crashed or exceeded its time.
@@ -131,11 +145,13 @@ def time_models(
 
     def library_timer(path: Path) -> _Timer:
         def sample(number: int) -> float:
-            params = {"path": str(path), "inputs": str(inputs), "number": number, "repeat": 1}
+            params = {
+                "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1
+            }  # fmt: skip
             reply = device.call("time_model", params, timeout_sec=limits.model_sec)
             return float(reply["samples_sec"][0])
 
-        return _Timer(sample, sample(1), least_samples)
+        return _Timer(sample, sample(1), least_samples, rounds)
 
     timers = {name: library_timer(path) for name, path in libraries.items()}
     if reference is not None:
@@ -144,25 +160,33 @@ def time_models(
             lambda number: onnx_runtime.sample(number=number, repeat=1)[0],
             onnx_runtime.open_timed(inputs),
             least_samples,
+            rounds,
         )
     in_turn = list(timers.values())
-    for number in range(_ROUNDS):
+    for number in range(rounds):
         # Forwards and backwards, so that no network always follows the same one.
         for timer in in_turn if number % 2 == 0 else reversed(in_turn):
             timer.turn(number)
-        on_round((number + 1) / _ROUNDS)
+        on_round((number + 1) / rounds)
     return {name: Latency.of(timer.samples, threads, timer.inferences) for name, timer in timers.items()}
+
+
+def rounds_for(entries: int) -> int:
+    """Return how many samples a network gets in each of its sets of shapes: fewer if there are many."""
+    return max(_LEAST_ROUNDS, min(_ROUNDS, _ALL_ROUNDS // entries))
 
 
 class _Timer:
     """Samples one network. A slow one skips some rounds, or all of them; its first inference is then a sample."""
 
-    def __init__(self, sample: Callable[[int], float], first_sec: float, least_samples: int) -> None:
+    def __init__(
+        self, sample: Callable[[int], float], first_sec: float, least_samples: int, rounds: int
+    ) -> None:
         self._sample = sample
         self._first_sec = first_sec
         slow = first_sec > _SLOW_SEC
         affordable = max(least_samples - 1, int(_SLOW_BUDGET_SEC / first_sec))
-        self._turns = min(_ROUNDS, affordable) if slow else _ROUNDS
+        self._turns = min(rounds, affordable) if slow else rounds
         self.samples = [first_sec] if slow else []
         self.inferences = [1] if slow else []
 

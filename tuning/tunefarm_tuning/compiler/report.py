@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
+from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION, SHAPES_FORMAT_VERSION
 from tunefarm_tuning.artifact.machine_check import KNOWN_CPU_FEATURES
 from tunefarm_tuning.artifact.reading import library_machine
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel
@@ -101,6 +101,7 @@ def make_report(
     no_torch_compile: str = "",
     runs: Mapping[str, Any] | None = None,
     parts: Mapping[str, Any] | None = None,
+    shapes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -122,6 +123,7 @@ def make_report(
         runs: The ways in which ONNX Runtime was run for the comparison: `Reference.runs`.
         parts: The check part by part: `PartsCheck.to_json`, if there was one.
         no_torch_compile: Why `torch.compile` was not timed on a GPU; empty if it was, and on CPUs.
+        shapes: `shape_reports`, of a network of several sets of shapes; `latency` is then that of the first.
     """
     times = {name: network.to_json() for name, network in latency.items()}
     return {
@@ -150,6 +152,7 @@ def make_report(
             if kernel.evidence
         ],
         "alternatives": dict(alternatives or {}),
+        "shapes": [dict(shape) for shape in shapes],
         "precision": dict(precision or {"name": Precision.AS_MODEL.value}),
         "records": [
             _record(kernel.task, kernel.record)
@@ -234,12 +237,13 @@ def make_manifest(
     checks, latency = report["checks"], report["latency"]
     return {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": SHAPES_FORMAT_VERSION if report["shapes"] else FORMAT_VERSION,
         "name": name,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": {"sha256": model.sha256, "opset": model.opset, "num_params": model.num_params},
         "inputs": [spec.to_json() for spec in model.inputs],
         "outputs": [spec.to_json() for spec in model.outputs],
+        **_specialisations(report),
         "target": target.to_json(),
         "target_key": target.key,
         "machine": library_machine(library),
@@ -267,4 +271,22 @@ def make_manifest(
             which: latency[which]["median_sec"] if latency[which] else None
             for which in ("onnxruntime", "untuned", "tuned")
         },
+    }
+
+
+def _specialisations(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest's part on several sets of shapes, which the loader reads; empty if there is one set only."""
+    shapes = report["shapes"]
+    if not shapes:
+        return {}
+    kept = ("entry", "weight", "inputs", "outputs", "batches")
+    return {
+        "specialisations": [
+            {
+                **{key: shape[key] for key in kept},
+                "latency_sec": shape["latency"]["tuned"]["median_sec"],
+                "onnxruntime_sec": (shape["latency"]["onnxruntime"] or {}).get("median_sec"),
+            }
+            for shape in shapes
+        ]
     }

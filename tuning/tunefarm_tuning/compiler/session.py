@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -85,10 +85,25 @@ class AlternativeInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryInfo:
+    """One of the functions of the library: the network in one set of shapes.
+
+    Attributes:
+        weight: How often the user runs it, relative to the others.
+        kernels: The names of the kernels that it calls.
+    """
+
+    name: str
+    weight: int
+    kernels: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedInfo:
     """The loaded network: its kernels, and how its weights are stored.
 
     Attributes:
+        entries: The library's functions, in the order of `Model.each`.
         tasks: Its tuning tasks in order of first use.
         alternatives: Other algorithms for some of the tasks, the most promising of a task first.
         storage: How its weights are stored: numbers of tensors ``stored`` in the precision and ``kept`` as they were, and
@@ -96,6 +111,7 @@ class LoadedInfo:
         warnings: Sentences for people about what could not be done with it.
     """
 
+    entries: tuple[EntryInfo, ...]
     tasks: tuple[KernelInfo, ...]
     not_tunable: tuple[UntunableKernel, ...]
     cpu_features: tuple[str, ...]
@@ -149,14 +165,19 @@ class CompileSession:
             "load",
             {
                 "path": str(self._model.path.absolute()),
-                "binding": self._model.binding.to_json(),
+                "bindings": [each.binding.to_json() for each in self._model.each],
+                "weights": list(self._model.weights),
                 "target": self._target.to_json(),
                 "precision": self._precision.value,
             },
-            timeout_sec=self._limits.load_sec,
+            timeout_sec=self._limits.load_sec * len(self._model.each),
         )
         self._loaded_pid = self._child.pid
         return LoadedInfo(
+            entries=tuple(
+                EntryInfo(name=entry["name"], weight=entry["weight"], kernels=frozenset(entry["kernels"]))
+                for entry in reply["entries"]
+            ),
             tasks=_tasks(reply["kernels"]),
             not_tunable=tuple(
                 UntunableKernel(name=kernel["name"], weight=kernel["weight"], reason=kernel["not_tunable"])
@@ -189,6 +210,7 @@ class CompileSession:
         choices: Mapping[str, str] | None = None,
         *,
         plain: bool = False,
+        untuned_entries: Collection[str] = (),
     ) -> None:
         """Build the network: kernels with a record by that record, the others by default schedules.
 
@@ -197,6 +219,7 @@ class CompileSession:
             records: Records by the kernel's name.
             choices: Algorithms by the workload key of the kernel that they replace.
             plain: Use unscheduled loops instead of default schedules.
+            untuned_entries: Functions that use neither records nor choices, also of kernels that they share with others.
         """
         self._reload()
         params = {
@@ -204,8 +227,10 @@ class CompileSession:
             "tuned": {name: _tuned(record) for name, record in records.items()},
             "choices": dict(choices or {}),
             "plain": plain,
+            "untuned_entries": sorted(untuned_entries),
         }
-        self._child.call("build_model", params, timeout_sec=self._limits.model_sec)
+        timeout_sec = self._limits.model_sec * len(self._model.each)
+        self._child.call("build_model", params, timeout_sec=timeout_sec)
 
     def close(self) -> None:
         """End the child; a running call then raises `ChildClosed`."""

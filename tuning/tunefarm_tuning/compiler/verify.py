@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference.comparison import Comparison
-from tunefarm_tuning.reference.onnx_runtime import Reference
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
 
@@ -79,12 +79,16 @@ def verify(
     threads = int(manifest["threads"])
     with ExitStack() as stack:
         folder = stack.enter_context(closing(ScratchDir())).path
-        reference = Reference(
-            model, folder, threads=threads, memory_bytes=limits.memory_bytes, timeout_sec=limits.model_sec
-        )
-        stack.callback(reference.close)
-        sets = reference.make(seed, rounding=_tolerance(manifest))
-        reference.close()
+        sets: list[InputSet] = []
+        for entry, each in _entries(manifest, model).items():
+            inner = folder / entry
+            inner.mkdir()
+            reference = Reference(
+                each, inner, threads=threads, memory_bytes=limits.memory_bytes, timeout_sec=limits.model_sec
+            )
+            with closing(reference):
+                made = reference.make(seed, rounding=_tolerance(manifest))
+            sets += [replace(input_set, entry=entry) for input_set in made]
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())
         else:
@@ -102,6 +106,26 @@ def verify(
         outputs=tuple(comparison.outputs),
         message=comparison.message,
     )
+
+
+def _entries(manifest: Mapping[str, Any], model: Model) -> dict[str, Model]:
+    """Return the model in each set of shapes that the artifact was compiled for, by the library's function.
+
+    Raises:
+        InvalidInputError: other-model, if the model was not imported in these shapes.
+    """
+    listed = manifest.get("specialisations") or [{"entry": entry_name(0), "inputs": manifest["inputs"]}]
+    known = {tuple(spec.shape for spec in each.inputs): each for each in model.each}
+    entries = {}
+    for item in listed:
+        shapes = tuple(tuple(spec["shape"]) for spec in item["inputs"])
+        if shapes not in known:
+            raise InvalidInputError(
+                f"the artifact runs the shapes {[list(shape) for shape in shapes]}, in which the model was not imported",
+                code="other-model",
+            )
+        entries[str(item["entry"])] = known[shapes]
+    return entries
 
 
 def _tolerance(manifest: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ class InputSet:
         expected: The file of the expected outputs, in the model's order.
         rounding: The rounding that widens the tolerance of the comparison; see `comparison.compare_arrays`.
         widths: The file of how far outputs may be from the expected ones (`reference.widths`); None takes fixed shares.
+        entry: The library's function that takes inputs of these shapes.
     """
 
     kind: InputKind
@@ -37,6 +38,7 @@ class InputSet:
     expected: Path
     rounding: str = "float32"
     widths: Path | None = None
+    entry: str = "main"
 
     def with_rounding(self, rounding: str) -> InputSet:
         """Return the set with another rounding, unless the model's own rounding (`STEPS`, `BFLOAT16`) is coarser."""

@@ -12,6 +12,11 @@ from tunefarm_tuning.workload.binding import Binding, Value
 from tunefarm_tuning.workload.task import TensorSpec
 
 
+def entry_name(number: int) -> str:
+    """Return the name of the library's function for a set of shapes, by its number in `Model.each`: ``main``, ``main_1``, ..."""
+    return f"main_{number}" if number else "main"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specialisation(JsonFields):
     """One of the sets of shapes that a network is compiled for.

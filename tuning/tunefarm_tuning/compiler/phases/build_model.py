@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tunefarm_tuning.compiler.alternative_selection import AlternativeSelector
@@ -14,6 +15,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.record import TuningRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class BuiltModels:
         plain: Whether `untuned` has unscheduled loops, since the compiler died of a default schedule.
         tuned: The library of the tuned network; `untuned` if no kernel is tuned.
         alternatives: The alternatives that the tuned network uses.
+        records: The records of the tuned network, those of its alternatives among them, by the kernel's name.
         fallback: Why there is no tuned network though kernels passed; None if there is one.
     """
 
@@ -45,6 +48,7 @@ class BuiltModels:
     plain: bool
     tuned: Path
     alternatives: SelectedAlternatives
+    records: Mapping[str, TuningRecord] = field(default_factory=dict)
     fallback: Fallback | None = None
 
 
@@ -95,5 +99,12 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
             records=records,
             sets=loaded.sets,
             output_names=request.output_names,
+            entries=loaded.info.entries,
         ).select()
-    return BuiltModels(untuned=untuned, plain=plain, tuned=alternatives.library, alternatives=alternatives)
+    return BuiltModels(
+        untuned=untuned,
+        plain=plain,
+        tuned=alternatives.library,
+        alternatives=alternatives,
+        records={**records, **alternatives.records},
+    )

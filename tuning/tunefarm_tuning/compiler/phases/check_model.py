@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunefarm_tuning.compiler.model_comparison import (
@@ -15,6 +16,7 @@ from tunefarm_tuning.compiler.model_comparison import (
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
 from tunefarm_tuning.compiler.phases.parts_check import PartsCheck, check_parts
+from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.measure.device_run import RunFailed
@@ -36,6 +38,7 @@ class CheckedModel:
         plain: Whether `untuned` has unscheduled loops.
         as_model: The outputs of the network with weights as in the model's file; None if not asked for, or if it failed.
         parts: The check of its parts; None if its outputs tell enough.
+        fallen: Why the tuned kernels are left out in some of the library's functions, by their names.
     """
 
     library: Path
@@ -46,6 +49,7 @@ class CheckedModel:
     fallback: Fallback | None = None
     warnings: tuple[str, ...] = ()
     parts: PartsCheck | None = None
+    fallen: Mapping[str, Fallback] = field(default_factory=dict)
 
 
 def check_model(
@@ -58,11 +62,9 @@ def check_model(
     """
     with request.progress.phase("check-model"):
         fallback = built.fallback
-        tuned = check_tuned(request, loaded, built) if built.tuned != built.untuned else None
-        if isinstance(tuned, ModelComparison):
-            checked = CheckedModel(
-                library=built.tuned, comparison=tuned, untuned=built.untuned, plain=built.plain
-            )
+        tuned = check_tuned(request, loaded, built, open_compiler) if built.tuned != built.untuned else None
+        if isinstance(tuned, CheckedModel):
+            checked = tuned
         else:
             if tuned is not None:
                 request.progress.step(0.5)
@@ -84,17 +86,32 @@ def check_model(
 
 
 def check_tuned(
-    request: CompileRequest, loaded: LoadedModel, built: BuiltModels
-) -> ModelComparison | Fallback:
-    """Compare the tuned network's outputs with the reference; return why it cannot be used if they are wrong."""
+    request: CompileRequest, loaded: LoadedModel, built: BuiltModels, open_compiler: OpenCompiler
+) -> CheckedModel | Fallback:
+    """Compare the tuned network's outputs with the reference; return why it cannot be used if they are wrong.
+
+    If they are wrong in some of several sets of shapes, the network is untuned in these.
+    """
     try:
         comparison = compare_model(
             loaded.runner, built.tuned, request.output_names, loaded.sets, request.limits
         )
     except RunFailed as error:
         return Fallback(reason=MissReason.CRASHED, message=f"the tuned network: {error.message}")
+    checked = CheckedModel(
+        library=built.tuned, comparison=comparison, untuned=built.untuned, plain=built.plain
+    )
     if comparison.ok:
-        return comparison
+        return checked
+    fallen = {
+        entry: Fallback(
+            reason=MissReason.WRONG_ANSWER, message=f"the tuned network: {comparison.of_entry(entry).message}"
+        )
+        for entry in sorted(comparison.wrong_entries)
+    }
+    partly = build_partly_untuned(request, loaded, built, fallen, open_compiler)
+    if partly is not None:
+        return replace(checked, library=partly[0], comparison=partly[1], fallen=fallen)
     return Fallback(reason=MissReason.WRONG_ANSWER, message=f"the tuned network: {comparison.message}")
 
 
@@ -127,7 +144,7 @@ def confirmed(
     Raises:
         InvalidModelError: wrong-output, if a part is wrong; too-sensitive, if neither outputs nor parts can be compared.
     """
-    runs = loaded.reference.runs
+    runs = loaded.runs
     blind = runs is not None and runs["noticed"] < runs["probes"]
     loose = runs is not None and checked.comparison.says_nothing
     if not blind and not loose:

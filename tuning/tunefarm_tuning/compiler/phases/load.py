@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tunefarm_tuning.compiler.model_comparison import tolerance_of
+from tunefarm_tuning.compiler.references import References
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession, LoadedInfo
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -17,7 +18,7 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
-from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.precision import Precision
 
 _NO_BFLOAT16 = (
@@ -26,7 +27,7 @@ _NO_BFLOAT16 = (
 )
 
 
-Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
+Child = TypeVar("Child", CompileSession, DeviceRun)
 
 
 class OpenCompiler(Protocol):
@@ -45,16 +46,24 @@ class LoadedModel:
 
     Attributes:
         compiler: Builds kernels and networks; no longer needed once the networks are built.
-        sets: Inputs and expected outputs, with the tolerance of the comparison.
+        references: ONNX Runtime for each set of shapes.
+        runs: `Reference.runs` of the first.
+        sets: Inputs and expected outputs of every set of shapes, with the tolerance of the comparison.
     """
 
     compiler: CompileSession
     runner: DeviceRun
-    reference: Reference
+    references: References
+    runs: Mapping[str, Any] | None
     info: LoadedInfo
     sets: tuple[InputSet, ...]
     threads: int
     warnings: tuple[str, ...]
+
+
+def sets_of(sets: Sequence[InputSet], entry: str) -> list[InputSet]:
+    """Return the input sets of one of the library's functions."""
+    return [input_set for input_set in sets if input_set.entry == entry]
 
 
 @contextmanager
@@ -85,36 +94,36 @@ def load(
         )
         runner = stack.enter_context(opened(device_run, request.cancellation))
         threads = runner.connect()
-        reference = stack.enter_context(
-            opened(
-                make_reference(
-                    request.model,
-                    request.folder,
-                    threads=threads,
-                    memory_bytes=request.limits.memory_bytes,
-                    timeout_sec=request.limits.model_sec,
-                ),
-                request.cancellation,
-            )
-        )
-        sets = reference.make(request.seed)
-        warnings = []
-        if reference.integers != "random":
-            warnings.append(
-                f"integer inputs were all {reference.integers}: "
-                "ONNX Runtime cannot run the model on random ones"
-            )
-        if reference.bfloat16:
-            warnings.append(_NO_BFLOAT16)
+        references = stack.enter_context(closing(References(request, make_reference, threads)))
+        sets: list[InputSet] = []
+        runs: Mapping[str, Any] | None = None
+        warnings: dict[str, None] = {}
+        for number in range(len(request.model.each)):
+            made, reference = references.make(number, entry_name(number))
+            sets += made
+            runs = reference.runs if number == 0 else runs
+            warnings |= dict.fromkeys(_warnings_of(reference))
         with compiling("preparing the model"):
             info = loading.result()
         tolerance = tolerance_of(request.precision, info.storage)
     return LoadedModel(
         compiler=compiler,
         runner=runner,
-        reference=reference,
+        references=references,
+        runs=runs,
         info=info,
         sets=tuple(input_set.with_rounding(tolerance) for input_set in sets),
         threads=threads,
         warnings=(*warnings, *info.warnings),
     )
+
+
+def _warnings_of(reference: Reference) -> list[str]:
+    warnings = []
+    if reference.integers != "random":
+        warnings.append(
+            f"integer inputs were all {reference.integers}: ONNX Runtime cannot run the model on random ones"
+        )
+    if reference.bfloat16:
+        warnings.append(_NO_BFLOAT16)
+    return warnings

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunefarm_text.quantities import seconds
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
-from tunefarm_tuning.compiler.model_timing import compare_latency
-from tunefarm_tuning.compiler.phases.build_model import Fallback
+from tunefarm_tuning.compiler.model_timing import compare_latency, rounds_for
+from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, check_untuned, does_not_run
-from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
+from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
+from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
 from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.measure.gpu.baseline import budget_sec, time_baselines
 from tunefarm_tuning.records.coverage import MissReason
-from tunefarm_tuning.reference.onnx_runtime import Reference
+from tunefarm_tuning.workload.model import entry_name
+
+_MAIN = entry_name(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryTiming:
+    """The latency of one of the library's functions.
+
+    Attributes:
+        latency: By name: ``"tuned"`` is the artifact's, ``"untuned"``, and the baselines that were timed.
+        rejected: The latency of a tuned function that was slower than the untuned one.
+        fallback: Why its tuned kernels are left out; None if they are not.
+    """
+
+    latency: Mapping[str, Latency]
+    rejected: Latency | None = None
+    fallback: Fallback | None = None
+
+    @property
+    def as_untuned(self) -> EntryTiming:
+        """The timing once its tuned kernels are left out."""
+        return replace(self, latency={**self.latency, "tuned": self.latency["untuned"]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,42 +49,50 @@ class TimedModel:
     """The result of the phase ``measure``: the network that goes into the artifact.
 
     Attributes:
-        latency: By name: ``"tuned"`` is `library`, ``"untuned"``, and the baselines that were timed.
-        rejected: The latency of a tuned network that was slower than the untuned one.
+        entries: The timing of each of the library's functions, by its name.
+        baselines: Latencies of a GPU's baselines, by name.
         not_timed: Why a GPU's baseline was not timed, by its name.
+        fallback: Why no tuned kernel is used at all.
     """
 
     library: Path
     comparison: ModelComparison
-    latency: Mapping[str, Latency]
-    rejected: Latency | None = None
-    not_timed: Mapping[str, str]
+    entries: Mapping[str, EntryTiming]
+    baselines: Mapping[str, Latency] = field(default_factory=dict)
+    not_timed: Mapping[str, str] = field(default_factory=dict)
     fallback: Fallback | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def latency(self) -> Mapping[str, Latency]:
+        """The latencies in the main set of shapes."""
+        return {**self.entries[_MAIN].latency, **self.baselines}
+
+    @property
+    def rejected(self) -> Latency | None:
+        """`EntryTiming.rejected` of the main set of shapes."""
+        return self.entries[_MAIN].rejected
+
+    @property
+    def fallen(self) -> Mapping[str, Fallback]:
+        """Why tuned kernels are left out in some of the library's functions."""
+        return {name: entry.fallback for name, entry in self.entries.items() if entry.fallback is not None}
+
 
 def time_model(
-    request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, open_compiler: OpenCompiler
+    request: CompileRequest,
+    loaded: LoadedModel,
+    built: BuiltModels,
+    checked: CheckedModel,
+    open_compiler: OpenCompiler,
 ) -> TimedModel:
-    """Time the network beside the untuned one and the baselines; fall back to the untuned one if that is faster.
+    """Time the network beside the untuned one and the baselines; fall back to the untuned one where that is faster.
 
     Raises:
         InvalidModelError: If the untuned network does not run, or is wrong when it is needed as a fallback.
     """
     with request.progress.phase("measure"):
-        use_reference = request.baseline and request.here and not request.on_gpu
-        reference = loaded.reference if use_reference else None
-        timed = _time(request, loaded, checked, reference)
-        if timed.library != checked.library:
-            fallen = check_untuned(request, loaded, checked.untuned, checked.plain, open_compiler)
-            timed = replace(
-                timed,
-                library=fallen.library,
-                comparison=fallen.comparison,
-                warnings=(*timed.warnings, *fallen.warnings),
-            )
-            if fallen.library != checked.untuned:  # its unscheduled loops were not timed yet
-                timed = replace(timed, latency=_time(request, loaded, fallen, reference).latency)
+        timed = _settled(request, loaded, built, checked, open_compiler)
         if not request.on_gpu:
             return timed
         latency, not_timed = time_baselines(
@@ -72,50 +103,100 @@ def time_model(
             request.cancellation,
             loaded.runner if request.device is not None else None,
         )
-        return replace(timed, latency={**timed.latency, **latency}, not_timed=not_timed)
+        return replace(timed, baselines=latency, not_timed=not_timed)
 
 
-def _time(
-    request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, reference: Reference | None
+def _settled(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    built: BuiltModels,
+    checked: CheckedModel,
+    open_compiler: OpenCompiler,
 ) -> TimedModel:
-    """Time a network beside the untuned one; return that one, with the reason, if the network crashes or is slower."""
-    library, untuned = checked.library, checked.untuned
-    libraries = {"untuned": untuned} if library == untuned else {"tuned": library, "untuned": untuned}
+    """Time the network; return it without the tuned kernels where they do not pay."""
+    entries = _time_all(request, loaded, checked)
+    timed = TimedModel(
+        library=checked.library, comparison=checked.comparison, entries=entries, fallback=checked.fallback
+    )
+    slow = timed.fallen.keys() - checked.fallen.keys()
+    if not slow:
+        return timed
+    partly = build_partly_untuned(request, loaded, built, timed.fallen, open_compiler)
+    if partly is not None:
+        return replace(timed, library=partly[0], comparison=partly[1])
+    reason = next(entries[name].fallback for name in entries if name in slow)
+    entries = {name: replace(entry.as_untuned, fallback=reason) for name, entry in entries.items()}
+    fallen = check_untuned(request, loaded, checked.untuned, checked.plain, open_compiler)
+    if fallen.library != checked.untuned:  # its unscheduled loops were not timed yet
+        again = _time_all(request, loaded, fallen)
+        entries = {name: replace(entries[name], latency=again[name].latency) for name in entries}
+    return replace(
+        timed,
+        library=fallen.library,
+        comparison=fallen.comparison,
+        entries=entries,
+        fallback=reason,
+        warnings=fallen.warnings,
+    )
+
+
+def _time_all(request: CompileRequest, loaded: LoadedModel, checked: CheckedModel) -> dict[str, EntryTiming]:
+    timings: dict[str, EntryTiming] = {}
+    count = len(loaded.info.entries)
+    for number, entry in enumerate(loaded.info.entries):
+
+        def on_round(done: float, number: int = number) -> None:
+            request.progress.step((number + done) / count)
+
+        fallback = checked.fallen.get(entry.name)
+        untuned = checked.library == checked.untuned or fallback is not None
+        timing = _time_entry(request, loaded, checked, number, untuned=untuned, on_round=on_round)
+        timings[entry.name] = timing if fallback is None else replace(timing, fallback=fallback)
+    return timings
+
+
+def _time_entry(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    checked: CheckedModel,
+    number: int,
+    *,
+    untuned: bool,
+    on_round: Callable[[float], None],
+) -> EntryTiming:
+    """Time one of the library's functions; say why it falls back if it crashes or is slower than the untuned one."""
+    entry = entry_name(number)
+    use_reference = request.baseline and request.here and not request.on_gpu
+    libraries = (
+        {"untuned": checked.untuned} if untuned else {"tuned": checked.library, "untuned": checked.untuned}
+    )
     try:
         latency, slower = compare_latency(
             loaded.runner,
             libraries,
-            reference,
-            loaded.sets[0].inputs,
+            loaded.references.of(number) if use_reference else None,
+            sets_of(loaded.sets, entry)[0].inputs,
             threads=loaded.threads,
             limits=request.limits,
-            on_round=request.progress.step,
+            on_round=on_round,
+            entry=entry,
+            rounds=rounds_for(len(loaded.info.entries)),
         )
     except RunFailed as error:
-        if library == untuned:
+        if untuned:
             raise does_not_run(error) from error
         fallback = Fallback(
             reason=MissReason.CRASHED, message=f"the tuned network, while it was timed: {error.message}"
         )
-        return _time(request, loaded, replace(checked, library=untuned, fallback=fallback), reference)
+        timing = _time_entry(request, loaded, checked, number, untuned=True, on_round=on_round)
+        return replace(timing, fallback=fallback)
     tuned = latency.setdefault("tuned", latency["untuned"])
-    timed = TimedModel(
-        library=library,
-        comparison=checked.comparison,
-        latency=latency,
-        not_timed={},
-        fallback=checked.fallback,
-    )
+    timing = EntryTiming(latency=latency)
     if not slower:
-        return timed
-    return replace(
-        timed,
-        library=untuned,
-        latency={**latency, "tuned": latency["untuned"]},
-        rejected=tuned,
-        fallback=Fallback(
-            reason=MissReason.SLOWER_THAN_UNTUNED,
-            message=f"the whole network: {seconds(tuned.median_sec)} tuned, "
-            f"{seconds(latency['untuned'].median_sec)} untuned",
-        ),
+        return timing
+    fallback = Fallback(
+        reason=MissReason.SLOWER_THAN_UNTUNED,
+        message=f"the whole network: {seconds(tuned.median_sec)} tuned, "
+        f"{seconds(latency['untuned'].median_sec)} untuned",
     )
+    return replace(timing.as_untuned, rejected=tuned, fallback=fallback)

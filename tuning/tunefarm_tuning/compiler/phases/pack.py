@@ -23,10 +23,15 @@ from tunefarm_tuning.compiler.phases.check_model import CheckedModel
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.phases.measure import TimedModel
 from tunefarm_tuning.compiler.phases.parts_check import PartsCheck
+from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
+from tunefarm_tuning.compiler.phases.shape_reports import shape_reports
 from tunefarm_tuning.compiler.report import Environment, make_manifest, make_report, why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.compiler.session import EntryInfo
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE
 from tunefarm_tuning.records.coverage import Coverage
+from tunefarm_tuning.workload.model import Model, entry_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,7 @@ def write_artifact(
     built: BuiltModels,
     checked: CheckedModel,
     timed: TimedModel,
+    proved: Mapping[str, ProvedBatches],
 ) -> Artifact:
     """Write manifest, report, records and library to one file, once that file's outputs are right."""
     direct, storage = checked_kernels.direct, loaded.info.storage
@@ -59,6 +65,7 @@ def write_artifact(
     if timed.fallback is not None:
         alternatives = alternatives.withdrawn(timed.fallback.message)
     kernels = final_kernels(direct, alternatives, timed.fallback)
+    kernels = without_unused(kernels, loaded.info.entries, timed.fallen)
     tuned = [kernel for kernel in kernels if kernel.hit is not None and kernel.record is not None]
     coverage = Coverage(
         hits=tuple(kernel.hit for kernel in kernels if kernel.hit is not None),
@@ -85,9 +92,10 @@ def write_artifact(
         phases_sec=request.progress.phases_sec,
         alternatives=alternatives.to_json(),
         replaced=alternatives.replaced(direct),
-        runs=loaded.reference.runs,
+        runs=loaded.runs,
         parts=None if checked.parts is None else checked.parts.to_json(),
         precision=precision_report(request.precision, storage, timed.comparison, checked.as_model),
+        shapes=shape_reports(request.model, loaded.info, timed.entries, timed.comparison, proved),
     )
     manifest = make_manifest(
         name=request.name,
@@ -151,6 +159,24 @@ def comparison_warnings(comparison: ModelComparison, parts: PartsCheck | None) -
     return warnings
 
 
+def without_unused(
+    kernels: Sequence[CheckedKernel], entries: Sequence[EntryInfo], fallen: Mapping[str, Fallback]
+) -> list[CheckedKernel]:
+    """Return the kernels, as misses those that only functions without tuned kernels call."""
+    used: set[str] = set().union(*(entry.kernels for entry in entries if entry.name not in fallen))
+    reasons = {
+        name: fallen[entry.name] for entry in entries if entry.name in fallen for name in entry.kernels
+    }
+    result = []
+    for kernel in kernels:
+        # Kernels of alternatives are in no function's list: they replace kernels that are.
+        reason = next((reasons[name] for name in kernel.task.names if name in reasons), None)
+        if reason is not None and not kernel.miss and not used.intersection(kernel.task.names):
+            kernel = replace(kernel, miss=missed(kernel.task, reason.reason, reason.message))
+        result.append(kernel)
+    return result
+
+
 def _warnings(
     request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, timed: TimedModel
 ) -> list[str]:
@@ -158,5 +184,15 @@ def _warnings(
     if timed.fallback is not None:
         warnings.append(timed.fallback.warning)
     warnings += [*checked.warnings, *timed.warnings]
+    if timed.fallback is None:
+        shapes = {entry_name(number): _shapes_text(each) for number, each in enumerate(request.model.each)}
+        warnings += [
+            f"with the shapes {shapes[entry]}, all kernels fell back to untuned: {fallback.message}"
+            for entry, fallback in timed.fallen.items()
+        ]
     warnings += comparison_warnings(timed.comparison, checked.parts)
     return warnings + storage_warnings(request.precision, loaded.info.storage)
+
+
+def _shapes_text(model: Model) -> str:
+    return ", ".join(f"{clean(spec.name, 60)} {list(spec.shape)}" for spec in model.inputs)

@@ -146,7 +146,8 @@ def _compare(
     if whole_sec is not None and request.progress.elapsed_sec > whole_sec / 2:
         raise InvalidModelError("the compile has no time left for it", code="compile-timeout")
     name = "parts" if within is None else "part"
-    reply = loaded.reference.make_parts(input_set, within, name)
+    number = next(n for n, entry in enumerate(loaded.info.entries) if entry.name == input_set.entry)
+    reply = loaded.references.of(number).make_parts(input_set, within, name)
     if reply["parts"] is None:
         raise _NothingToCutError("the network has no tensors to cut it at")
     outputs = tuple(TensorSpec.from_json(spec) for spec in reply["outputs"])

@@ -8,10 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-
-def entry_name(number: int) -> str:
-    """Return the name of a module's entry function: ``main``, ``main_1``, ``main_2``, ..."""
-    return f"main_{number}" if number else "main"
+from tunefarm_tuning.workload.model import entry_name
 
 
 def entry_names(mod: tvm.IRModule) -> list[str]:

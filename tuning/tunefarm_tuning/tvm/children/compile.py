@@ -4,13 +4,14 @@ A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart
 
 Handlers:
 
-- `load`: ``path``, ``binding``, ``target``, ``precision`` -> ``kernels``: name, workload key, weight,
+- `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision`` -> ``entries``: name, weight, names of the
+  kernels; ``kernels``: name, workload key, weight,
   ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels;
   ``cpu_features``, ``storage``, ``warnings``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
 - `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
-  of the kernel that they replace; ``plain`` -> ``size_bytes``.
+  of the kernel that they replace; ``plain``; ``untuned_entries``: names -> ``size_bytes``.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, kernel_calls, split_off_packing
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
-from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.tvm.transform.load_entries import load_entries
+from tunefarm_tuning.tvm.transform.merge_entries import with_own_kernels
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 
@@ -60,16 +63,25 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     """Read and prepare a network."""
     global _loaded
     target = Target.from_json(params["target"])
-    binding = Binding.from_json(params["binding"])
-    model = load_relax(params["path"], binding, target, Precision(params["precision"]))
-    kernels = primfunc_workloads(model.module)
-    alternatives = find_alternatives(model.module, target, model.storage.kernels)
+    bindings = [Binding.from_json(binding) for binding in params["bindings"]]
+    model = load_entries(params["path"], bindings, target, Precision(params["precision"]))
+    weights = params["weights"]
+    kernels = primfunc_workloads(model.module, weights)
+    alternatives = find_alternatives(model.module, target, model.storage.kernels, weights)
     by_name = {
         kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
     }
     fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
     _loaded = _Loaded(model.module, target, by_name, alternatives, fixed)
     return {
+        "entries": [
+            {
+                "name": entry,
+                "weight": weight,
+                "kernels": sorted({name for name, _ in kernel_calls(model.module[entry].body)}),
+            }
+            for entry, weight in zip(entry_names(model.module), weights, strict=True)
+        ],
         "kernels": [_describe(kernel) for kernel in kernels],
         "alternatives": [
             {
@@ -140,7 +152,10 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     loaded = _get()
     path = Path(params["path"])
     try:
-        module = put_alternatives_in(loaded.module, loaded.alternatives, params["choices"])
+        module = loaded.module
+        if params["untuned_entries"]:
+            module = with_own_kernels(module, params["untuned_entries"])
+        module = put_alternatives_in(module, loaded.alternatives, params["choices"])
         # equal kernels of alternatives were merged under the first name
         present = {str(variable.name_hint) for variable in module.get_global_vars()}
         kernels = {

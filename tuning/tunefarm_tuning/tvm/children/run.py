@@ -11,9 +11,10 @@ Handlers:
 - `run_untuned`: ``path``, ``args`` (specs), ``seed``, ``kind`` (of inputs) -> ``call_sec``.
 - `compare_kernel`: ``path``, ``untuned`` (path of `run_untuned`), ``time`` (bool), ``rounding`` -> ``comparisons`` of all arguments;
   ``tuned_sec``, ``untuned_sec``: samples, empty where not timed.
-- `check_model`: ``path``, ``inputs``, ``expected``, ``widths`` (files; the last may be null), ``names``, ``rounding`` -> ``comparisons``
-  of the outputs.
-- `time_model`: ``path``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up.
+- `check_model`: ``path``, ``entry`` (the library's function), ``inputs``, ``expected``, ``widths`` (files; the last may be null),
+  ``names``, ``rounding`` -> ``comparisons`` of the outputs.
+- `run_model`: ``path``, ``entry``, ``inputs``, ``outputs`` (files on this machine; the second is written) -> {}.
+- `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up.
 - `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
   are uploaded first; ``missing`` or ``not_offered`` where the device does not have them.
 
@@ -27,6 +28,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -34,7 +36,7 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from tunefarm_tuning.artifact.cuda_runtime import why_no_gpu
-from tunefarm_tuning.core.array_file import load_arrays
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.untrusted_text import clean
@@ -133,10 +135,7 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
 
 def check_model(params: dict[str, Any]) -> dict[str, Any]:
     """Run a model and compare its outputs."""
-    machine = _model(params["path"])
-    machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
-    machine.invoke_stateful("main")
-    outputs = [tensor.numpy() for tensor in _flatten(machine.get_outputs("main"))]
+    outputs = _outputs(params)
     expected = load_arrays(params["expected"])
     comparisons = compare_outputs(
         params["names"],
@@ -148,14 +147,27 @@ def check_model(params: dict[str, Any]) -> dict[str, Any]:
     return {"comparisons": [comparison.to_json() for comparison in comparisons]}
 
 
+def run_model(params: dict[str, Any]) -> dict[str, Any]:
+    """Run a model and write its outputs."""
+    save_arrays(Path(params["outputs"]), _outputs(params))
+    return {}
+
+
+def _outputs(params: dict[str, Any]) -> list[NDArray[Any]]:
+    machine, entry = _model(params["path"]), params["entry"]
+    machine.set_input(entry, *_to_device(load_arrays(params["inputs"])))
+    machine.invoke_stateful(entry)
+    return [tensor.numpy() for tensor in _flatten(machine.get_outputs(entry))]
+
+
 def time_model(params: dict[str, Any]) -> dict[str, Any]:
     """Time a model; return when the threads of this machine are idle again."""
-    machine = _model(params["path"])
-    machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
+    machine, entry = _model(params["path"]), params["entry"]
+    machine.set_input(entry, *_to_device(load_arrays(params["inputs"])))
     timer = machine.time_evaluator(
         "invoke_stateful", _get().device(_kind), number=params["number"], repeat=params["repeat"]
     )
-    samples = [float(sample) for sample in timer("main").results]
+    samples = [float(sample) for sample in timer(entry).results]
     wait_until_idle()
     return {"samples_sec": samples}
 
@@ -281,5 +293,6 @@ HANDLERS: Handlers = {
     "run_untuned": _failure_as_value(run_untuned),
     "compare_kernel": _failure_as_value(compare_kernel),
     "check_model": _failure_as_value(check_model),
+    "run_model": _failure_as_value(run_model),
     "time_model": _failure_as_value(time_model),
 }

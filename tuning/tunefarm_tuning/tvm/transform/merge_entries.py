@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,14 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.tvm.base.relax_graph import entry_name
+from tunefarm_tuning.tvm.base.relax_graph import entry_names
+from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls
+from tunefarm_tuning.workload.model import entry_name
 
 _MAIN = "main"
 _SYMBOL = "global_symbol"
+_OWNER = "tunefarm.entry"
+"""Attribute of a kernel that one entry alone calls: its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,26 @@ def merge_entries(modules: Iterable[tvm.IRModule]) -> MergedModule:
     merger = _Merger()
     names = tuple(merger.add(module) for module in modules)
     return MergedModule(module=merger.builder.get(), kernel_names=names)
+
+
+def with_own_kernels(module: tvm.IRModule, entries: Collection[str]) -> tvm.IRModule:
+    """Return a module in which some entries call copies of their kernels, under other names; weights stay shared.
+
+    The kernels of the other entries can then be scheduled without these.
+    """
+    builder = relax.BlockBuilder(module)
+    for entry in sorted(entries):
+        copies: dict[str, Any] = {}
+        for name, _ in kernel_calls(module[entry].body):
+            if name not in copies:
+                # Without the mark, the builder would return the equal kernel that it has.
+                copy = module[name].with_attr(_OWNER, entry)
+                copies[name] = builder.add_func(copy, f"{name}_of_{entry}")
+        rewritten = _EntryRewriter(copies, lambda constant: constant).visit_expr(module[entry])
+        builder.update_func(builder.get().get_global_var(entry), rewritten)
+    result = builder.get()
+    copied: tvm.IRModule = relax.transform.DeadCodeElimination(entry_names(result))(result)
+    return copied
 
 
 class _Merger:

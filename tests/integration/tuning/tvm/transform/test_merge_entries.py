@@ -15,9 +15,11 @@ from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.merge_entries import merge_entries
+from tunefarm_tuning.tvm.transform.merge_entries import merge_entries, with_own_kernels
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.binding import Binding
 
 WIDE = (256, 256, 256, 16)
 WEIGHT_BYTES = 4 * (2 * 256 * 256 + 256 * 16)
@@ -26,7 +28,7 @@ WEIGHT_BYTES = 4 * (2 * 256 * 256 + 256 * 16)
 def load_batches(folder: Path, batches: Sequence[int]) -> tuple[Path, list[LoadedModel]]:
     path = folder / "mlp.onnx"
     path.write_bytes(mlp(batch="batch", features=WIDE).SerializeToString())
-    return path, [load_relax(path, {"x": (batch, WIDE[0])}, UNOPTIMISED) for batch in batches]
+    return path, [load_relax(path, Binding(shapes={"x": (batch, WIDE[0])}), UNOPTIMISED) for batch in batches]
 
 
 @pytest.mark.parametrize("scheduled", [False, True])
@@ -86,3 +88,21 @@ def test_a_module_with_other_relax_functions_is_refused() -> None:
             builder.emit_func_output(x)
     with pytest.raises(InvariantError, match="other"):
         merge_entries([builder.get()])
+
+
+def test_an_entry_gets_kernels_of_its_own(tmp_path: Path) -> None:
+    path, networks = load_batches(tmp_path, (4, 4, 8))
+    merged = merge_entries(network.module for network in networks).module
+    apart = with_own_kernels(merged, ["main_1"])
+    assert entry_names(apart) == entry_names(merged)
+    of_entries = [{name for name, _ in kernel_calls(apart[entry].body)} for entry in entry_names(apart)]
+    assert not of_entries[1] & (of_entries[0] | of_entries[2])
+    assert of_entries[0] == {name for name, _ in kernel_calls(merged["main"].body)}
+    library = tmp_path / "apart.so"
+    build_model(apart, UNOPTIMISED, library, plain=True)
+    inputs = random_inputs(networks[1].inputs, seed=1)
+    for entry in ("main", "main_1"):
+        (output,) = library_outputs(library, entry, inputs)
+        np.testing.assert_allclose(
+            output, reference_outputs(path, networks[1], inputs)[0], rtol=1e-4, atol=1e-6
+        )
