@@ -209,7 +209,7 @@ class _Reader:
         start = self._skip_blanks()
         match = _SIZE.match(self._text, start)
         if match is None:
-            raise self._error(f"{what} is expected, a whole number")
+            raise self._error(f"{what} is expected; sizes and weights are whole numbers")
         digits = match.group().lstrip("0")
         if not digits:
             raise self._error(f"{what} is above zero")

@@ -49,6 +49,7 @@ class ModelRow(Base):
     error: Mapped[Json | None]
     inputs: Mapped[list[Any]]
     outputs: Mapped[list[Any]]
+    specialisations: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
     operators: Mapped[list[Any]]
     opset: Mapped[int | None]
     num_params: Mapped[int | None] = mapped_column(BigInteger)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -33,18 +33,20 @@ class Model:
     """An uploaded network.
 
     Attributes:
-        shapes: Shapes given for dynamic inputs (``{"x": [1, 3, 224, 224]}``); part of the identity.
+        shapes: Shapes given for dynamic inputs (``{"x": [1, 3, 224, 224]}``, or texts of `tunefarm_text.shape_text`); part of the
+            identity.
         error: `TunefarmError.to_json` where the state is failed.
         inputs: `TensorSpec.to_json` objects; empty until the model is ready. `outputs` likewise.
         operators: ``[name, count]`` pairs.
         revision: `tunefarm_tuning.workload.revisions.IMPORTER` of the release that refused it.
+        specialisations: `Specialisation.to_json` of the engine for each set of shapes; empty if there is only one.
     """
 
     id: str
     name: str
     sha256: str
     size_bytes: int
-    shapes: dict[str, list[int]]
+    shapes: dict[str, list[int] | str]
     state: ModelState
     error: Json | None
     inputs: list[Json]
@@ -55,6 +57,7 @@ class Model:
     created_at: float
     updated_at: float
     revision: int = 0
+    specialisations: list[Json] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
 from tunefarm.client.results.models import Model, ModelTask
-from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
+from tunefarm.client.uploads import PARTED_BYTES, PartedUpload, shape_line
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[int | str] | str]
+"""By input name: sizes, or a text like ``"1..8,3,160|320"`` (`tunefarm_text.shape_text`)."""
 
 
 class AsyncModels(Resource):
@@ -37,7 +38,8 @@ class AsyncModels(Resource):
         Args:
             path: The file.
             name: Name of the model; the file's name by default.
-            shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
+            shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``); several sizes of a dimension make an
+                artifact for all of them (``{"x": "1..8,3,160|320"}``).
             on_progress: Called with the bytes sent and the bytes in all; after an interruption, with the offset to
                 continue from.
 
@@ -48,7 +50,7 @@ class AsyncModels(Resource):
         path = Path(path)
         # A file's name can contain any bytes.
         called = (name if name is not None else path.stem).encode("utf-8", "replace").decode()
-        shape_texts = [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()]
+        shape_texts = [shape_line(key, shape) for key, shape in (shapes or {}).items()]
         if (await self._transport.link.run(path.stat)).st_size > PARTED_BYTES:
             parted = PartedUpload(self._transport, name=called, shapes=shape_texts, on_progress=on_progress)
             model = await parted.send(path)

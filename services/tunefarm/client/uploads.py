@@ -18,6 +18,7 @@ from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Transport, segment
 from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Result
+from tunefarm_text.shape_text import ShapeTextError, read_shape, split_name
 
 PARTED_BYTES = 4 << 20
 """Larger files are sent in parts; repeating a smaller upload takes little time."""
@@ -38,7 +39,7 @@ class _Upload(Result):
     name: str = ""
     state: str = ""
     sha256: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, Any] = field(default_factory=dict)
     offset_bytes: int | None = None
     model_id: str | None = None
     error: Problem | None = None
@@ -145,11 +146,11 @@ class PartedUpload:
         """Find an earlier unfinished upload of the same file; return whether there is one."""
         uploads = await get_page(self._transport, "uploads", {}, _Upload.read)
         for upload in uploads:
-            shapes = [f"{key}={','.join(map(str, dims))}" for key, dims in upload.shapes.items()]
+            shapes = [shape_line(key, shape) for key, shape in upload.shapes.items()]
             is_same = (upload.sha256, upload.name, sorted(shapes)) == (
                 digest,
                 self._name,
-                sorted(self._shapes),
+                sorted(map(_canonical, self._shapes)),
             )
             if upload.state == "open" and is_same and upload.offset_bytes is not None:
                 self._id, self._offset, self._is_resumed = upload.id, upload.offset_bytes, True
@@ -168,6 +169,20 @@ class PartedUpload:
         if upload.model_id is None:
             raise ProtocolError("the server did not return the upload's model", code="bad-answer")
         return upload.model_id
+
+
+def shape_line(name: str, shape: Sequence[int | str] | str) -> str:
+    """Return an input's shape as the server takes it: ``x=1,3,224,224``."""
+    return f"{name}={shape if isinstance(shape, str) else ','.join(map(str, shape))}"
+
+
+def _canonical(line: str) -> str:
+    """Return a line as the server returns it."""
+    try:
+        name, text = split_name(line)
+        return f"{name}={read_shape(text)}"
+    except ShapeTextError:  # the server will refuse it
+        return line
 
 
 def _digest(source: IO[bytes]) -> str:

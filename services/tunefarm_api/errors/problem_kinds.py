@@ -107,7 +107,9 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "bad-length": "The header `Upload-Length` must be the file's size in bytes.",
         "bad-metadata": "The header `Upload-Metadata` must be pairs of a key and a Base64 text, separated by commas.",
         "bad-offset": "The header `Upload-Offset` must be a number of bytes.",
-        "bad-shape": "A shape is invalid. Its form is `name=1,3,224,224` for a model, `1x3x224x224` in a search.",
+        "bad-shape": "A shape is invalid. Its form is `name=1,3,224,224` for a model, `1x3x224x224` in a search. Several sizes of a "
+        "dimension are written `160|320`, a range of batch sizes `1..8`.",
+        "too-many-shapes": "The shapes make more than 64 combinations. Give fewer sizes, or make several artifacts.",
         "device-key-required": "The farm has several pools: name one. `known` lists them.",
         "digest-mismatch": "The received bytes do not match the announced SHA-256. Start again.",
         "empty-file": "The upload is empty.",

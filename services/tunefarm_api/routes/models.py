@@ -10,10 +10,11 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Model, ModelTask
-from tunefarm_api.transfer.upload import parse_shapes, receive_blob
+from tunefarm_api.transfer.upload import receive_blob
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.values import ModelState
+from tunefarm_tuning.workload.shapes import read_shape_lines
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -48,8 +49,9 @@ async def upload_model(
         list[str] | None,
         Query(
             max_length=64,
-            description="Shape of an input with dynamic dimensions; once per input.",
-            examples=["x=1,3,224,224"],
+            description="Shape of an input with dynamic dimensions; once per input. Several sizes of a dimension "
+            "(`x=1,3,48,160|320|640`) or a range of batch sizes (`x=1..8,3,224,224@1,4,8`) make one artifact for all.",
+            examples=["x=1,3,224,224", "x=1..8,3,160|320"],
         ),
     ] = None,
 ) -> Model:
@@ -57,7 +59,7 @@ async def upload_model(
 
     Equal bytes with equal shapes are one model, however often they are uploaded.
     """
-    shapes = parse_shapes(shape or [])
+    shapes = read_shape_lines(shape or [])
     blob = await receive_blob(request, services)
     submitted = await run_in_threadpool(submit_model, services, name=name, blob=blob, shapes=shapes)
     if not submitted.created:

@@ -19,6 +19,14 @@ class Tensor(Output):
     dtype: str = Field(description="Element type, as numpy spells it.")
 
 
+class ShapeSet(Output):
+    """A set of shapes that a model is tuned for."""
+
+    inputs: list[Tensor] = Field(description="Inputs with these shapes.")
+    outputs: list[Tensor] = Field(description="Outputs with these shapes.")
+    weight: int = Field(description="How often the user runs it, relative to the other sets.")
+
+
 class Model(Output):
     """An uploaded network."""
 
@@ -35,6 +43,7 @@ class Model(Output):
                     "error": None,
                     "inputs": [{"name": "x", "shape": [1, 3, 224, 224], "dtype": "float32"}],
                     "outputs": [{"name": "y", "shape": [1, 1000], "dtype": "float32"}],
+                    "specialisations": [],
                     "operators": [["Conv", 20], ["Relu", 17]],
                     "opset": 17,
                     "num_params": 11689512,
@@ -49,11 +58,16 @@ class Model(Output):
     name: str = Field(description="Name given at the upload.")
     sha256: str = Field(description="SHA-256 of the uploaded file.")
     size_bytes: int = Field(description="Size of the uploaded file.")
-    shapes: dict[str, list[int]] = Field(description="Shapes of inputs, given at the upload.")
+    shapes: dict[str, list[int] | str] = Field(
+        description="Shapes of inputs, given at the upload: a list of sizes, or a text with several sizes."
+    )
     state: ModelState = Field(description="State of the import. Only a ready model can be tuned.")
     error: StoredError | None = Field(description="Error of the import, if it failed.")
     inputs: list[Tensor] = Field(description="Inputs; empty until the model is ready.")
     outputs: list[Tensor] = Field(description="Outputs; empty until the model is ready.")
+    specialisations: list[ShapeSet] = Field(
+        description="Sets of shapes that the model is tuned for, the most important first; empty if there is only one."
+    )
     operators: list[list[Any]] = Field(description="Pairs of an operator and its count, most frequent first.")
     opset: int | None = Field(description="ONNX operator set; null until the model is ready.")
     num_params: int | None = Field(description="Number of parameters; null until the model is ready.")

@@ -34,7 +34,7 @@ class Upload(Output):
 
     id: str = Field(description="Identifier.")
     name: str = Field(description="Name of the model.")
-    shapes: dict[str, list[int]] = Field(description="Shapes of inputs, as given.")
+    shapes: dict[str, list[int] | str] = Field(description="Shapes of inputs, as given.")
     size_bytes: int = Field(description="Size of the whole file in bytes.")
     sha256: str | None = Field(description="Expected SHA-256 of the file; null if not given.")
     offset_bytes: int = Field(

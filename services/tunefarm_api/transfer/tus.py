@@ -22,7 +22,6 @@ from tunefarm_api.transfer.upload import (
     body_pieces,
     closing_unless_read,
     media_type,
-    parse_shapes,
 )
 from tunefarm_app.models.upload_part import UploadPart
 from tunefarm_app.models.uploads import begin_upload
@@ -30,6 +29,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.workload.shapes import read_shape_lines
 
 EXTENSIONS = "creation,expiration,termination"
 MEDIA_TYPE = "application/offset+octet-stream"
@@ -73,14 +73,14 @@ async def begin(request: Request, services: Services) -> Upload:
 
     Raises:
         ConflictError: ``tus-version``.
-        InvalidInputError: ``bad-length``, ``bad-metadata``; errors of `begin_upload` and `parse_shapes`.
+        InvalidInputError: ``bad-length``, ``bad-metadata``; errors of `begin_upload` and `read_shape_lines`.
     """
     check_version(request)
     header = request.headers.get("upload-metadata", "")
     metadata = parse_metadata(header)
     size_bytes = _number(request, "upload-length", "bad-length")
     name = metadata.get("filename") or metadata.get("name") or "model"
-    shapes = parse_shapes([line for line in metadata.get("shapes", "").splitlines() if line.strip()])
+    shapes = read_shape_lines([line for line in metadata.get("shapes", "").splitlines() if line.strip()])
     return await run_in_threadpool(
         begin_upload,
         services,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from tunefarm_app.models.submit import check_shapes
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob, too_large
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
-from tunefarm_tuning.core.untrusted_text import clean
 
 _PIECE_BYTES = 1 << 20
 _PIECE_SEC = 1.0
@@ -25,29 +23,6 @@ class StalledError(TunefarmError):
     """The client stopped sending."""
 
     default_code = "upload-stalled"
-
-
-def parse_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Read ``name=1,3,224,224`` texts. A name may contain any characters, also ``=`` and ``:``.
-
-    Raises:
-        InvalidInputError: ``bad-shape``.
-    """
-    shapes: dict[str, list[int]] = {}
-    for text in texts:
-        name, equals, dimensions = text.rpartition("=")
-        parts = [part.strip() for part in dimensions.split(",")] if dimensions.strip() else []
-        if not equals or not name or not all(part.isascii() and part.isdigit() for part in parts):
-            raise InvalidInputError(
-                f"shape {clean(text)!r} is not of the form name=1,3,224,224", code="bad-shape"
-            )
-        if name in shapes:
-            raise InvalidInputError(
-                f"input {clean(name)!r} has two shapes", code="bad-shape", input=clean(name)
-            )
-        shapes[name] = [int(part[:20]) for part in parts]
-    check_shapes(shapes)
-    return shapes
 
 
 async def receive_blob(request: Request, services: Services) -> StoredBlob:

@@ -17,9 +17,9 @@ from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.shapes import GivenShape
 from tunefarm_tuning.workload.task import TuningTask
 
 OnProgress = Callable[[str, float], None]
@@ -50,7 +50,14 @@ class Engine(Protocol):
         """The versions that make workloads and kernels; records are valid for one toolchain only."""
         ...
 
-    def import_model(self, path: Path, binding: Binding, *, cancellation: Cancellation) -> Model: ...
+    def import_model(
+        self,
+        path: Path,
+        shapes: Mapping[str, GivenShape],
+        values: Mapping[str, Any],
+        *,
+        cancellation: Cancellation,
+    ) -> Model: ...
 
     def extract_tasks(
         self,

@@ -49,6 +49,7 @@ from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
 _FIRST_BYTE = b"\x08"
@@ -138,7 +139,8 @@ class ReplayEngine:
     def import_model(
         self,
         path: Path,
-        binding: Binding,
+        shapes: Mapping[str, GivenShape],
+        values: Mapping[str, Any],
         *,
         cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
     ) -> Model:
@@ -146,7 +148,7 @@ class ReplayEngine:
         return Model(
             path=path,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-            binding=binding,
+            binding=Binding.of(fixed_shapes(shapes), values),
             inputs=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
             outputs=(TensorSpec(name="y", shape=(1, 8), dtype="float32"),),
             operators=(("MatMul", scenario.num_tasks),),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile, OnProgress
 from tunefarm_app.settings import Settings
@@ -29,9 +30,9 @@ from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build, toolchain_key
-from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.shapes import GivenShape
 from tunefarm_tuning.workload.task import TuningTask
 
 _MAX_RUNNERS = 4
@@ -56,16 +57,21 @@ class TvmEngine:
     def toolchain(self) -> str:
         return toolchain_key()
 
-    def import_model(self, path: Path, binding: Binding, *, cancellation: Cancellation) -> Model:
+    def import_model(
+        self,
+        path: Path,
+        shapes: Mapping[str, GivenShape],
+        values: Mapping[str, Any],
+        *,
+        cancellation: Cancellation,
+    ) -> Model:
         timeout_sec = self._settings.import_timeout_sec
         limits = ImportLimits(
             memory_bytes=self._settings.import_memory_bytes,
             timeout_sec=timeout_sec,
             cpu_sec=int(2 * timeout_sec) + 1,
         )
-        return import_model(
-            path, shapes=binding.shapes, values=binding.values, limits=limits, cancellation=cancellation
-        )
+        return import_model(path, shapes=shapes, values=values, limits=limits, cancellation=cancellation)
 
     def extract_tasks(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -15,11 +15,11 @@ from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.shapes import GivenShape, StoredShape, stored_shape
 
 log = structlog.stdlib.get_logger(__name__)
 
 MEDIA_TYPE = "application/x-onnx"
-MAX_DIMENSION = 1 << 31
 
 _RETRIED_CODES = frozenset(
     {"import-timeout", "import-memory", "import-crashed", "step-abandoned", "internal"}
@@ -35,23 +35,19 @@ class SubmittedModel:
     created: bool
 
 
-def check_shapes(shapes: Mapping[str, Sequence[int]]) -> None:
-    """Check shapes given for inputs; whether the model has such inputs is not known yet.
+def check_shapes(shapes: Mapping[str, GivenShape]) -> dict[str, StoredShape]:
+    """Return shapes given for inputs as they are stored; whether the model has such inputs is not known yet.
 
     Raises:
-        InvalidInputError: ``bad-shape``.
+        InvalidInputError: ``bad-shape`` or ``too-many-shapes``.
     """
-    for name, shape in shapes.items():
-        if not name or not all(type(n) is int and 0 < n < MAX_DIMENSION for n in shape):
-            raise InvalidInputError(
-                f"the shape of input {clean(name)!r} must be positive whole numbers, like 1,3,224,224",
-                code="bad-shape",
-                input=clean(name),
-            )
+    if "" in shapes:
+        raise InvalidInputError("a shape is given for an input without a name", code="bad-shape", input="")
+    return {name: stored_shape(shape, name=name) for name, shape in shapes.items()}
 
 
 def submit_model(
-    services: Services, *, name: str, blob: StoredBlob, shapes: Mapping[str, Sequence[int]] | None = None
+    services: Services, *, name: str, blob: StoredBlob, shapes: Mapping[str, GivenShape] | None = None
 ) -> SubmittedModel:
     """Register the stored blob as a model and plan its import, in one transaction.
 
@@ -66,20 +62,19 @@ def submit_model(
 
     Raises:
         InvalidModelError: ``empty-file`` or ``not-protobuf``; the blob is removed.
-        InvalidInputError: ``bad-shape`` (call `check_shapes` before the upload to know it sooner).
+        InvalidInputError: ``bad-shape`` or ``too-many-shapes`` (call `check_shapes` before the upload to know it sooner).
     """
-    shapes = {key: list(shape) for key, shape in (shapes or {}).items()}
     try:
         check_head(blob.head)
     except InvalidModelError:
         services.blobs.delete(blob.sha256)  # nobody else can use it: these bytes are always refused
         raise
-    check_shapes(shapes)
+    stored = check_shapes(shapes or {})
     try:
-        submitted, step_id = _register(services, clean(name) or "model", blob, shapes)
+        submitted, step_id = _register(services, clean(name) or "model", blob, stored)
     except ConflictError:
         # Another submission registered the same model in between: return that one.
-        submitted, step_id = _register(services, clean(name) or "model", blob, shapes)
+        submitted, step_id = _register(services, clean(name) or "model", blob, stored)
     if submitted.model.state is ModelState.FAILED:
         remove_unreferenced(services, blob.sha256)
     if step_id is not None:
@@ -94,7 +89,7 @@ def _may_succeed_now(model: Model) -> bool:
 
 
 def _register(
-    services: Services, name: str, blob: StoredBlob, shapes: Mapping[str, Sequence[int]]
+    services: Services, name: str, blob: StoredBlob, shapes: Mapping[str, StoredShape]
 ) -> tuple[SubmittedModel, str | None]:
     with services.uow.write() as repos:
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)

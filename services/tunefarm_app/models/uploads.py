@@ -9,7 +9,7 @@ request that sends them finishes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
@@ -22,6 +22,7 @@ from tunefarm_convert import check_head
 from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.workload.shapes import GivenShape
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -38,7 +39,7 @@ def begin_upload(
     api_key_id: str,
     name: str,
     size_bytes: int,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     sha256: str | None = None,
     metadata: str = "",
 ) -> Upload:
@@ -54,7 +55,7 @@ def begin_upload(
         metadata: The client's own description, to be returned to it.
 
     Raises:
-        InvalidInputError: ``too-large``, ``bad-shape``, ``bad-digest``.
+        InvalidInputError: ``too-large``, ``bad-shape``, ``too-many-shapes``, ``bad-digest``.
         InvalidModelError: ``empty-file``.
         ConflictError: ``too-many-uploads``.
     """
@@ -62,7 +63,7 @@ def begin_upload(
         raise too_large(services.settings.max_upload_bytes)
     if size_bytes == 0:
         check_head(b"")
-    check_shapes(shapes or {})
+    stored = check_shapes(shapes or {})
     if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise InvalidInputError("the SHA-256 is not 64 lower-case hexadecimal digits", code="bad-digest")
     with services.uow.write() as repos:
@@ -75,7 +76,7 @@ def begin_upload(
         upload = repos.uploads.add(
             api_key_id=api_key_id,
             name=clean(name) or "model",
-            shapes=shapes or {},
+            shapes=stored,
             metadata=metadata,
             size_bytes=size_bytes,
             sha256=sha256,

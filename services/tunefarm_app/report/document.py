@@ -19,6 +19,7 @@ from tunefarm_app.report.parts import (
     ReportPlace,
     ReportPrecision,
     ReportRoofline,
+    ReportShape,
     ReportTiming,
     ReportUntunable,
 )
@@ -55,7 +56,9 @@ class ReportedModel(Part):
     name: str = Field(description="Name given at the upload.")
     sha256: str = Field(description="SHA-256 of the file.")
     size_bytes: int = Field(description="Size of the file.")
-    shapes: dict[str, list[int]] = Field(description="Shapes given for inputs with dynamic dimensions.")
+    shapes: dict[str, list[int] | str] = Field(
+        description="Shapes given for inputs with dynamic dimensions: sizes, or a text with several sizes."
+    )
     inputs: list[dict[str, Any]] = Field(description="Name, shape and element type of each input.")
     outputs: list[dict[str, Any]] = Field(description="The same of each output.")
     operators: list[list[Any]] = Field(description="Pairs of an operator and its count.")
@@ -208,6 +211,11 @@ class JobReport(Part):
     place: ReportPlace | None = Field(description="Use of the device by the compiler; null if unknown.")
     artifact: ReportedArtifact | None = Field(description="Artifact; null if there is none.")
     latency: ReportLatency | None = Field(description="Latency of the whole network; null if not timed.")
+    shapes: list[ReportShape] = Field(
+        default_factory=list,
+        description="Sets of shapes that the artifact runs, the most important first; empty if there is only one. "
+        "`latency` is that of the first.",
+    )
     coverage: ReportCoverage | None = Field(description="Tasks with and without a tuned kernel.")
     kernels: list[ReportKernel] = Field(description="Each tuning task, in order of first use.")
     not_tunable: list[ReportUntunable] = Field(description="Kernels of the network that cannot be tuned.")

@@ -16,6 +16,7 @@ from tunefarm_app.report.parts import (
     ReportLatency,
     ReportPlace,
     ReportPrecision,
+    ReportShape,
     ReportTiming,
     ReportUntunable,
 )
@@ -54,6 +55,10 @@ class Evidence:
 
     def latency(self) -> ReportLatency | None:
         return self.read("latency", lambda data: _latency(data, self.manifest), None)
+
+    def shapes(self) -> list[ReportShape]:
+        """Return the sets of shapes that the artifact runs; none if there is only one."""
+        return self.read("shapes", lambda data: [_shape(entry) for entry in data], [])
 
     def checks(self) -> ReportChecks | None:
         return self.read("checks", ReportChecks.model_validate, None)
@@ -213,6 +218,21 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         overlaps_onnxruntime=_overlap(tuned, baseline) if baseline else None,
         speedup_over_torch_compile=compiled.median_sec / tuned.median_sec if compiled else None,
         overlaps_torch_compile=_overlap(tuned, compiled) if compiled else None,
+    )
+
+
+def _shape(data: Data) -> ReportShape:
+    latency = data["latency"]
+    baseline = latency.get("onnxruntime")
+    return ReportShape(
+        inputs=list(data["inputs"]),
+        weight=int(data["weight"]),
+        tuned_sec=float(latency["tuned"]["median_sec"]),
+        untuned_sec=float(latency["untuned"]["median_sec"]),
+        onnxruntime_sec=float(baseline["median_sec"]) if baseline else None,
+        batches=[int(batch) for batch in data.get("batches", [])],
+        no_batches=data.get("no_batches"),
+        fallback=data.get("fallback"),
     )
 
 

@@ -289,3 +289,16 @@ class ReportPlace(Part):
     threads: int = Field(description="Number of threads of the kernels.")
     seed: int = Field(description="Seed of the first set of inputs, and of the kernels' inputs.")
     system: str | None = Field(description="Operating system; null if it is another machine.")
+
+
+class ReportShape(Part):
+    """A set of shapes that the artifact runs."""
+
+    inputs: list[dict[str, Any]] = Field(description="Name, shape and element type of each input.")
+    weight: int = Field(description="How often the user runs it, relative to the other sets.")
+    tuned_sec: float = Field(description="Median seconds per inference of the artifact.")
+    untuned_sec: float = Field(description="The same, untuned.")
+    onnxruntime_sec: float | None = Field(description="The same of ONNX Runtime; null if not timed.")
+    batches: list[int] = Field(description="Smaller batch sizes that run here, filled up.")
+    no_batches: str | None = Field(description="Why smaller batches do not run here; null if they do.")
+    fallback: str | None = Field(description="Why its tuned kernels are left out; null if they are not.")

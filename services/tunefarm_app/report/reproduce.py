@@ -48,7 +48,8 @@ def _search(job: Job, model: Model, file: str) -> str:
     if (precision := precision_of(job)) is not Precision.AS_MODEL:
         words += ["--precision", precision.value]
     for name, shape in model.shapes.items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        text = shape if isinstance(shape, str) else ",".join(map(str, shape))
+        words += ["--shape", f"{name}={text}"]
     return shlex.join(clean(word, 500) for word in words)
 
 

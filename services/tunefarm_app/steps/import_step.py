@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.storage.rows import CPU, binding_of, store_tasks
+from tunefarm_app.storage.rows import CPU, store_tasks
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.target.target import Target
 
@@ -25,7 +25,7 @@ def run_import(context: StepContext) -> None:
         row = repos.models.get(context.step.model_id)
     if row.state is ModelState.IMPORTING:
         path = context.services.blobs.path(row.sha256)
-        model = context.engine.import_model(path, binding_of(row), cancellation=context.cancellation)
+        model = context.engine.import_model(path, row.shapes, {}, cancellation=context.cancellation)
         tasks = context.engine.extract_tasks(model, _ANY_CPU, cancellation=context.cancellation)
     with context.commit() as repos:
         if row.state is ModelState.IMPORTING:
@@ -37,5 +37,6 @@ def run_import(context: StepContext) -> None:
                 operators=[list(pair) for pair in model.operators],
                 opset=model.opset,
                 num_params=model.num_params,
+                specialisations=[item.to_json() for item in model.specialisations],
             )
             log.info("model imported", tasks=len(tasks), operators=len(model.operators))

@@ -18,8 +18,9 @@ from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.binding import Binding
-from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.model import Model, Specialisation
 from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.shapes import fixed_shapes, least_batch, shape_choices
 from tunefarm_tuning.workload.task import Alternative, TensorSpec, TuningTask, Workload
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ def store_tasks(
 
 
 def binding_of(row: ModelValue) -> Binding:
-    """Return what the upload bound."""
-    return Binding.of(row.shapes)
+    """Return what an imported model's inputs are bound to; of several sets of shapes, in the first."""
+    if row.specialisations:
+        return Specialisation.from_json(row.specialisations[0]).binding
+    return Binding.of(fixed_shapes(row.shapes))
 
 
 def engine_model(blobs: BlobStore, row: ModelValue) -> Model:
@@ -89,6 +92,8 @@ def engine_model(blobs: BlobStore, row: ModelValue) -> Model:
         binding=binding_of(row),
         inputs=tuple(TensorSpec.from_json(spec) for spec in row.inputs),
         outputs=tuple(TensorSpec.from_json(spec) for spec in row.outputs),
+        specialisations=tuple(Specialisation.from_json(item) for item in row.specialisations),
+        least_batch=least_batch(shape_choices(shape, name=name) for name, shape in row.shapes.items()),
         operators=tuple((str(name), int(count)) for name, count in row.operators),
         opset=row.opset or 0,
         num_params=row.num_params or 0,

@@ -133,7 +133,7 @@ def test_version() -> None:
 
 
 def test_shapes() -> None:
-    assert parse_shapes(["x=1,3,224,224", "a=b:0=2"]) == {"x": (1, 3, 224, 224), "a=b:0": (2,)}
+    assert parse_shapes(["x=1,3,224,224", "a=b:0=2"]) == {"x": [1, 3, 224, 224], "a=b:0": [2]}
     assert parse_shapes(None) == {}
 
 

@@ -22,7 +22,12 @@ class Models(Repository):
     """Models and their tuning tasks."""
 
     def add(
-        self, *, name: str, sha256: str, size_bytes: int, shapes: Mapping[str, Sequence[int]] | None = None
+        self,
+        *,
+        name: str,
+        sha256: str,
+        size_bytes: int,
+        shapes: Mapping[str, Sequence[int] | str] | None = None,
     ) -> Model:
         """Add a model in state importing.
 
@@ -34,7 +39,7 @@ class Models(Repository):
             "name": name,
             "sha256": sha256,
             "size_bytes": size_bytes,
-            "shapes": _as_lists(shapes),
+            "shapes": _as_json(shapes),
             "shapes_key": shapes_key(shapes),
             "state": ModelState.IMPORTING,
             "inputs": [],
@@ -43,7 +48,7 @@ class Models(Repository):
         }
         return self._add(Model, _MODELS, values)
 
-    def find(self, sha256: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Model | None:
+    def find(self, sha256: str, shapes: Mapping[str, Sequence[int] | str] | None = None) -> Model | None:
         """Return the model with these bytes and shapes, in any state but deleted."""
         return self._first(
             Model,
@@ -82,6 +87,7 @@ class Models(Repository):
         operators: Sequence[Sequence[Any]],
         opset: int,
         num_params: int,
+        specialisations: Sequence[Json] = (),
     ) -> Model:
         """Importing -> ready.
 
@@ -98,6 +104,7 @@ class Models(Repository):
             operators=[list(pair) for pair in operators],
             opset=opset,
             num_params=num_params,
+            specialisations=list(specialisations),
         )
 
     def set_failed(self, model_id: str, error: Json, *, revision: int = 0) -> Model:
@@ -219,13 +226,13 @@ class Models(Repository):
         return {row[0]: row[1] for row in self._run(query)}
 
 
-def _as_lists(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
-    return {name: list(shape) for name, shape in (shapes or {}).items()}
+def _as_json(shapes: Mapping[str, Sequence[int] | str] | None) -> dict[str, list[int] | str]:
+    return {name: shape if isinstance(shape, str) else list(shape) for name, shape in (shapes or {}).items()}
 
 
-def shapes_key(shapes: Mapping[str, Sequence[int]] | None) -> str:
+def shapes_key(shapes: Mapping[str, Sequence[int] | str] | None) -> str:
     """Return canonical text of shapes: equal shapes have equal texts."""
-    return json.dumps(_as_lists(shapes), sort_keys=True, separators=(",", ":"))
+    return json.dumps(_as_json(shapes), sort_keys=True, separators=(",", ":"))
 
 
 _BLOBS = table_of(BlobRow)

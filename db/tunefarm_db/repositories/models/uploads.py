@@ -25,7 +25,7 @@ class Uploads(Repository):
         *,
         api_key_id: str,
         name: str,
-        shapes: Mapping[str, Sequence[int]],
+        shapes: Mapping[str, Sequence[int] | str],
         metadata: str,
         size_bytes: int,
         sha256: str | None,
@@ -36,7 +36,9 @@ class Uploads(Repository):
             "id": new_id("upl"),
             "api_key_id": api_key_id,
             "name": name,
-            "shapes": {key: list(shape) for key, shape in shapes.items()},
+            "shapes": {
+                key: shape if isinstance(shape, str) else list(shape) for key, shape in shapes.items()
+            },
             "metadata": metadata,
             "size_bytes": size_bytes,
             "sha256": sha256,

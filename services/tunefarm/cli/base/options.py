@@ -12,8 +12,7 @@ import typer
 from tunefarm.cli.base.completion import complete_pool
 from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
-from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.workload.shapes import StoredShape, read_shape_lines
 
 _BUDGET = "Budget: the first limit reached ends the search"
 
@@ -22,7 +21,8 @@ Shape = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=D,D,…",
-        help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Can be given several times.",
+        help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Several sizes make one artifact for all: "
+        "'x=1,3,48,160|320|640'; a range of batch sizes is 'x=1..8,3,224,224'. Can be given several times.",
     ),
 ]
 Priority = Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])]
@@ -113,28 +113,10 @@ def _as_priority(text: str | None) -> int | str | None:
         return text
 
 
-def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """Read ``name=1,3,224,224`` texts.
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, StoredShape]:
+    """Read ``name=1,3,224,224`` texts; see `tunefarm_text.shape_text`.
 
     Raises:
         InvalidInputError: If a text is not like that, a dimension is not above zero, or a name comes twice.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in texts or ():
-        name, equals, dims = text.rpartition("=")
-        try:
-            shape = tuple(int(dim) for dim in dims.replace("x", ",").split(","))
-        except ValueError:
-            shape = ()
-        if not equals or not name or not shape:
-            raise InvalidInputError(
-                f"--shape {clean(text)} cannot be read: write it like x=1,3,224,224", code="bad-shape"
-            )
-        if any(dim < 1 for dim in shape):
-            raise InvalidInputError(
-                f"--shape {clean(text)}: every dimension must be above zero", code="bad-shape", input=name
-            )
-        if name in shapes:
-            raise InvalidInputError(f"--shape gives input {clean(name)} twice", code="bad-shape", input=name)
-        shapes[name] = shape
-    return shapes
+    return read_shape_lines(texts or ())

@@ -33,6 +33,19 @@ class Tensor(Result):
     dtype: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeSet(Result):
+    """One of the sets of shapes that a model is tuned for.
+
+    Attributes:
+        weight: How often the user runs it, relative to the others.
+    """
+
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    weight: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Model(Shown, Answer):
     """An uploaded model.
@@ -42,7 +55,8 @@ class Model(Shown, Answer):
             ready.
         created_at: Time of the upload, Unix seconds.
         error: Error, if it failed; else None.
-        shapes: Shapes given for inputs with dynamic dimensions.
+        shapes: Shapes given for inputs with dynamic dimensions: sizes, or a text with several sizes.
+        specialisations: The sets of shapes that it is tuned for, the most important first; none if there is only one.
         operators: Operator names and their counts.
         opset: The ONNX operator set of the file.
         num_params: Number of parameters.
@@ -55,12 +69,13 @@ class Model(Shown, Answer):
     size_bytes: int = 0
     created_at: float = 0.0
     error: Problem | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, str | tuple[int, ...]] = field(default_factory=dict)
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     operators: tuple[tuple[str, int], ...] = ()
     opset: int | None = None
     num_params: int | None = None
+    specialisations: tuple[ShapeSet, ...] = ()
 
     def summary(self) -> Mapping[str, str]:
         """Return the model's row in a notebook: column name to text."""
@@ -68,7 +83,8 @@ class Model(Shown, Answer):
             "": self.id,
             "name": self.name,
             "state": self.state,
-            "inputs": _tensors(self.inputs),
+            "inputs": _tensors(self.inputs)
+            + (f" and {len(self.specialisations) - 1} more shapes" if len(self.specialisations) > 1 else ""),
             "outputs": _tensors(self.outputs),
             "size": quantities.size(self.size_bytes),
             "error": self.error.message if self.error else "",

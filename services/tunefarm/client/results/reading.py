@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -90,6 +91,8 @@ def _reader(hint: Any) -> Reader:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType) and NoneType in args:
         return _nullable(_reader(Union[tuple(arg for arg in args if arg is not NoneType)]))  # noqa: UP007
+    if origin in (Union, UnionType):
+        return _either_reader([_reader(arg) for arg in args])
     if origin is tuple and args[-1] is Ellipsis:
         return _list_reader(_reader(args[0]))
     if origin is tuple:
@@ -135,6 +138,16 @@ _PLAIN_READERS: Mapping[Any, Reader] = {
 
 def _nullable(read: Reader) -> Reader:
     return lambda member: None if member is None else read(member)
+
+
+def _either_reader(readers: list[Reader]) -> Reader:
+    def read_either(member: Any) -> Any:
+        for read in readers[:-1]:
+            with suppress(_OtherTypeError):
+                return read(member)
+        return readers[-1](member)
+
+    return read_either
 
 
 def _list_reader(read: Reader) -> Reader:

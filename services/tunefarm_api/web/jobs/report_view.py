@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_text import quantities
+
 _NAMES = {
     "onnxruntime": "ONNX Runtime",
     "torch_compile": "PyTorch, torch.compile",
@@ -55,4 +57,43 @@ def _line(
         threads=(timing or {}).get("threads"),
         ratio=median_sec / tuned_sec if median_sec and tuned_sec else None,
         missing=str(latency.get(f"{key}_missing") or "") if median_sec is None else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeLine:
+    """How fast the whole network is in one of the sets of shapes that the artifact runs."""
+
+    inputs: str
+    tuned_sec: float | None
+    untuned_sec: float | None
+    onnxruntime_sec: float | None
+    ratio: float | None
+    batches: str
+    fallback: str
+
+
+def shape_lines(report: Mapping[str, Any] | None) -> list[ShapeLine]:
+    """Return a line per set of shapes; none where the artifact runs one set only."""
+    shapes = (report or {}).get("shapes")
+    if not isinstance(shapes, list):
+        return []
+    return [_shape_line(shape) for shape in shapes if isinstance(shape, Mapping)]
+
+
+def _shape_line(shape: Mapping[str, Any]) -> ShapeLine:
+    latency = shape.get("latency") or {}
+    seconds = {key: (latency.get(key) or {}).get("median_sec") for key in ("tuned", "untuned", "onnxruntime")}
+    baseline, tuned = seconds["onnxruntime"], seconds["tuned"]
+    return ShapeLine(
+        inputs=", ".join(
+            f"{spec.get('name', '')} {quantities.shape(spec.get('shape') or ())}"
+            for spec in shape.get("inputs") or ()
+        ),
+        tuned_sec=tuned,
+        untuned_sec=seconds["untuned"],
+        onnxruntime_sec=baseline,
+        ratio=baseline / tuned if baseline and tuned else None,
+        batches=", ".join(map(str, shape.get("batches") or ())),
+        fallback=str(shape.get("fallback") or ""),
     )

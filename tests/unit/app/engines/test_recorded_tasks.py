@@ -18,7 +18,6 @@ from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
-from tunefarm_tuning.workload.binding import Binding
 
 TASK, SPACE = synthetic_task("conv", weight=3), tiny_space()
 CONFIGS = [SPACE.config_at(number) for number in range(SPACE.size)]
@@ -72,7 +71,7 @@ def test_recorded_seconds_pass_until_the_step_is_cancelled(farm, tmp_path: Path)
     engine = ReplayEngine()
     path = tmp_path / "net.onnx"
     path.write_bytes(recorded(scale=1e4).to_bytes())
-    model = engine.import_model(path, Binding(), cancellation=Cancellation())
+    model = engine.import_model(path, {}, {}, cancellation=Cancellation())
     (task,) = engine.extract_tasks(model, Target(kind="llvm"), cancellation=Cancellation())
     cancellation = Cancellation()
     threading.Timer(0.3, cancellation.cancel).start()
@@ -90,7 +89,7 @@ def test_seeds_tell_equal_recordings_apart(tmp_path: Path) -> None:
     keys = []
     for seed in (0, 0, 1):
         path.write_bytes(recorded(seed=seed).to_bytes())
-        model = engine.import_model(path, Binding(), cancellation=Cancellation())
+        model = engine.import_model(path, {}, {}, cancellation=Cancellation())
         (task,) = engine.extract_tasks(model, Target(kind="llvm"), cancellation=Cancellation())
         keys.append(task.workload.key)
     assert keys[0] == keys[1] != keys[2]
