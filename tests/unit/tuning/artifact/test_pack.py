@@ -60,7 +60,7 @@ def test_entries_and_their_checksums(tmp_path: Path) -> None:
         assert set(names) == {
             "manifest.json", "lib.so", "report.json", "records.jsonl", "container.py", "loader.py", "__main__.py", "README.md",
             "tunefarm_arrays.py", "tunefarm_batches.py", "tunefarm_cuda_runtime.py", "tunefarm_machine_check.py", "tunefarm_model.py",
-            "tunefarm_session.py", "tunefarm_threads.py",
+            "tunefarm_session.py", "tunefarm_threads.py", "tunefarm_entry.py", "tunefarm_specialisations.py",
         }  # fmt: skip
         manifest = json.loads(archive.read("manifest.json"))
         assert set(manifest["entries"]) == set(names) - {"manifest.json"}
@@ -141,6 +141,10 @@ def _flip_a_bit_of_the_library(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+def _parts(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {"entry": "main", "inputs": manifest["inputs"], "outputs": manifest["outputs"]}
+
+
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
@@ -160,7 +164,14 @@ def _flip_a_bit_of_the_library(path: Path) -> None:
         (_rewrite(lambda m: m.update(versions=None)), "damaged-artifact"),
         (_rewrite(lambda m: m.update(cpu_features=["avx2", 1])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(entries=[])), "damaged-artifact"),
-        (_rewrite(lambda m: m.update(format_version=2)), "format-too-new"),
+        (_rewrite(lambda m: m.update(format_version=3)), "format-too-new"),
+        (_rewrite(lambda m: m.update(specialisations=[])), "damaged-artifact"),
+        (_rewrite(lambda m: m.update(specialisations=[{"entry": 1}])), "damaged-artifact"),
+        (_rewrite(lambda m: m.update(specialisations=[{**_parts(m), "batches": [0]}])), "damaged-artifact"),
+        (
+            _rewrite(lambda m: m.update(specialisations=[_parts(m), {**_parts(m), "inputs": []}])),
+            "damaged-artifact",
+        ),
         (_flip_a_bit_of_the_library, "damaged-artifact"),
         (_rewrite(lambda m: None, library=b"another"), "damaged-artifact"),
         (_rewrite(lambda m: None, library=LIBRARY + b"!"), "damaged-artifact"),

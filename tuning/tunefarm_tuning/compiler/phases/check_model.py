@@ -15,8 +15,8 @@ from tunefarm_tuning.compiler.model_comparison import (
 )
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
-from tunefarm_tuning.compiler.phases.parts_check import PartsCheck, check_parts
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
+from tunefarm_tuning.compiler.phases.parts_check import PartsCheck, check_parts
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.measure.device_run import RunFailed

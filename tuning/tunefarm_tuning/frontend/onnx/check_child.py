@@ -13,6 +13,7 @@ import onnx.checker
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, to_onnx
+from tunefarm_text.shape_text import ShapeChoices
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
@@ -27,7 +28,6 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_operators,
     count_parameters,
 )
-from tunefarm_text.shape_text import ShapeChoices
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.shapes import Combination, combinations, least_batch, shape_choices
 
@@ -56,10 +56,11 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     else:
         check_onnx_bytes(data)
         model = _parse(data)
-        combined = _combinations(model, binding, choices, params["max_tensor_bytes"])
-        binding = replace(binding, shapes=combined[0].shapes) if combined else binding
         open_names = open_inputs(model.graph)
     check_rules(model, max_nodes=params["max_nodes"])
+    if not is_tflite:
+        combined = _combinations(model, binding, choices, params["max_tensor_bytes"])
+        binding = replace(binding, shapes=combined[0].shapes) if combined else binding
     if has_control_flow(model.graph):
         _run_checker(_with_ranks(model))  # inner graphs, which are gone in the bound network
     inputs = bind_model(model, binding).inputs

@@ -1,6 +1,6 @@
 """Models store the sets of shapes that they are tuned for.
 
-Revision ID: 0017
+Revision ID: 0016
 Revises: 0015
 Created: 2026-11-23
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0017"
+revision = "0016"
 down_revision = "0015"
 branch_labels = None
 depends_on = None
