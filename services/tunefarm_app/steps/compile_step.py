@@ -30,6 +30,7 @@ log = structlog.stdlib.get_logger(__name__)
 MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 _NOTE_EVERY_SEC = 1.0
 _RECORDS_FOR_REASONS = 20
+_NEAR_BEST = 8
 
 
 def run_compile(context: StepContext) -> None:
@@ -71,7 +72,10 @@ def run_compile(context: StepContext) -> None:
 def _history(
     context: StepContext, job: Job, device: DeviceLease, workload_keys: Sequence[str]
 ) -> tuple[dict[str, Record], list[Record]]:
-    """Return the best records by workload. Workloads without one get records that are invalid here: the report says why."""
+    """Return the best records by workload, and others: of a model of several shapes, the next best of the same spaces.
+
+    Workloads without a record get records that are invalid here: the report says why.
+    """
     with context.services.uow.read() as repos:
         best = repos.records.best(
             workload_keys,
@@ -80,6 +84,21 @@ def _history(
             toolchain=context.engine.toolchain,
         )
         others: list[Record] = []
+        if repos.models.get(job.model_id).specialisations:
+            # Of records that are about as fast, those are taken whose kernels share packed weights.
+            near = repos.records.top_of(
+                workload_keys,
+                limit=_NEAR_BEST,
+                target_key=job.target_key,
+                device_model=device.device.device_model,
+                toolchain=context.engine.toolchain,
+            )
+            others += [
+                record
+                for key, records in near.items()
+                for record in records
+                if key in best and record.space_key == best[key].space_key and record.id != best[key].id
+            ]
         for key in sorted(set(workload_keys) - best.keys()):
             others += repos.records.query(RecordFilter(workload_key=key), limit=_RECORDS_FOR_REASONS).items
     return best, others

@@ -10,6 +10,7 @@ Handlers:
   ``cpu_features``, ``storage``, ``warnings``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
+- `packings`: ``name``, ``tuned`` -> the order of each weight that the kernel takes, by the weight; both are opaque texts.
 - `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
   of the kernel that they replace; ``plain``; ``untuned_entries``: names -> ``size_bytes``.
 """
@@ -32,7 +33,13 @@ from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, kernel_calls, split_off_packing
+from tunefarm_tuning.tvm.kernels.weight_packing import (
+    PackedKernel,
+    all_kernel_calls,
+    kernel_calls,
+    packable_weights,
+    split_off_packing,
+)
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
@@ -143,6 +150,24 @@ def build_one_kernel(params: dict[str, Any]) -> None:
         ) from error
 
 
+def packings(params: dict[str, Any]) -> dict[str, str]:
+    """Return the order in which a tuned kernel takes each weight of its calls.
+
+    Raises:
+        InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
+    """
+    loaded = _get()
+    packed = _schedule(loaded, loaded.kernels[params["name"]], params["tuned"])
+    orders: dict[str, str] = {}
+    for name, args in all_kernel_calls(loaded.module):
+        if name != params["name"]:
+            continue
+        for number in packable_weights(loaded.module[name]):
+            packing = packed.packings.get(number)
+            orders[str(args[number].value.__chandle__())] = "" if packing is None else packing.text
+    return orders
+
+
 def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     """Build the network.
 
@@ -198,5 +223,6 @@ def _deep(handler: Handler) -> Handler:
 HANDLERS: Handlers = {
     "load": _deep(load),
     "build_kernel": _deep(build_one_kernel),
+    "packings": _deep(packings),
     "build_model": _deep(build_whole_model),
 }
