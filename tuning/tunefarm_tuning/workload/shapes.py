@@ -108,12 +108,6 @@ def read_shape_lines(lines: Iterable[str]) -> dict[str, StoredShape]:
             raise InvalidInputError(
                 f"the shape {clean(line, 80)!r} cannot be read: {error.reason}", code="bad-shape"
             ) from error
-        if not text.strip():
-            raise InvalidInputError(
-                f"the shape of input {clean(name)!r} is empty: write it like x=1,3,224,224",
-                code="bad-shape",
-                input=clean(name),
-            )
         if name in shapes:
             raise InvalidInputError(
                 f"input {clean(name)!r} has two shapes", code="bad-shape", input=clean(name)

@@ -12,6 +12,8 @@ import typer
 from tunefarm.cli.base.completion import complete_pool
 from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.shapes import StoredShape, read_shape_lines
 
 _BUDGET = "Budget: the first limit reached ends the search"
@@ -119,4 +121,12 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, StoredShape]:
     Raises:
         InvalidInputError: If a text is not like that, a dimension is not above zero, or a name comes twice.
     """
-    return read_shape_lines(texts or ())
+    shapes = read_shape_lines(texts or ())
+    for name, shape in shapes.items():
+        if not shape:
+            raise InvalidInputError(
+                f"--shape {clean(name)}= is empty: write it like x=1,3,224,224",
+                code="bad-shape",
+                input=clean(name),
+            )
+    return shapes

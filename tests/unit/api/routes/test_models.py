@@ -55,6 +55,19 @@ def test_the_same_bytes_are_the_same_model(client: TestClient) -> None:
     assert other.json()["id"] != first.json()["id"]
 
 
+def test_several_sizes_of_a_dimension_are_kept_as_their_canonical_text(
+    client: TestClient, problem: Any
+) -> None:
+    model = upload(client, shape=["x=1..8, 3,160|320 @8,1", "y=2"]).json()
+    assert model["shapes"] == {"x": "1..8,3,160|320@1,8", "y": [2]}
+    assert model["specialisations"] == []
+    again = upload(client, shape=["x=1..8,3,160|320@1,8", "y=2"])
+    assert (again.status_code, again.json()["id"]) == (200, model["id"])
+    many = "|".join(map(str, range(1, 66)))
+    assert "65 combinations" in problem(upload(client, shape=f"x={many}"), 422, "too-many-shapes")["detail"]
+    assert "at character 3" in problem(upload(client, shape="x=1,3..4"), 422, "bad-shape")["detail"]
+
+
 def test_an_upload_without_a_length(client: TestClient) -> None:
     def chunks() -> Iterator[bytes]:
         yield ONNX_BYTES[:7]

@@ -1,0 +1,132 @@
+"""One artifact for several shapes against one artifact per shape, and against ONNX Runtime with open dimensions.
+
+Usage::
+
+    python -m benchmarks.shapes encoder --shape 'x=1..8,16|64|128|256,256@1,8' --trials 300 --alone 2
+    python -m benchmarks.shapes recogniser.onnx --shape 'x=1,3,48,160|320|640' --trials 200
+
+The joint artifact is tuned for `--trials` trials. Then the network is tuned anew in the first `--alone` of its shapes, each by itself, for two
+thirds of these trials. Prints a Markdown table; times are medians, taken in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from benchmarks.models.networks.encoder import build_encoder
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+import tunefarm_tuning
+from tunefarm_text.shape_text import split_name
+from tunefarm_tuning import Artifact, Budget, History, extract_tasks, import_model, tune
+from tunefarm_tuning.artifact.loader import TunedModel, load
+from tunefarm_tuning.workload.model import Model
+
+_ROUNDS = 11
+_ALONE_SHARE = 2 / 3
+"""Trials of one shape alone, as a share of the joint search's: the joint search may take 1.5 times as long."""
+
+
+def open_encoder(path: Path) -> Path:
+    """Write an encoder of four layers whose batch and length are open."""
+    model = build_encoder(layers=4, hidden=256, heads=4, feed_forward=1024)
+    for tensor in model.graph.initializer:
+        if tensor.name in ("split", "joined"):  # a 0 of a Reshape keeps the input's size
+            sizes = numpy_helper.to_array(tensor)
+            kept = np.array([0, 0, *sizes[2:]], np.int64)
+            tensor.CopyFrom(numpy_helper.from_array(kept, tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, name in enumerate(("batch", "length")):
+            value.type.tensor_type.shape.dim[axis].dim_param = name
+    del model.graph.value_info[:]
+    onnx.save(model, path)
+    return path
+
+
+def tuned_artifact(model: Model, trials: int, path: Path) -> tuple[Artifact, float]:
+    """Tune and compile a model; return the artifact and the seconds of the search."""
+    began = time.monotonic()
+    result = tune(extract_tasks(model), budget=Budget(trials=trials))
+    searched_sec = time.monotonic() - began
+    artifact = tunefarm_tuning.compile(model, output=path, history=History(result.records), baseline=False)
+    return artifact, searched_sec
+
+
+def in_turns(
+    joint: TunedModel, alone: TunedModel | None, session: Any, feeds: dict[str, NDArray[Any]]
+) -> dict[str, float]:
+    """Return median seconds per call of each runtime, sampled in turns."""
+    timers = {"joint": partial(joint.time, repeat=1, inputs=feeds)}
+    if alone is not None:
+        timers["alone"] = partial(alone.time, repeat=1, inputs=feeds)
+    samples: dict[str, list[float]] = {name: [] for name in (*timers, "onnxruntime")}
+    for _ in range(_ROUNDS):
+        for name, timer in timers.items():
+            samples[name] += timer()
+        session.run(None, feeds)
+        began, calls = time.perf_counter(), 0
+        while time.perf_counter() - began < 0.05:
+            session.run(None, feeds)
+            calls += 1
+        samples["onnxruntime"].append((time.perf_counter() - began) / calls)
+    return {name: median(values) for name, values in samples.items()}
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("network", help="encoder, or an ONNX file")
+    parser.add_argument("--shape", action="append", required=True)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--alone", type=int, default=2, help="shapes to tune and compile by themselves")
+    parser.add_argument("--folder", type=Path, default=Path("shapes-benchmark"))
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    path = open_encoder(args.folder / "encoder.onnx") if args.network == "encoder" else Path(args.network)
+    model = import_model(path, shapes=dict(map(split_name, args.shape)))
+    artifact, joint_sec = tuned_artifact(model, args.trials, args.folder / "joint")
+    joint = load(artifact.path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = joint.threads
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    print(
+        f"joint: {len(model.each)} sets of shapes, {artifact.path.stat().st_size / 1e6:.1f} MB, search {joint_sec:.0f} s\n"
+    )
+    print(
+        "| inputs | joint, ms | alone, ms | joint / alone | ONNX Runtime, ms | ONNX Runtime / joint | alone, MB | search alone, s |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for number, each in enumerate(model.each):
+        alone, alone_sec, size = None, None, None
+        if number < args.alone:
+            single, alone_sec = tuned_artifact(
+                each, int(args.trials * _ALONE_SHARE), args.folder / f"alone-{number}"
+            )
+            alone, size = load(single.path), single.path.stat().st_size / 1e6
+        rng = np.random.default_rng(number)
+        feeds = {spec.name: rng.standard_normal(spec.shape).astype(spec.dtype) for spec in each.inputs}
+        sec = in_turns(joint, alone, session, feeds)
+        shapes = ", ".join("x".join(map(str, spec.shape)) for spec in each.inputs)
+        own = f"{sec['alone'] * 1e3:.3f}" if alone else "–"
+        ratio = f"{sec['joint'] / sec['alone']:.2f}" if alone else "–"
+        print(
+            f"| {shapes} | {sec['joint'] * 1e3:.3f} | {own} | {ratio} | {sec['onnxruntime'] * 1e3:.3f} "
+            f"| {sec['onnxruntime'] / sec['joint']:.2f} | {f'{size:.1f}' if size else '–'} "
+            f"| {f'{alone_sec:.0f}' if alone_sec else '–'} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""A stored model in the engine's form."""
+
+from __future__ import annotations
+
+from tunefarm_app.storage.rows import engine_model
+from tunefarm_tuning.workload.binding import Binding
+from tunefarm_tuning.workload.model import Specialisation
+from tunefarm_tuning.workload.task import TensorSpec
+
+
+def shaped(*shape: int) -> Specialisation:
+    spec = TensorSpec(name="x", shape=shape, dtype="float32")
+    return Specialisation(
+        binding=Binding(shapes={"x": shape}), inputs=(spec,), outputs=(spec,), weight=shape[0]
+    )
+
+
+def test_sets_of_shapes_come_back_as_they_were_stored(farm) -> None:
+    items = (shaped(8, 3), shaped(2, 3))
+    with farm.services.uow.write() as repos:
+        model = repos.models.add(name="net", sha256="0" * 64, size_bytes=1, shapes={"x": "2..8,3@2,8"})
+        row = repos.models.set_ready(
+            model.id,
+            inputs=[spec.to_json() for spec in items[0].inputs],
+            outputs=[spec.to_json() for spec in items[0].outputs],
+            operators=[],
+            opset=17,
+            num_params=0,
+            specialisations=[item.to_json() for item in items],
+        )
+    stored = engine_model(_AnyBlob(), row)
+    assert stored.specialisations == items
+    assert stored.binding == items[0].binding
+    assert stored.least_batch == 2
+    assert stored.weights == (8, 2)
+    assert [each.inputs[0].shape for each in stored.each] == [(8, 3), (2, 3)]
+
+
+class _AnyBlob:
+    def path(self, sha256: str) -> str:
+        return sha256
