@@ -87,8 +87,8 @@ def verify(
                 each, inner, threads=threads, memory_bytes=limits.memory_bytes, timeout_sec=limits.model_sec
             )
             with closing(reference):
-                made = reference.make(seed, rounding=_tolerance(manifest))
-            sets += [replace(input_set, entry=entry) for input_set in made]
+                entry_sets = reference.make(seed, rounding=_tolerance(manifest))
+            sets += [replace(input_set, entry=entry) for input_set in entry_sets]
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())
         else:

@@ -99,8 +99,8 @@ def load(
         runs: Mapping[str, Any] | None = None
         warnings: dict[str, None] = {}
         for number in range(len(request.model.each)):
-            made, reference = references.make(number, entry_name(number))
-            sets += made
+            entry_sets, reference = references.make(number, entry_name(number))
+            sets += entry_sets
             runs = reference.runs if number == 0 else runs
             warnings |= dict.fromkeys(_warnings_of(reference))
         with compiling("preparing the model"):

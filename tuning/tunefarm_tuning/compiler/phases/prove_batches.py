@@ -139,8 +139,8 @@ def _differs(
         return f"output {wrong.name!r} differs from that of the batch alone: {wrong.message}"
     mixed = [
         name
-        for name, one, other in zip(names, first, second, strict=True)
-        if one[:size].tobytes() != other[:size].tobytes()
+        for name, alone, other in zip(names, first, second, strict=True)
+        if alone[:size].tobytes() != other[:size].tobytes()
     ]
     return f"output {mixed[0]!r} depends on the other samples of the batch" if mixed else ""
 
