@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tflite_writer import Sparsity, scattered
+from tflite_writer import Sparsity, TfliteWriter, scattered
 
 from tflite_zoo.cases import SAME, Case, Net, case
 
@@ -208,3 +208,31 @@ def a_variable_that_is_only_read() -> Case:
     own = net.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", names)
     scale = net.op("READ_VARIABLE", [own], (2, 3), options="ReadVariableOptions")
     return net.case(net.op("MUL", [x, scale], (2, 3), options="MulOptions"))
+
+
+def running_sum(*, in_branch: bool = False, wider: bool = False) -> bytes:
+    """A network that adds its input to what it has added up before, and gives twice the sum."""
+    net = TfliteWriter()
+    x = net.input((2,))
+    start = net.subgraph()
+    options = {"SharedName": "sum"}
+    first = start.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", options)
+    start.op_of("ASSIGN_VARIABLE", [first, start.constant(np.array([5, 5], np.float32))], [])
+    net.op_of("CALL_ONCE", [], [], "CallOnceOptions", {"InitSubgraphIndex": start.number})
+    handle = net.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", options)
+    old = net.op("READ_VARIABLE", [handle], (2,), options="ReadVariableOptions")
+    total = net.op("ADD", [old, x], (2,), options="AddOptions")
+    if wider:
+        total = net.op("CONCATENATION", [total, x], (4,), "float32", "ConcatenationOptions", {"Axis": 0})
+    if in_branch:
+        body = net.subgraph()
+        inner = body.op("VAR_HANDLE", [], (), "resource", "VarHandleOptions", {"SharedName": "other"})
+        body._inputs.append(body.tensor((2,)))
+        body.op_of("ASSIGN_VARIABLE", [inner, body._inputs[0]], [])
+        body.returns(body._inputs[0])
+        net.op_of("CALL_ONCE", [], [], "CallOnceOptions", {"InitSubgraphIndex": start.number})
+        fields = {"DecompositionSubgraphIndex": body.number}
+        total = net.op("STABLEHLO_COMPOSITE", [total], (2,), "float32", "StableHLOCompositeOptions", fields)
+    net.op_of("ASSIGN_VARIABLE", [handle, total], [])
+    new = net.op("READ_VARIABLE", [handle], (2,), options="ReadVariableOptions")
+    return net.data([net.op("ADD", [new, new], (2,), options="AddOptions")])

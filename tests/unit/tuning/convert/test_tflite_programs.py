@@ -1,0 +1,116 @@
+"""TFLite files with open dimensions, sparse weights and state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from tflite_writer import Sparsity, TfliteWriter
+from tflite_zoo import ZOO
+from tflite_zoo.program import running_sum
+
+from tunefarm_convert.tflite.convert import convert
+from tunefarm_tuning.core.errors import InvalidModelError
+
+
+def run(model: onnx.ModelProto, feeds: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    names = [value.name for value in model.graph.input]
+    return [np.asarray(output) for output in session.run(None, dict(zip(names, feeds, strict=True)))]
+
+
+def test_open_dimensions_take_the_sizes_that_are_given() -> None:
+    """A batch of three computes what three calls compute; the sizes inside follow."""
+    case = ZOO["open_dimensions"]()
+    batch = np.concatenate([feeds + np.float32(i) for i, feeds in enumerate(case.feeds() * 3)])
+    model = convert(case.data, {"t0": batch.shape})
+    assert [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == [3, 8, 3]
+    images, rows = run(model, [batch])
+    single = [run(convert(case.data), [batch[i : i + 1]]) for i in range(3)]
+    np.testing.assert_allclose(images, np.concatenate([image for image, _ in single]), atol=1e-5)
+    np.testing.assert_allclose(rows, np.concatenate([row for _, row in single]), atol=1e-5)
+    longer = convert(case.data, {"t0": (1, 21, 3)})
+    assert [d.dim_value for d in longer.graph.output[0].type.tensor_type.shape.dim] == [1, 11, 4]
+    assert convert(case.data, {"t0": (1, 8, 3)}) == convert(case.data)
+
+
+@pytest.mark.parametrize(
+    ("shape", "code", "words"),
+    [
+        ((2, 8), "bad-shape", "give as many sizes"),
+        ((0, 8, 3), "bad-shape", "above zero"),
+        ((1, "x", 3), "bad-shape", "above zero"),
+        ((1, 8, 4), "bad-shape", "cannot have the shapes that are given: .* do not fit"),
+    ],
+)
+def test_a_shape_that_the_network_cannot_have_is_refused(shape: Any, code: str, words: str) -> None:
+    with pytest.raises(InvalidModelError, match=words) as caught:
+        convert(ZOO["open_dimensions"]().data, {"t0": shape})
+    assert caught.value.code == code
+
+
+def test_a_fixed_size_may_change_where_the_graph_allows_it() -> None:
+    model = convert(ZOO["a_block_with_a_gate"]().data)
+    name = model.graph.input[0].name
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    wider = convert(ZOO["a_block_with_a_gate"]().data, {name: (2, *shape[1:])})
+    assert wider.graph.output[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def sparse(**changes: Any) -> bytes:
+    layout = {"order": (0, 1), "levels": (3, ((0, 2, 2, 3), (0, 3, 1)))} | changes
+    net = TfliteWriter()
+    shape = layout.pop("shape", (3, 4))
+    w = net.tensor(shape, data=np.ones(3, np.float32), sparsity=Sparsity(**layout))
+    return net.data([net.op("ADD", [net.input(shape), w], shape)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"order": (0, 0)}, "invalid-tflite", "levels are not those"),
+        ({"order": (0,)}, "invalid-tflite", "levels are not those"),
+        ({"levels": (2, ((0, 2, 3), (0, 3, 1)))}, "invalid-tflite", "has 2 positions"),
+        ({"levels": (3, ((0, 2, 3), (0, 3, 1)))}, "invalid-tflite", "lists of positions"),
+        ({"levels": (3, ((0, 2, 1, 3), (0, 3, 1)))}, "invalid-tflite", "lists of positions"),
+        ({"levels": (3, ((0, 2, 2, 3), (0, 4, 1)))}, "invalid-tflite", "lists of positions"),
+        ({"levels": (3, ((0, 2, 2, 3), (1, 1, 1)))}, "invalid-tflite", "stores an element twice"),
+        ({"levels": (3, ((0, 1, 1, 1), (0,)))}, "invalid-tflite", "should hold 4 bytes"),
+        ({"order": (0, 1, 2), "blocks": (5,), "levels": (3, 4, 1)}, "invalid-tflite", "blocks are of no dim"),
+        ({"order": (0, 1, 2), "blocks": (1,), "levels": (3, 1, 3)}, "invalid-tflite", "blocks of 3 do not"),
+        ({"shape": (1 << 15, 1 << 15)}, "too-large", "the limit is"),
+    ],
+)
+def test_damaged_sparse_tensors_are_errors(changes: Any, code: str, words: str) -> None:
+    with pytest.raises(InvalidModelError, match=words) as caught:
+        convert(sparse(**changes))
+    assert caught.value.code == code
+
+
+def test_state_is_an_input_and_an_output() -> None:
+    model = convert(running_sum())
+    assert [value.name for value in model.graph.input] == ["t0", "sum"]
+    assert [value.name for value in model.graph.output][1:] == ["sum_next"]
+    assert [(prop.key, prop.value) for prop in model.metadata_props] == [("tunefarm.state.sum", "sum_next")]
+    state = np.array([5, 5], np.float32)
+    for number in range(3):
+        doubled, state = run(model, [np.array([1, number], np.float32), state])
+        np.testing.assert_allclose(doubled, 2 * state)
+    np.testing.assert_allclose(state, [8, 8])
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "words"),
+    [
+        (running_sum(in_branch=True), "unsupported-operator", "does not read in its first graph"),
+        (running_sum(wider=True), "invalid-tflite", r"state 'sum' of shape \[2\] to a tensor of shape \[4\]"),
+    ],
+)
+def test_state_that_cannot_be_an_input_is_refused(data: bytes, code: str, words: str) -> None:
+    with pytest.raises(InvalidModelError, match=words) as caught:
+        convert(data)
+    assert caught.value.code == code
