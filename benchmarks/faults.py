@@ -303,9 +303,11 @@ def results(lines: Sequence[Mapping[str, Any]]) -> str:
         "```sh\npython -m benchmarks.faults --output out/faults.jsonl NETWORK [...]\n"
         "python -m benchmarks.faults --table out/faults.jsonl\n```\n\n"
         f"{noticed} of {tried} faults in {len(lines)} networks are found. A cell says how many the comparison of outputs finds, how many more the "
-        "check part by part, and how many there were. `right` says whether the network passes without a fault; `notices` in how many "
-        "layers tried ONNX Runtime's own outputs show weights that are 0.1 % too large: unless in all, the compile checks "
-        "part by part.\n\n" + table(["network", "right", "notices", *FAULTS], rows) + "\n"
+        "check part by part (of a kernel at the same place there), and how many there were. `right` says whether the network passes without a fault; `notices` in how many "
+        "layers tried ONNX Runtime's own outputs show weights that are 0.1 % too large. Unless in all, a compile checks part by part; "
+        "where in all it does not, and finds what the first number says.\n\n"
+        + table(["network", "right", "notices", *FAULTS], rows)
+        + "\n"
     )
 
 
