@@ -31,7 +31,7 @@ NOTE = (
     "Each network is imported, its tasks are extracted, it is compiled without records, and its outputs are compared with ONNX Runtime's "
     "(`right`). Then the artifact and the runtimes are timed in turns, each in a process of its own: milliseconds an inference, medians. "
     "The ratio (below 1 is faster than ONNX Runtime) is the median of the rounds' ratios. ONNX Runtime runs a TFLite file as the "
-    "ONNX model that tunefarm reads it as. `seconds` are those of import, extraction and compile together."
+    "ONNX model that tunefarm reads it as. What was run with `--no-timing` has no times. `seconds` are those of import, extraction and compile together."
 )
 _HEAD = (
     "network",
@@ -71,7 +71,7 @@ def make_table(lines: Sequence[Mapping[str, Any]], corpus: Sequence[Network]) ->
     if untimed:
         parts.append("Not timed: " + "; ".join(map(_cell, untimed)) + ".")
     if others:
-        head = ("network", "kind", "status", "stage", "code", "message")
+        head = ("network", "kind", "commit", "status", "stage", "code", "message")
         parts += ["## Did not come through", table(head, [_reason(*pair) for pair in others])]
     parts += ["## Sources", _sources(known)]
     return "\n\n".join(parts)
@@ -99,7 +99,10 @@ def _totals(
     unavailable = len(known) - len(tried)
     missing = len(corpus) - len(known)
     if unavailable or missing:
-        text += f"\n\nNot tried: {missing} not run yet, {unavailable} whose file could not be had."
+        text += (
+            f"\n\nNot tried: {missing} not run yet, {unavailable} whose file could not be had. "
+            "The shares are of what was tried, which is no random choice."
+        )
     return text
 
 
@@ -122,7 +125,8 @@ def _reason(network: Network, line: Mapping[str, Any]) -> list[str]:
     message = line["message"]
     if len(message) > _MAX_MESSAGE:
         message = message[: _MAX_MESSAGE - 3] + "..."
-    return [network.name, network.kind, line["status"], line["stage"], f"`{line['code']}`", _cell(message)]
+    facts = [line["machine"]["commit"], line["status"], line["stage"], f"`{line['code']}`"]
+    return [network.name, network.kind, *facts, _cell(message)]
 
 
 def _sources(known: Iterable[tuple[Network, Mapping[str, Any]]]) -> str:

@@ -36,7 +36,7 @@ def test_it_lists_what_came_through_and_what_did_not() -> None:
     page = make_table([a_line("magika"), refused("basic-pitch-tflite")], CORPUS)
     assert "| magika | file types | 3.2 | 17 | 35 | 1.23 | 2 | – | – | 0.62 |" in page
     assert (
-        "| basic-pitch-tflite | music: notes | refused | import | `unsupported-operator` | no \\| such |"
+        "| basic-pitch-tflite | music: notes | abc | refused | import | `unsupported-operator` | no \\| such |"
         in page
     )
     assert "| ONNX files | 1 | 1 | 0 | 0 | 0 | 100.0% |" in page
