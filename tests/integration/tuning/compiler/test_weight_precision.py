@@ -18,7 +18,6 @@ from tunefarm_tuning import Precision, apply_history_best, extract_tasks, import
 from tunefarm_tuning.compiler.model_comparison import storage_warnings
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.reference.comparison import RELATIVE_TOLERANCE
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm.base.tir import walk
@@ -293,9 +292,9 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
         assert stored["mean_rel_error"] > 3 * as_model["mean_rel_error"]
     verified = tunefarm_tuning.verify(artifact.path, model)
     assert verified.ok
-    assert {output.rtol for output in verified.outputs} == {
-        1e-2 if precision.tolerance == "float16" else 1e-3
-    }
+    # beyond what the network itself moves
+    assert {output.rtol for output in verified.outputs} == {1e-2 if precision.tolerance == "float16" else 0.0}
+    assert all(0 < output.width < 0.1 for output in verified.outputs)
 
 
 def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:
@@ -316,7 +315,7 @@ def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:
         output["rtol"] for group in artifact.report["checks"]["input_sets"] for output in group["outputs"]
     ]
     held_to += [output.rtol for output in tunefarm_tuning.verify(artifact.path, model).outputs]
-    assert held_to == [RELATIVE_TOLERANCE["float64"]] * 4
+    assert held_to == [0.0] * 4
 
 
 def test_it_is_said_what_there_is(model: Model, tmp_path: Path) -> None:
