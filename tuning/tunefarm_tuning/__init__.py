@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.records.record import load_records as load_records
     from tunefarm_tuning.records.selection import pick_best as pick_best
     from tunefarm_tuning.records.transfer import TaskHistory as TaskHistory
+    from tunefarm_tuning.reference.samples import SampleSummary as SampleSummary
+    from tunefarm_tuning.reference.samples import check_samples as check_samples
     from tunefarm_tuning.search.budget import Budget as Budget
     from tunefarm_tuning.search.re_measurement import confirm_best as confirm_best
     from tunefarm_tuning.search.result import TuneResult as TuneResult
@@ -122,6 +124,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "target.parse": ("detect_host_target", "parse_target"),
     "target.target": ("Target",),
     "target.toolchain": ("toolchain_key", "versions"),
+    "reference.samples": ("SampleSummary", "check_samples"),
     "search.budget": ("Budget",),
     "search.re_measurement": ("confirm_best",),
     "search.result": ("TuneResult",),

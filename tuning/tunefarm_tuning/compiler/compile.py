@@ -7,6 +7,7 @@ package `phases` has one module for each phase.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.records.history import History, current_history
+from tunefarm_tuning.reference.samples import sample_paths
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
@@ -44,6 +46,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     cancellation: Cancellation | None = None,
     limits: CompileLimits | None = None,
     seed: int = 0,
+    samples: Path | str | Sequence[Path | str] = (),
 ) -> Artifact:
     """Compile a model with the best records of its history, check it, time it, and write the artifact.
 
@@ -59,7 +62,9 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         on_progress: Called with the name of a phase (one of `PHASES`) and the share of it that is done, 0.0 to 1.0.
         cancellation: Ends the compile from another thread.
         limits: Limits of the child processes, and how much slower than untuned a tuned kernel may be.
-        seed: Seed of the inputs that the network is checked with.
+        seed: Seed of the random inputs that the network is checked with.
+        samples: Real inputs: an ``.npz`` file, or several, with an array per input that has the input's shape or one more
+            dimension in front (see `check_samples`). The network is compared on them first, and timed on the first of them.
 
     Returns:
         The written artifact, with its manifest and its report. `History.coverage` says which tasks run a tuned kernel.
@@ -70,7 +75,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             untuned network gives wrong results (code wrong-output). Nothing is written then.
         InvalidInputError: If the output's folder does not exist (no-such-folder); if the precision is unknown, or unsupported
             for the target (unknown-precision, unsupported-precision); if this machine lacks CUDA's compiler for the target
-            (no-cuda-compiler, cuda-compiler-unfit).
+            (no-cuda-compiler, cuda-compiler-unfit); if the samples do not fit, as `check_samples` says.
         DeviceLostError: If the device went away.
         CancelledError: If `cancellation` was used.
     """
@@ -94,6 +99,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             baseline=baseline,
             limits=limits or CompileLimits(),
             seed=seed,
+            samples=sample_paths(samples),
             folder=scratch.path,
             progress=Progress(on_progress or (lambda _phase, _done: None), cancellation),
             cancellation=cancellation,

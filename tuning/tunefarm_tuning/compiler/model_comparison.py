@@ -83,8 +83,9 @@ class ModelComparison:
         """What is wrong with the first wrong output; empty if `ok`."""
         return next(
             (
-                f"output {clean(output.name, 80)!r}: {output.message}"
-                for output in self.outputs
+                f"output {clean(output.name, 80)!r}{_message_of(input_set)}: {output.message}"
+                for input_set, outputs in self.sets
+                for output in outputs
                 if not output.ok
             ),
             "",
@@ -97,13 +98,17 @@ class ModelComparison:
             **self.errors(),
             "input_sets": [
                 {
-                    "kind": input_set.kind.value,
-                    "seed": input_set.seed,
+                    **_set_json(input_set),
                     "outputs": [comparison.to_json() for comparison in comparisons],
                 }
                 for input_set, comparisons in self.sets
             ],
         }
+
+    def on_samples(self) -> ModelComparison | None:
+        """Return the comparison on the user's samples alone; None if there are none."""
+        sets = tuple((input_set, outputs) for input_set, outputs in self.sets if input_set.sample is not None)
+        return ModelComparison(sets=sets) if sets else None
 
     def errors(self) -> dict[str, float]:
         """Return the largest error of any output, of each kind. Relative errors are shares of a root mean square.
@@ -115,6 +120,23 @@ class ModelComparison:
             kind: max((getattr(output, kind) for output in telling), default=0.0)
             for kind in ("max_abs_error", "max_rel_error", "mean_rel_error")
         }
+
+
+def _set_json(input_set: InputSet) -> dict[str, Any]:
+    if input_set.sample is not None:
+        return {
+            "kind": "sample",
+            "seed": None,
+            "file": input_set.sample.file,
+            "sample": input_set.sample.index,
+        }
+    return {"kind": input_set.kind.value if input_set.kind else "", "seed": input_set.seed}
+
+
+def _message_of(input_set: InputSet) -> str:
+    if input_set.sample is None:
+        return ""
+    return f" (sample set {input_set.sample.index} of file {input_set.sample.file})"
 
 
 def compare_model(
@@ -190,8 +212,20 @@ def precision_report(
         "accuracy": {
             "stored": comparison.errors(),
             "as_model": None if as_model is None else as_model.errors(),
+            "on_samples": _errors_on_samples(comparison, as_model),
         },
     }
+
+
+def _errors_on_samples(
+    comparison: ModelComparison, as_model: ModelComparison | None
+) -> dict[str, Any] | None:
+    """Return both errors on the user's samples alone; None if there are none."""
+    stored = comparison.on_samples()
+    plain = None if as_model is None else as_model.on_samples()
+    if stored is None:
+        return None
+    return {"stored": stored.errors(), "as_model": None if plain is None else plain.errors()}
 
 
 def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[str]:

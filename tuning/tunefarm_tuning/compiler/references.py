@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
+from tunefarm_tuning.reference.samples import SampleFeed
 from tunefarm_tuning.workload.model import Model
 
 
@@ -52,10 +53,15 @@ class References:
         self._reference = self._open(model, name)
         return self._reference
 
-    def make(self, number: int, entry: str) -> tuple[list[InputSet], Reference]:
-        """Return the input sets of a set of shapes, for the function `entry` of the library, and the reference that made them."""
+    def make(
+        self, number: int, entry: str, feeds: Sequence[SampleFeed] = ()
+    ) -> tuple[list[InputSet], Reference]:
+        """Return the input sets of a set of shapes, for the function `entry` of the library, and the reference that made them.
+
+        The user's samples in these shapes, `feeds`, come first.
+        """
         reference = self.of(number)
-        sets = reference.make(self._request.seed)
+        sets = reference.make(self._request.seed, feeds=feeds)
         return [replace(input_set, entry=entry) for input_set in sets], reference
 
     def close(self) -> None:

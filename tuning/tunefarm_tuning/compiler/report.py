@@ -20,6 +20,7 @@ from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.kernel_timing import METHOD as KERNEL_METHOD
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.samples import SampleSummary
 from tunefarm_tuning.target.host import cpu_flags
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key, versions
@@ -56,8 +57,9 @@ _ONNXRUNTIME = (
     "per sample, after its last inference."
 )
 _OUTPUTS = (
-    "Every output of the artifact, on each set of inputs, element by element against ONNX Runtime. ONNX Runtime ran in all "
-    "the ways under checks.runs; how far these are apart is the width of the comparison. Every tuned kernel was also compared with its untuned form, in all "
+    "Every output of the artifact, on each of the user's sample sets and each set of random inputs, element by element against ONNX "
+    "Runtime. ONNX Runtime ran in all the ways under checks.runs; how far these are apart is the width of the comparison. "
+    "Every tuned kernel was also compared with its untuned form, in all "
     "arguments; if the two disagree, unscheduled loops decide which is right."
 )
 
@@ -102,6 +104,7 @@ def make_report(
     runs: Mapping[str, Any] | None = None,
     parts: Mapping[str, Any] | None = None,
     shapes: Sequence[Mapping[str, Any]] = (),
+    samples: Sequence[SampleSummary] = (),
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -124,6 +127,7 @@ def make_report(
         parts: The check part by part: `PartsCheck.to_json`, if there was one.
         no_torch_compile: Why `torch.compile` was not timed on a GPU; empty if it was, and on CPUs.
         shapes: `shape_reports`, of a network of several sets of shapes; `latency` is then that of the first.
+        samples: A summary of each of the user's files of samples.
     """
     times = {name: network.to_json() for name, network in latency.items()}
     return {
@@ -145,6 +149,7 @@ def make_report(
             **comparison.to_json(),
             "runs": None if runs is None else dict(runs),
             "parts": None if parts is None else dict(parts),
+            "samples": _samples(samples, comparison),
         },
         "kernels": [
             {"workload_key": kernel.task.workload_key, "names": list(kernel.task.names), **kernel.evidence}
@@ -174,6 +179,14 @@ def make_report(
         "versions": versions(),
         "phases_sec": dict(phases_sec),
     }
+
+
+def _samples(samples: Sequence[SampleSummary], comparison: ModelComparison) -> dict[str, Any] | None:
+    """Return what the user's samples are, and the largest errors on them; nothing of their contents."""
+    compared = comparison.on_samples()
+    if compared is None:
+        return None
+    return {"files": [summary.to_json() for summary in samples], **compared.errors()}
 
 
 def why_no_baseline(*, wanted: bool, here: bool) -> str:

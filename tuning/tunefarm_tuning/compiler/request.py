@@ -70,6 +70,7 @@ class CompileRequest:
     """The request of a compile: model, device, limits. See `compile` for the common fields.
 
     Attributes:
+        samples: The user's files of samples.
         folder: Where libraries and inputs are written on the way; the caller deletes it.
     """
 
@@ -82,6 +83,7 @@ class CompileRequest:
     baseline: bool
     limits: CompileLimits
     seed: int
+    samples: tuple[Path, ...] = ()
     folder: Path
     progress: Progress
     cancellation: Cancellation

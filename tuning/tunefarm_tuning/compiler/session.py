@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.samples import MAX_SAMPLE_BYTES
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
@@ -31,6 +33,7 @@ class CompileLimits:
         model_ratio: The same for the whole network.
         whole_sec: Seconds after which the caller stops the compile; optional work is skipped in time. None if the caller
             sets no limit.
+        samples_bytes: Largest file of samples, and the most that its arrays may have together, in bytes.
     """
 
     memory_bytes: int = 16 << 30
@@ -40,6 +43,13 @@ class CompileLimits:
     kernel_ratio: float = 1.05
     model_ratio: float = 1.02
     whole_sec: float | None = None
+    samples_bytes: int = MAX_SAMPLE_BYTES
+
+    def of_samples(self) -> ImportLimits:
+        """Return the limits of the child process that reads samples."""
+        return ImportLimits(
+            memory_bytes=self.memory_bytes, timeout_sec=self.load_sec, cpu_sec=int(2 * self.load_sec) + 1
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
+from tunefarm_tuning.reference.samples import sample_paths, write_all_feeds
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.precision import Precision, parse_precision
@@ -52,22 +53,24 @@ def verify(
     device: RemoteDevice | None = None,
     seed: int = 0,
     limits: CompileLimits | None = None,
+    samples: Path | str | Sequence[Path | str] = (),
 ) -> VerifyReport:
-    """Run an artifact, and its model in ONNX Runtime, on the same random inputs, and compare the outputs.
+    """Run an artifact, and its model in ONNX Runtime, on the same inputs, and compare the outputs.
 
     Args:
         artifact: The ``.tunefarm`` file.
         model: The model that it was compiled from.
         device: Where to run the artifact; None is this machine, where its own loader runs it.
-        seed: Seed of the inputs.
+        seed: Seed of the random inputs.
         limits: Limits of the child processes.
+        samples: Real inputs, which are compared first: files as for `compile`.
 
     Returns:
         The largest errors, and the comparison of every output.
 
     Raises:
         InvalidInputError: If the file is not an artifact, damaged, made for another machine or version, or of another model
-            (code other-model).
+            (code other-model). If the samples do not fit, as `check_samples` says.
         InvalidModelError: If ONNX Runtime cannot run the model; if the artifact crashed or exceeded its time on this machine.
         RunFailed: If the artifact crashed or exceeded its time on a device.
         DeviceLostError: If the device is away.
@@ -79,6 +82,13 @@ def verify(
     threads = int(manifest["threads"])
     with ExitStack() as stack:
         folder = stack.enter_context(closing(ScratchDir())).path
+        feeds = write_all_feeds(
+            sample_paths(samples),
+            model,
+            folder,
+            limits=limits.of_samples(),
+            limit_bytes=limits.samples_bytes,
+        )
         sets: list[InputSet] = []
         for entry, each in _entries(manifest, model).items():
             inner = folder / entry
@@ -86,8 +96,9 @@ def verify(
             reference = Reference(
                 each, inner, threads=threads, memory_bytes=limits.memory_bytes, timeout_sec=limits.model_sec
             )
+            number = next(number for number, known in enumerate(model.each) if known.inputs == each.inputs)
             with closing(reference):
-                entry_sets = reference.make(seed, rounding=_tolerance(manifest))
+                entry_sets = reference.make(seed, rounding=_tolerance(manifest), feeds=feeds.fitting(number))
             sets += [replace(input_set, entry=entry) for input_set in entry_sets]
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, Child
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.comparison import BFLOAT16, STEPS
 from tunefarm_tuning.reference.random_inputs import InputKind, kinds_for
+from tunefarm_tuning.reference.samples import SampleFeed
 from tunefarm_tuning.workload.model import Model
 
 _MODULE = "tunefarm_tuning.frontend.onnx.reference_child"
@@ -22,9 +23,12 @@ _BUDGET_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSet:
-    """Random inputs and the expected outputs, in files.
+    """Inputs and the expected outputs, in files.
 
     Attributes:
+        kind: How random inputs were drawn; None for a user's own.
+        seed: Seed of random inputs.
+        sample: The user's own inputs; None for random ones.
         inputs: The file of the inputs, in the model's order.
         expected: The file of the expected outputs, in the model's order.
         rounding: The rounding that widens the tolerance of the comparison; see `comparison.compare_arrays`.
@@ -32,8 +36,9 @@ class InputSet:
         entry: The library's function that takes inputs of these shapes.
     """
 
-    kind: InputKind
-    seed: int
+    kind: InputKind | None = None
+    seed: int = 0
+    sample: SampleFeed | None = None
     inputs: Path
     expected: Path
     rounding: str = "float32"
@@ -53,6 +58,7 @@ class Reference:
 
     Attributes:
         integers: How integer inputs were drawn: ``"random"`` (as `random_inputs`), or all of them ``"zero"`` or ``"one"``.
+        random_fails: Why the model was compared on samples alone: it does not run on random inputs. Empty if it does.
         bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs equivalents of it (`frontend.onnx.bfloat16`).
         runs: In which ways the model was run (`frontend.onnx.reference.variants.Runs`); None if outputs have no widths.
 
@@ -76,38 +82,58 @@ class Reference:
         )
         self.integers = "random"
         self.bfloat16 = False
+        self.random_fails = ""
         self.runs: Mapping[str, Any] | None = None
 
-    def make(self, seed: int, *, rounding: str = "float32") -> list[InputSet]:
-        """Run the model on one set of inputs of each kind that fits it, in all ways that tell how far its outputs move.
+    def make(
+        self, seed: int, *, rounding: str = "float32", feeds: Sequence[SampleFeed] = ()
+    ) -> list[InputSet]:
+        """Run the model on the user's samples, then on one set of random inputs of each kind that fits it.
+
+        It is run in all ways that tell how far its outputs move. With samples, random inputs that it cannot run on are left
+        out (`random_fails`).
 
         Args:
             seed: Seed of the first set.
             rounding: `InputSet.rounding`; if the model itself rounds, it is `STEPS` or `BFLOAT16` instead.
+            feeds: The user's samples.
 
         Raises:
             InvalidModelError: If ONNX Runtime cannot run the model.
+            InvalidInputError: ``samples-failed`` if it cannot run it on a sample set.
         """
         sets = [
-            InputSet(
-                kind=kind,
-                seed=seed + number,
-                inputs=self._folder / f"inputs-{number}.npz",
-                expected=self._folder / f"expected-{number}.npz",
-                rounding=rounding,
-                widths=self._folder / f"widths-{number}.npz",
-            )
-            for number, kind in enumerate(kinds_for(self._model.inputs))
+            *(
+                InputSet(
+                    sample=feed,
+                    inputs=feed.path,
+                    expected=self._folder / f"expected-sample-{feed.file}-{feed.index}.npz",
+                    rounding=rounding,
+                    widths=self._folder / f"widths-sample-{feed.file}-{feed.index}.npz",
+                )
+                for feed in feeds
+            ),
+            *(
+                InputSet(
+                    kind=kind,
+                    seed=seed + number,
+                    inputs=self._folder / f"inputs-{number}.npz",
+                    expected=self._folder / f"expected-{number}.npz",
+                    rounding=rounding,
+                    widths=self._folder / f"widths-{number}.npz",
+                )
+                for number, kind in enumerate(kinds_for(self._model.inputs))
+            ),
         ]
         reply = self._call(
             "make_reference",
             {
                 **self._common(),
-                "seed": seed,
                 "budget_sec": self._budget_sec,
                 "sets": [
                     {
-                        "kind": input_set.kind.value,
+                        "kind": None if input_set.kind is None else input_set.kind.value,
+                        "seed": input_set.seed if input_set.sample is None else input_set.sample.index,
                         "inputs": str(input_set.inputs),
                         "outputs": str(input_set.expected),
                         "widths": str(input_set.widths),
@@ -123,6 +149,7 @@ class Reference:
             )
         self.integers = str(reply["integers"])
         self.bfloat16 = bool(reply["bfloat16"])
+        self.random_fails = str(reply["random_fails"])
         self.runs = reply["runs"]
         sets = sets[: reply["made"]]
         if self.runs is not None:

@@ -18,6 +18,7 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
+from tunefarm_tuning.reference.samples import SampleSummary, write_all_feeds
 from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.precision import Precision
 
@@ -48,7 +49,8 @@ class LoadedModel:
         compiler: Builds kernels and networks; no longer needed once the networks are built.
         references: ONNX Runtime for each set of shapes.
         runs: `Reference.runs` of the first.
-        sets: Inputs and expected outputs of every set of shapes, with the tolerance of the comparison.
+        sets: Inputs and expected outputs of every set of shapes, the user's samples first, with the tolerance of the comparison.
+        samples: A summary of each of the user's files.
     """
 
     compiler: CompileSession
@@ -57,6 +59,7 @@ class LoadedModel:
     runs: Mapping[str, Any] | None
     info: LoadedInfo
     sets: tuple[InputSet, ...]
+    samples: tuple[SampleSummary, ...] = ()
     threads: int
     warnings: tuple[str, ...]
 
@@ -95,11 +98,19 @@ def load(
         runner = stack.enter_context(opened(device_run, request.cancellation))
         threads = runner.connect()
         references = stack.enter_context(closing(References(request, make_reference, threads)))
+        samples = write_all_feeds(
+            request.samples,
+            request.model,
+            request.folder,
+            limits=request.limits.of_samples(),
+            limit_bytes=request.limits.samples_bytes,
+            cancellation=request.cancellation,
+        )
         sets: list[InputSet] = []
         runs: Mapping[str, Any] | None = None
         warnings: dict[str, None] = {}
         for number in range(len(request.model.each)):
-            entry_sets, reference = references.make(number, entry_name(number))
+            entry_sets, reference = references.make(number, entry_name(number), samples.fitting(number))
             sets += entry_sets
             runs = reference.runs if number == 0 else runs
             warnings |= dict.fromkeys(_warnings_of(reference))
@@ -113,6 +124,7 @@ def load(
         runs=runs,
         info=info,
         sets=tuple(input_set.with_rounding(tolerance) for input_set in sets),
+        samples=samples.summaries,
         threads=threads,
         warnings=(*warnings, *info.warnings),
     )
@@ -120,6 +132,8 @@ def load(
 
 def _warnings_of(reference: Reference) -> list[str]:
     warnings = []
+    if reference.random_fails:
+        warnings.append(f"outputs were compared on samples alone: {reference.random_fails}")
     if reference.integers != "random":
         warnings.append(
             f"integer inputs were all {reference.integers}: ONNX Runtime cannot run the model on random ones"

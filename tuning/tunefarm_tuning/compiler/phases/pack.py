@@ -94,6 +94,7 @@ def write_artifact(
         replaced=alternatives.replaced(direct),
         runs=loaded.runs,
         parts=None if checked.parts is None else checked.parts.to_json(),
+        samples=loaded.samples,
         precision=precision_report(request.precision, storage, timed.comparison, checked.as_model),
         shapes=shape_reports(request.model, loaded.info, timed.entries, timed.comparison, proved),
     )

@@ -18,7 +18,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
-from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
@@ -41,16 +41,19 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Run the model on random inputs; write inputs, expected outputs, and how far outputs may be from those.
 
     Args:
-        params: ``path``, ``binding``, ``seed``, ``threads``, ``budget_sec`` (for all runs but the plain ones), and ``sets``: of
-            ``{"kind", "inputs", "outputs", "widths"}``, the last three being files to write.
+        params: ``path``, ``binding``, ``threads``, ``budget_sec`` (for all runs but the plain ones), and ``sets``: of
+            ``{"kind", "seed", "inputs", "outputs", "widths"}``, the last three being files to write. A set of kind null is a
+            sample set of the user's: its ``inputs`` are there, and ``seed`` is its index.
 
     Returns:
         ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``;
         ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16. Of those
-        two no widths are written. ``made``: how many of the sets were made. ``runs``: `reference.variants.Runs`, null without widths.
+        two no widths are written. ``made``: how many of the sets were made; ``random_fails``: why the
+        model was run on sample sets alone, or ``""``. ``runs``: `reference.variants.Runs`, null without widths.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
+        InvalidInputError: ``"samples-failed"``: it cannot run it on a sample set.
     """
     network = _network(params)
     model, specs = network.model, network.inputs
@@ -58,15 +61,25 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     source = runnable_bytes(model)
     session = open_session(source, params["threads"], optimised=False)
     variants = Variants(source, model, specs, threads=params["threads"], budget_sec=params["budget_sec"])
-    integers, limits = "random", index_limits(model.graph)
+    integers, limits, random_fails = "random", index_limits(model.graph), ""
     sets: list[dict[str, Any]] = []
-    for number, input_set in enumerate(params["sets"]):
-        seed, kind = params["seed"] + number, InputKind(input_set["kind"])
+    for input_set in params["sets"]:
         started = time.monotonic()
-        drawn, arrays, outputs = _run_on_some(session, specs, seed, kind, limits)
+        if input_set["kind"] is None:
+            arrays = load_arrays(input_set["inputs"])
+            outputs = _run_sample(session, specs, arrays, input_set["seed"])
+        else:
+            kind = InputKind(input_set["kind"])
+            try:
+                drawn, arrays, outputs = _run_on_some(session, specs, input_set["seed"], kind, limits)
+            except InvalidModelError as error:
+                if not any(done["kind"] is None for done in sets):
+                    raise
+                random_fails = error.message
+                break
+            integers = drawn if drawn != "random" else integers
+            save_arrays(Path(input_set["inputs"]), arrays)
         seconds = time.monotonic() - started
-        integers = drawn if drawn != "random" else integers
-        save_arrays(Path(input_set["inputs"]), arrays)
         save_arrays(Path(input_set["outputs"]), outputs)
         variants.add(arrays, outputs, seconds)
         sets.append(input_set)
@@ -82,8 +95,43 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         "rounds": rounds,
         "bfloat16": bfloat16,
         "made": len(sets),
+        "random_fails": random_fails,
         "runs": None if rounds or bfloat16 else variants.report.to_json(),
     }
+
+
+def run_samples(params: dict[str, Any]) -> None:
+    """Run the model, optimisations off, on each sample set: ``{"path", "binding", "feeds" (files), "numbers"}``.
+
+    Raises:
+        InvalidInputError: ``"samples-failed"``: ONNX Runtime cannot run the model on one of them.
+        InvalidModelError: ``"reference-failed"``: it cannot load the model.
+    """
+    network = _network(params)
+    session = open_session(runnable_bytes(network.model), 1, optimised=False)
+    for number, feed in zip(params["numbers"], params["feeds"], strict=True):
+        _run_sample(session, network.inputs, load_arrays(feed), number)
+
+
+def _run_sample(
+    session: onnxruntime.InferenceSession,
+    specs: Sequence[TensorSpec],
+    arrays: list[NDArray[Any]],
+    number: int,
+) -> list[NDArray[Any]]:
+    """Return the outputs on a sample set.
+
+    Raises:
+        InvalidInputError: ``"samples-failed"``.
+    """
+    try:
+        return _run(session, specs, arrays)
+    except InvalidModelError as error:
+        raise InvalidInputError(
+            f"the network does not run on sample set {number}: {error.message}",
+            code="samples-failed",
+            set=number,
+        ) from error
 
 
 def make_parts(params: dict[str, Any]) -> dict[str, Any]:
@@ -255,5 +303,6 @@ HANDLERS = {
     "make_parts": make_parts,
     "open_timed": open_timed,
     "run_once": run_once,
+    "run_samples": run_samples,
     "sample": sample,
 }
