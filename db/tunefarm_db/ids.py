@@ -8,7 +8,9 @@ import threading
 import time
 from typing import Literal, get_args
 
-Prefix = Literal["mdl", "job", "stp", "trl", "rec", "dev", "dch", "cal", "art", "key", "whk", "whd", "upl"]
+Prefix = Literal[
+    "mdl", "job", "stp", "trl", "rec", "dev", "dch", "cal", "art", "key", "whk", "whd", "upl", "smp"
+]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that look like digits
 _RANDOM_BITS = 80

@@ -27,6 +27,7 @@ from tunefarm_db.repositories.jobs.steps import Steps
 from tunefarm_db.repositories.jobs.trials import Trials
 from tunefarm_db.repositories.jobs.turns import Turns
 from tunefarm_db.repositories.models.models import Blobs, Models
+from tunefarm_db.repositories.models.samples import SampleFiles
 from tunefarm_db.repositories.models.uploads import Uploads
 from tunefarm_db.repositories.records.records import Records
 from tunefarm_db.repositories.records.searches import Searches
@@ -46,6 +47,7 @@ class Repositories:
         self._connection = connection
         self.blobs = Blobs(connection)
         self.models = Models(connection)
+        self.samples = SampleFiles(connection)
         self.workloads = Workloads(connection)
         self.jobs = Jobs(connection)
         self.steps = Steps(connection)

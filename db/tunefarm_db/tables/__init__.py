@@ -15,7 +15,7 @@ from tunefarm_db.tables.devices import (
 )
 from tunefarm_db.tables.farm import ApiKeyRow, CounterRow
 from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow, TrialRow
-from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, UploadRow
+from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, SampleFileRow, UploadRow
 from tunefarm_db.tables.records import RecordRow, SourceRow, SpaceRow, WorkloadRow
 from tunefarm_db.tables.webhooks import WebhookDeliveryRow, WebhookRow
 
@@ -36,6 +36,7 @@ __all__ = [
     "ModelRow",
     "ModelTaskRow",
     "RecordRow",
+    "SampleFileRow",
     "SourceRow",
     "SpaceRow",
     "StepRow",

@@ -15,6 +15,7 @@ from tunefarm_db.values import (
     DeviceState,
     Json,
     ModelState,
+    SampleState,
     SourceState,
     StepKind,
     StepState,
@@ -49,6 +50,7 @@ class Base(DeclarativeBase):
         CalibrationOutcome: EnumText(CalibrationOutcome),
         DeliveryState: EnumText(DeliveryState),
         SourceState: EnumText(SourceState),
+        SampleState: EnumText(SampleState),
         UploadState: EnumText(UploadState),
     }
 

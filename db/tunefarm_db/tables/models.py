@@ -1,15 +1,15 @@
-"""Tables of models: uploads, blobs of the store, and the tasks of a model."""
+"""Tables of models: uploads, blobs of the store, samples, and the tasks of a model."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, text
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from tunefarm_db.tables.base import Base
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Json, ModelState, UploadState
+from tunefarm_db.values import Json, ModelState, SampleState, UploadState
 
 
 class BlobRow(Base):
@@ -80,6 +80,31 @@ class UploadRow(Base):
     error: Mapped[Json | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
     expires_at: Mapped[float]
+
+
+class SampleFileRow(Base):
+    """A user's file of samples for a model."""
+
+    __tablename__ = "sample_files"
+    __table_args__ = (
+        UniqueConstraint("model_id", "sha256"),
+        Index(None, "expires_at"),
+        Index(None, "sha256"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    name: Mapped[str]
+    # No foreign key: a failed file remembers its hash when the blob is gone.
+    sha256: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[SampleState] = mapped_column(default=SampleState.CHECKING)
+    error: Mapped[Json | None]
+    sets: Mapped[int | None]
+    used: Mapped[list[Any]] = mapped_column(default=list)
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
+    expires_at: Mapped[float | None]
 
 
 class ModelTaskRow(Base):

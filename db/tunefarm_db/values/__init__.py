@@ -27,7 +27,16 @@ from tunefarm_db.values.devices import (
 )
 from tunefarm_db.values.farm import ApiKey
 from tunefarm_db.values.jobs import Artifact, Event, Job, JobTask, NewTrial, Step, StepKind, StepState, Trial
-from tunefarm_db.values.models import Blob, Model, ModelState, ModelTask, Upload, UploadState
+from tunefarm_db.values.models import (
+    Blob,
+    Model,
+    ModelState,
+    ModelTask,
+    SampleFile,
+    SampleState,
+    Upload,
+    UploadState,
+)
 from tunefarm_db.values.records import NewRecord, Record, Source, SourceState, Space, Workload
 from tunefarm_db.values.webhooks import (
     BY_A_PERSON,
@@ -72,6 +81,8 @@ __all__ = [
     "Page",
     "PoolCounts",
     "Record",
+    "SampleFile",
+    "SampleState",
     "Source",
     "SourceState",
     "Space",

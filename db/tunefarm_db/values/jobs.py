@@ -106,6 +106,7 @@ class StepKind(StrEnum):
     CONFIRM = "confirm"
     COMPILE = "compile"
     SOURCE = "source"
+    SAMPLES = "samples"
 
     @property
     def needs_device(self) -> bool:
@@ -129,7 +130,7 @@ class Step:
     """A short piece of work for one Celery message.
 
     Attributes:
-        subject_id: Its subject: the model of an import, the key of a kernel's source, otherwise the job.
+        subject_id: Its subject: the model of an import, the key of a kernel's source, a file of samples, otherwise the job.
         fence: Grows with each claim; a write counts only under the present fence.
         attempts: Claims so far, less the ones handed back by `release`.
         faults: Attempts that failed although neither worker nor device was lost.

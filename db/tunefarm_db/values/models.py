@@ -82,6 +82,40 @@ class ModelTask:
     alternative: Json | None = None
 
 
+class SampleState(StrEnum):
+    """State of a file of samples."""
+
+    CHECKING = "checking"
+    READY = "ready"
+    FAILED = "failed"  # it does not fit the model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleFile:
+    """A user's samples for a model: real inputs, to compare and time the compiled network on.
+
+    Attributes:
+        sha256: SHA-256 of its blob. The blob of a failed file is gone.
+        error: `TunefarmError.to_json` where the state is failed.
+        sets: Number of sample sets; None until it is ready.
+        used: Indices of the sets that a compile runs; empty until it is ready.
+        expires_at: Time at which it is deleted; None once a job uses it.
+    """
+
+    id: str
+    model_id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    state: SampleState
+    error: Json | None
+    sets: int | None
+    used: list[int]
+    created_at: float
+    updated_at: float
+    expires_at: float | None
+
+
 class UploadState(StrEnum):
     """State of an upload; the last two are final."""
 

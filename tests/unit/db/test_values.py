@@ -47,6 +47,7 @@ MIRRORS: list[tuple[type[Base], type[Any]]] = [
     (tables.SpaceRow, values.Space),
     (tables.StepRow, values.Step),
     (tables.TrialRow, values.Trial),
+    (tables.SampleFileRow, values.SampleFile),
     (tables.UploadRow, values.Upload),
     (tables.WebhookDeliveryRow, values.Delivery),
     (tables.WebhookRow, values.Webhook),

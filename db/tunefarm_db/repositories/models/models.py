@@ -10,8 +10,17 @@ from sqlalchemy import delete, exists, insert, or_, select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, equal
-from tunefarm_db.tables import ArtifactRow, BlobRow, ModelRow, ModelTaskRow, SourceRow, WorkloadRow, table_of
-from tunefarm_db.values import Blob, Json, Model, ModelState, ModelTask, Page
+from tunefarm_db.tables import (
+    ArtifactRow,
+    BlobRow,
+    ModelRow,
+    ModelTaskRow,
+    SampleFileRow,
+    SourceRow,
+    WorkloadRow,
+    table_of,
+)
+from tunefarm_db.values import Blob, Json, Model, ModelState, ModelTask, Page, SampleState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _MODELS = table_of(ModelRow)
@@ -250,15 +259,16 @@ class Blobs(Repository):
         return self._first(Blob, select(_BLOBS).where(BlobRow.sha256 == sha256))
 
     def is_referenced(self, sha256: str) -> bool:
-        """Return whether a model, an artifact or a kernel's source needs the blob. Failed and deleted models need none.
+        """Return whether a model, samples, an artifact or a kernel's source need the blob.
 
-        A failed model does not: a retry comes with another upload.
+        Failed and deleted models need none, nor do failed samples: a retry comes with another upload.
         """
         useless = (ModelState.FAILED, ModelState.DELETED)
         models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
         artifacts = exists().where(ArtifactRow.sha256 == sha256)
         sources = exists().where(SourceRow.sha256 == sha256)
-        return bool(self._run(select(or_(models, artifacts, sources))).scalar_one())
+        samples = exists().where(SampleFileRow.sha256 == sha256, SampleFileRow.state != SampleState.FAILED)
+        return bool(self._run(select(or_(models, artifacts, sources, samples))).scalar_one())
 
     def delete(self, sha256: str) -> bool:
         """Delete the blob's row unless it is referenced; return whether it was deleted."""
