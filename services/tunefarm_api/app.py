@@ -26,10 +26,20 @@ from tunefarm_api.routes import (
     keys,
     models,
     records,
+    samples,
     uploads,
     webhooks,
 )
-from tunefarm_api.web import assets, keys_page, live, models_page, records_page, sign_in, webhooks_page
+from tunefarm_api.web import (
+    assets,
+    keys_page,
+    live,
+    models_page,
+    records_page,
+    samples_page,
+    sign_in,
+    webhooks_page,
+)
 from tunefarm_api.web.devices import device_actions, device_page, devices_page
 from tunefarm_api.web.front import PageFront
 from tunefarm_api.web.jobs import job_actions, job_page, jobs_page, log_file, source_page, task_page
@@ -96,6 +106,7 @@ def create_app(
     for routes in (
         health,
         models,
+        samples,
         uploads,
         jobs,
         job_details,
@@ -117,6 +128,7 @@ def create_app(
         job_actions,
         log_file,
         models_page,
+        samples_page,
         devices_page,
         device_page,
         device_actions,

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
-from tunefarm_api.paths import is_page, is_upload_path
+from tunefarm_api.paths import is_page, is_samples_path, is_upload_path
 from tunefarm_api.web.session import authenticate_page
 from tunefarm_app.access.api_keys import verify_api_key
 from tunefarm_app.runtime.composition import Services
@@ -78,7 +78,8 @@ class Gate:
 def _is_upload(scope: Scope) -> bool:
     if scope["method"] == "PATCH":
         return is_upload_path(scope["path"])
-    return (scope["method"], scope["path"]) == ("POST", "/v1/models")
+    is_file = scope["path"] == "/v1/models" or is_samples_path(scope["path"])
+    return scope["method"] == "POST" and is_file
 
 
 async def _authenticate(scope: Scope, headers: Headers) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 _FIRST_PARTS = frozenset(
     {"", "devices", "jobs", "keys", "live", "models", "records", "sign-in", "sign-out", "static", "webhooks"}
 )
 _PUBLIC = frozenset({"sign-in", "static"})
+
+_SAMPLES = re.compile(r"(?:/v1)?/models/[^/]+/samples")
 
 SIGN_IN = "/sign-in"
 UPLOADS = "/models/uploads"
@@ -33,6 +37,11 @@ def is_local(path: str) -> bool:
 def is_upload_path(path: str) -> bool:
     """Return whether it is about uploads that come in parts."""
     return any(path == where or path.startswith(f"{where}/") for where in (UPLOADS, API_UPLOADS))
+
+
+def is_samples_path(path: str) -> bool:
+    """Return whether files of samples are sent there: by the API's clients, or by a page's script."""
+    return _SAMPLES.fullmatch(path) is not None
 
 
 def _first_part(path: str) -> str:

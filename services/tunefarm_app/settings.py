@@ -29,8 +29,10 @@ class Settings(BaseSettings):
         store_dir: Folder of uploaded models and finished artifacts, shared by all API and worker processes.
         tracker: ``host:port`` of the TVM RPC tracker, for devices that name no other.
         max_upload_bytes: Largest accepted model, in bytes. Protobuf's own limit is 2 GiB.
+        max_samples_bytes: Largest accepted file of samples, and the most that its arrays may have together once they are
+            unpacked, in bytes.
         keep_uploads_hours: An interrupted upload can be resumed for this many hours after its last byte; then its bytes
-            are deleted.
+            are deleted. Samples that no job uses are deleted after the same time.
         import_memory_bytes: Address space of each child process that parses an uploaded model, in bytes.
         import_timeout_sec: Time limit for the import of a model.
         build_workers: Number of compiler processes per worker child; one per core if not set.
@@ -84,6 +86,7 @@ class Settings(BaseSettings):
     store_dir: Path
     tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
     max_upload_bytes: PositiveInt = 2 << 30
+    max_samples_bytes: PositiveInt = 256 << 20
     keep_uploads_hours: PositiveFloat = 24.0
     import_memory_bytes: PositiveInt = 8 << 30
     import_timeout_sec: PositiveFloat = 120.0

@@ -54,7 +54,7 @@ def create_job(
 
     All detectable errors are reported at once: a `201` means that the job is queued.
     """
-    request = JobRequest(model_id=body.model_id, **_terms(body))
+    request = JobRequest(model_id=body.model_id, samples=body.samples, **_terms(body))
     submitted = submit_job(services, request, idempotency_key=idempotency_key)
     if not submitted.created:
         response.status_code = 200
@@ -137,5 +137,5 @@ def resume(job_id: str, services: ServicesDep) -> Job:
 
 
 def _terms(body: JobCheck) -> dict[str, Any]:
-    terms = body.model_dump(exclude={"budget", "options", "model_id"})
+    terms = body.model_dump(exclude={"budget", "options", "model_id", "samples"})
     return {**terms, **body.options.model_dump(), "budget": Budget(**body.budget.model_dump())}

@@ -108,5 +108,5 @@ def list_model_tasks(
     **operation("write", "Delete a model", 404, 409, 410),
 )
 def remove_model(model_id: str, services: ServicesDep) -> None:
-    """Deletes its file too. Jobs, records and artifacts stay. Refused while a job of the model runs."""
+    """Deletes its file and its samples too. Jobs, records and artifacts stay. Refused while a job of the model runs."""
     delete_model(services, model_id)

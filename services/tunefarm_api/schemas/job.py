@@ -82,6 +82,12 @@ class JobCreate(JobCheck):
     )
 
     model_id: str = Field(max_length=100, description="Model to tune; it must be ready.")
+    samples: list[Annotated[str, Field(max_length=100)]] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Ids of the model's samples, which must be ready: the artifact is compared on them before random inputs, and "
+        "timed on the first.",
+    )
 
 
 class CheckedJob(Output):

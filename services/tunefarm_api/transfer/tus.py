@@ -104,7 +104,7 @@ async def write_part(request: Request, services: Services, upload_id: str) -> Up
         ClientDisconnect: If the client goes away.
     """
     with closing_unless_read(request):
-        more_bytes = announced_bytes(request, services)
+        more_bytes = announced_bytes(request, services.settings.max_upload_bytes)
         check_version(request)
         if media_type(request) != MEDIA_TYPE:
             raise InvalidInputError(

@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from tunefarm_app.models.samples import SubmittedSamples, require_ready_model, submit_samples
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob, too_large
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
@@ -25,8 +26,21 @@ class StalledError(TunefarmError):
     default_code = "upload-stalled"
 
 
-async def receive_blob(request: Request, services: Services) -> StoredBlob:
-    """Store the request's body as a blob.
+async def receive_samples(request: Request, services: Services, model_id: str, name: str) -> SubmittedSamples:
+    """Store the request's body as samples of a model, and plan their check.
+
+    Raises:
+        NotFoundError, ConflictError, InvalidInputError: As `submit_samples`; those of the model before the body is read.
+        InvalidInputError, TransientError, ClientDisconnect: As `receive_blob`.
+    """
+    with closing_unless_read(request):
+        await run_in_threadpool(require_ready_model, services, model_id)
+        blob = await receive_blob(request, services, limit_bytes=services.settings.max_samples_bytes)
+    return await run_in_threadpool(submit_samples, services, model_id, name=name, blob=blob)
+
+
+async def receive_blob(request: Request, services: Services, *, limit_bytes: int | None = None) -> StoredBlob:
+    """Store the request's body as a blob of at most `limit_bytes`; by default, the limit of models.
 
     Raises:
         InvalidInputError: ``too-large`` at once if the length is announced, else as soon as the limit is passed;
@@ -40,8 +54,8 @@ async def receive_blob(request: Request, services: Services) -> StoredBlob:
                 "send the file's bytes as the body (application/octet-stream), not as a form",
                 code="unsupported-media-type",
             )
-        announced_bytes(request, services)
-        limit_bytes = services.settings.max_upload_bytes
+        limit_bytes = services.settings.max_upload_bytes if limit_bytes is None else limit_bytes
+        announced_bytes(request, limit_bytes)
         with await run_in_threadpool(services.blobs.writer, limit_bytes=limit_bytes) as writer:
             async for piece in body_pieces(request):
                 await run_in_threadpool(writer.write, piece)
@@ -61,7 +75,7 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def announced_bytes(request: Request, services: Services) -> int | None:
+def announced_bytes(request: Request, limit_bytes: int) -> int | None:
     """Return the length that the client announces for the body; None if it announces none.
 
     Raises:
@@ -70,8 +84,8 @@ def announced_bytes(request: Request, services: Services) -> int | None:
     length = request.headers.get("content-length", "")
     if not length.isdecimal():
         return None
-    if int(length) > services.settings.max_upload_bytes:
-        raise too_large(services.settings.max_upload_bytes)
+    if int(length) > limit_bytes:
+        raise too_large(limit_bytes)
     return int(length)
 
 

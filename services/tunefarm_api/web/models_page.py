@@ -61,6 +61,7 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
         tasks = repos.models.tasks(model_id)
         lines = _jobs_of(repos, model)
         pools = pools_of(repos)
+        samples = repos.samples.of_model(model_id)
     return page(
         "model.html",
         request,
@@ -70,6 +71,8 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
         shapes_text=shapes_text,
         lines=lines,
         pools=pools,
+        samples=samples,
+        max_samples_bytes=services.settings.max_samples_bytes,
         terms=job_terms,
     )
 

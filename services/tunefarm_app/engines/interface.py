@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.samples import SampleSummary
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
@@ -59,6 +60,10 @@ class Engine(Protocol):
         cancellation: Cancellation,
     ) -> Model: ...
 
+    def check_samples(self, model: Model, path: Path, *, cancellation: Cancellation) -> SampleSummary:
+        """Check that a file of samples fits a model, and that the model runs on them."""
+        ...
+
     def extract_tasks(
         self,
         model: Model,
@@ -89,6 +94,7 @@ class Engine(Protocol):
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        samples: Sequence[Path] = (),
         device: Device,
         name: str,
         output: Path,

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile, OnProgress
@@ -41,6 +42,7 @@ from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.samples import SampleSummary, write_feeds
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob
@@ -156,6 +158,11 @@ class ReplayEngine:
             num_params=64 * scenario.num_tasks,
         )
 
+    def check_samples(self, model: Model, path: Path, *, cancellation: Cancellation) -> SampleSummary:
+        with TemporaryDirectory(prefix="tunefarm-") as folder:
+            # A simulated model cannot be run, but its samples are checked like any others.
+            return write_feeds(path, model, Path(folder), cancellation=cancellation)[0]
+
     def extract_tasks(
         self,
         model: Model,
@@ -205,6 +212,7 @@ class ReplayEngine:
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        samples: Sequence[Path] = (),
         device: Device,
         name: str,
         output: Path,
@@ -222,6 +230,7 @@ class ReplayEngine:
             "simulated": True,
             "device": device.name,
             "coverage": {"tasks": scenario.num_tasks, "covered": len(best)},
+            "samples": len(samples),
         }
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
         return CompiledFile(path=output, manifest=manifest, report=report)

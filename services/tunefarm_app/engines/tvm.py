@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.samples import SampleSummary, check_samples
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build, toolchain_key
 from tunefarm_tuning.workload.model import Model
@@ -65,13 +66,25 @@ class TvmEngine:
         *,
         cancellation: Cancellation,
     ) -> Model:
+        limits = self._import_limits()
+        return import_model(path, shapes=shapes, values=values, limits=limits, cancellation=cancellation)
+
+    def check_samples(self, model: Model, path: Path, *, cancellation: Cancellation) -> SampleSummary:
+        return check_samples(
+            path,
+            model,
+            limits=self._import_limits(),
+            limit_bytes=self._settings.max_samples_bytes,
+            cancellation=cancellation,
+        )
+
+    def _import_limits(self) -> ImportLimits:
         timeout_sec = self._settings.import_timeout_sec
-        limits = ImportLimits(
+        return ImportLimits(
             memory_bytes=self._settings.import_memory_bytes,
             timeout_sec=timeout_sec,
             cpu_sec=int(2 * timeout_sec) + 1,
         )
-        return import_model(path, shapes=shapes, values=values, limits=limits, cancellation=cancellation)
 
     def extract_tasks(
         self,
@@ -116,6 +129,7 @@ class TvmEngine:
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        samples: Sequence[Path] = (),
         device: Device,
         name: str,
         output: Path,
@@ -128,12 +142,16 @@ class TvmEngine:
             target,
             history=history,
             precision=precision,
+            samples=samples,
             output=output,
             device=remote_device(device),
             name=name,
             on_progress=on_progress,
             cancellation=cancellation,
-            limits=CompileLimits(whole_sec=self._settings.compile_time_limit_sec),
+            limits=CompileLimits(
+                whole_sec=self._settings.compile_time_limit_sec,
+                samples_bytes=self._settings.max_samples_bytes,
+            ),
         )
         return CompiledFile(path=artifact.path, manifest=artifact.manifest, report=artifact.report)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from tunefarm_app.jobs.terms import JobTerms, parse_priority, settle_terms
+from tunefarm_app.models.samples import keep_for_job
+from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.values import Job, Model, ModelState, StepKind
+from tunefarm_db.values import Job, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
@@ -21,9 +23,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(JobTerms):
-    """A user's request for a job: the model and the terms."""
+    """A user's request for a job: the model and the terms.
+
+    Attributes:
+        samples: Ids of the model's files of samples: the compiled network is compared and timed on them first.
+    """
 
     model_id: str
+    samples: Sequence[str] = ()
 
     @property
     def digest(self) -> str:
@@ -35,6 +42,8 @@ class JobRequest(JobTerms):
             terms.append(priority)
         if (precision := parse_precision(self.precision)) is not Precision.AS_MODEL:
             terms.append(precision.value)
+        if self.samples:
+            terms.append({"samples": list(self.samples)})
         text = json.dumps(terms, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -53,12 +62,12 @@ def submit_job(
     """Check the request, then add the job and its first step in one transaction.
 
     Raises:
-        NotFoundError: ``model-not-found`` or ``model-deleted``.
-        ConflictError: ``model-importing`` (wait), ``idempotency-key-reused``, ``no-devices``.
+        NotFoundError: ``model-not-found``, ``model-deleted`` or ``samples-not-found``.
+        ConflictError: ``model-importing`` or ``samples-checking`` (wait), ``idempotency-key-reused``, ``no-devices``.
         InvalidInputError: ``model-failed``, ``invalid-budget``, ``unknown-tuner``, ``invalid-seed``,
             ``invalid-round-size``, ``unknown-device-key``, ``device-key-required``, ``unknown-target``,
             ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``, ``unknown-precision``,
-            ``unsupported-precision``.
+            ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``.
     """
     _check_idempotency_key(idempotency_key)
     try:
@@ -89,8 +98,9 @@ def _add(
                     )
                 return SubmittedJob(job=earlier, created=False), None
         model = repos.models.get(request.model_id)
-        _check_model(model)
+        require_ready(model)
         settled = settle_terms(repos, request)
+        samples = keep_for_job(repos, model.id, request.samples)
         target = settled.target
         job = repos.jobs.add(
             model_id=model.id,
@@ -104,6 +114,7 @@ def _add(
             options={
                 "round_size": request.round_size or services.settings.round_size,
                 "precision": parse_precision(request.precision).value,
+                **({"samples": samples} if samples else {}),
             },
             idempotency_key=idempotency_key,
             request_digest=request.digest,
@@ -118,21 +129,4 @@ def _check_idempotency_key(key: str | None) -> None:
     if key is not None and not (0 < len(key) <= 200 and key.isascii() and key.isprintable()):
         raise InvalidInputError(
             "an idempotency key is 1 to 200 printable ASCII characters", code="invalid-idempotency-key"
-        )
-
-
-def _check_model(model: Model) -> None:
-    if model.state is ModelState.IMPORTING:
-        raise ConflictError(
-            "the model is still being imported: wait until its state is ready",
-            code="model-importing",
-            model_id=model.id,
-        )
-    if model.state is ModelState.FAILED:
-        why = (model.error or {}).get("message", "")
-        raise InvalidInputError(
-            f"the model could not be imported: {why}",
-            code="model-failed",
-            model_id=model.id,
-            error=model.error,
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
+from tunefarm_tuning.core.errors import NotFoundError
 from tunefarm_tuning.workload import revisions
 
 
@@ -19,7 +22,7 @@ def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -
 
 
 def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = False) -> None:
-    """Fail the step's model, kernel source or job with `error`, unless it has ended.
+    """Fail the step's model, kernel source, samples or job with `error`, unless it has ended.
 
     A job whose winners cannot be re-measured does not fail: it is compiled with the records that it has. A job that runs
     other rounds continues with them, unless the error is `final`.
@@ -37,6 +40,10 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         return
     if step.kind is StepKind.SOURCE:
         repos.sources.set_failed(step.subject_id, error)
+        return
+    if step.kind is StepKind.SAMPLES:
+        with suppress(NotFoundError):  # they were deleted meanwhile
+            repos.samples.set_failed(step.subject_id, error)
         return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:

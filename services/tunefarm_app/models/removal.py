@@ -16,7 +16,9 @@ _BATCH = 500
 
 
 def delete_model(services: Services, model_id: str) -> Model:
-    """Mark the model as deleted. Its file goes at the reconciler's next sweep; jobs, records and artifacts stay.
+    """Mark the model as deleted, and delete its samples. Its file goes at the reconciler's next sweep.
+
+    Jobs, records and artifacts stay.
 
     Raises:
         NotFoundError: ``model-not-found`` or ``model-deleted``.
@@ -32,7 +34,13 @@ def delete_model(services: Services, model_id: str) -> Model:
                 job_ids=[job.id for job in jobs[:20]],
             )
         repos.steps.cancel_open(subject_id=model.id)
-        return repos.models.delete(model.id)
+        samples = repos.samples.delete_of_model(model.id)
+        for sample_file in samples:
+            repos.steps.cancel_open(subject_id=sample_file.id)
+        deleted = repos.models.delete(model.id)
+    for sample_file in samples:
+        remove_unreferenced(services, sample_file.sha256)
+    return deleted
 
 
 def sweep_blobs(
@@ -41,11 +49,12 @@ def sweep_blobs(
     temporary_age_sec: float = TEMPORARY_AGE_SEC,
     unreferenced_age_sec: float = UNREFERENCED_AGE_SEC,
 ) -> int:
-    """Remove abandoned temporary files, and blobs that no model, artifact or source needs; return how many.
+    """Remove abandoned temporary files, and blobs that no model, samples, artifact or source need; return how many.
 
     The ages protect files that are being written, and blobs that are about to be registered. Uploads in parts expire by
-    a setting of their own (``keep_uploads_hours``).
+    a setting of their own (``keep_uploads_hours``), and so do samples that no job uses.
     """
+    forget_unused_samples(services)
     swept = services.blobs.sweep(temporary_age_sec) + sweep_uploads(services, temporary_age_sec)
     for sha256 in services.blobs.older_than(unreferenced_age_sec):
         with services.uow.read() as repos:
@@ -80,11 +89,22 @@ def sweep_uploads(services: Services, temporary_age_sec: float = TEMPORARY_AGE_S
     return swept
 
 
-def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float | None = None) -> bool:
-    """Remove a blob that no model, artifact or source needs; return whether it was removed.
+def forget_unused_samples(services: Services) -> int:
+    """Forget samples that no job used in time; return how many. Their files are unreferenced then."""
+    forgotten = 0
+    while True:
+        with services.uow.write() as repos:
+            expired = repos.samples.forget_expired(limit=_BATCH)
+        forgotten += len(expired)
+        if len(expired) < _BATCH:
+            return forgotten
 
-    A blob younger than `least_age_sec` is kept. With None, a blob of any age is removed: that of a failed model, since a
-    retry uploads it again.
+
+def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float | None = None) -> bool:
+    """Remove a blob that no model, samples, artifact or source need; return whether it was removed.
+
+    A blob younger than `least_age_sec` is kept. With None, a blob of any age is removed: that of a failed model or
+    failed samples, since a retry uploads it again, and that of deleted samples.
     """
     with services.uow.write() as repos:
         # Under the write lock: a process that registers the blob meanwhile checks for the file afterwards.

@@ -46,6 +46,29 @@ def check_shapes(shapes: Mapping[str, GivenShape]) -> dict[str, StoredShape]:
     return {name: stored_shape(shape, name=name) for name, shape in shapes.items()}
 
 
+def require_ready(model: Model) -> None:
+    """Refuse to work on a model that is not imported.
+
+    Raises:
+        ConflictError: ``model-importing``.
+        InvalidInputError: ``model-failed``.
+    """
+    if model.state is ModelState.IMPORTING:
+        raise ConflictError(
+            "the model is still being imported: wait until its state is ready",
+            code="model-importing",
+            model_id=model.id,
+        )
+    if model.state is ModelState.FAILED:
+        why = (model.error or {}).get("message", "")
+        raise InvalidInputError(
+            f"the model could not be imported: {why}",
+            code="model-failed",
+            model_id=model.id,
+            error=model.error,
+        )
+
+
 def submit_model(
     services: Services, *, name: str, blob: StoredBlob, shapes: Mapping[str, GivenShape] | None = None
 ) -> SubmittedModel:

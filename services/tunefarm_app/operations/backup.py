@@ -1,7 +1,7 @@
 """Backup and restore: the database and the store's files in one file.
 
 The file is a tar archive: ``manifest.json``, ``database.jsonl.gz`` (`tunefarm_db.dump`), then ``store/<sha256>`` for every
-model, artifact and kernel source that the database knew at that moment. It holds API keys as hashes only. A backup is
+model, artifact, kernel source and file of samples that the database knew at that moment. It holds API keys as hashes only. A backup is
 taken while the farm runs. A restored farm continues its unfinished jobs: steps that were leased at the time are taken
 back when their leases expire, and devices register again.
 """
@@ -49,7 +49,7 @@ class Backup:
 
     Attributes:
         rows: Number of rows of the database.
-        blobs: SHA-256 of each model, artifact and kernel's source in it.
+        blobs: SHA-256 of each model, artifact, kernel's source and file of samples in it.
         missing: Blobs that were deleted during the backup, or that the store had lost before.
     """
 
@@ -110,7 +110,7 @@ def back_up(database_url: str, store: BlobStore, path: Path) -> Backup:
 
 
 def _dump(database_url: str, path: Path) -> tuple[int, set[str]]:
-    """Write the database's lines; return how many rows, and the blobs that its models, artifacts and sources need."""
+    """Write the database's lines; return how many rows, and the blobs that its models, artifacts, sources and samples need."""
     engine = make_engine(database_url)
     rows, needed = 0, set()
     table, columns = "", list[str]()
@@ -123,7 +123,7 @@ def _dump(database_url: str, path: Path) -> tuple[int, set[str]]:
                     table, columns = head["table"], head["columns"]
                 elif line.startswith('{"rows"'):
                     rows = json.loads(line)["rows"]
-                elif table in ("models", "artifacts", "kernel_sources"):
+                elif table in ("models", "artifacts", "kernel_sources", "sample_files"):
                     row = dict(zip(columns, json.loads(line), strict=True))
                     if row["sha256"] is not None and row.get("state") not in _USELESS:
                         needed.add(row["sha256"])

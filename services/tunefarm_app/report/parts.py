@@ -110,12 +110,17 @@ class ReportComparison(Part):
 
 
 class ReportInputSet(Part):
-    """A set of random inputs, and the comparison of the outputs."""
+    """A set of inputs, and the comparison of the outputs."""
 
     kind: str = Field(
-        description="Distribution of the inputs: `normal`, only `positive` numbers, `image` in 0 to 1, `byte-image` in 0 to 255, `audio`."
+        description="Distribution of random inputs: `normal`, only `positive` numbers, `image` in 0 to 1, `byte-image` in 0 to 255, "
+        "`audio`; `sample` for a sample set of the user's."
     )
-    seed: int = Field(description="Seed of the inputs.")
+    seed: int | None = Field(description="Seed of random inputs; null for a sample set.")
+    file: int | None = Field(None, description="Index of the sample set's file; null for random inputs.")
+    sample: int | None = Field(
+        None, description="Index of the sample set in its file; null for random inputs."
+    )
     outputs: list[ReportComparison] = Field(description="Comparison of each output.")
 
 
@@ -138,6 +143,23 @@ class ReportPartsCheck(Part):
     not_checked: str | None = Field(description="Why nothing was compared; null if something was.")
 
 
+class ReportSampleFile(Part):
+    """A file of samples. The report tells nothing of its contents."""
+
+    sets: int = Field(description="Number of sample sets.")
+    used: list[int] = Field(description="Indices of the sample sets that were run.")
+    fits: int = Field(0, description="Index of the model's set of shapes that they fit.")
+
+
+class ReportSamples(Part):
+    """The user's samples, and the errors on them."""
+
+    files: list[ReportSampleFile] = Field(description="Files of samples, in the job's order.")
+    max_abs_error: float = Field(description="Largest difference of two finite elements.")
+    max_rel_error: float = Field(description="The same, as a share of its output's root mean square.")
+    mean_rel_error: float = Field(description="Mean difference of the output with the largest one.")
+
+
 class ReportChecks(Part):
     """Comparison of the artifact's outputs with a reference."""
 
@@ -156,6 +178,7 @@ class ReportChecks(Part):
     parts: ReportPartsCheck | None = Field(
         None, description="The check part by part; null if the outputs tell enough."
     )
+    samples: ReportSamples | None = Field(None, description="The user's samples; null if there are none.")
 
 
 class ReportErrors(Part):
@@ -166,12 +189,24 @@ class ReportErrors(Part):
     mean_rel_error: float = Field(description="Mean difference of the output with the largest one.")
 
 
+class ReportAccuracyOnSamples(Part):
+    """The effect of storing weights in fewer bytes on the outputs, on the user's samples alone."""
+
+    stored: ReportErrors = Field(description="Error of the artifact against ONNX Runtime.")
+    as_model: ReportErrors | None = Field(
+        description="Error of the same network with the weights of its file; null if it could not be run."
+    )
+
+
 class ReportAccuracy(Part):
     """The effect of storing weights in fewer bytes on the outputs."""
 
     stored: ReportErrors = Field(description="Error of the artifact against ONNX Runtime.")
     as_model: ReportErrors | None = Field(
         description="Error of the same network with the weights of its file; null if it could not be run."
+    )
+    on_samples: ReportAccuracyOnSamples | None = Field(
+        None, description="The same on the user's samples alone; null if there are none."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
+from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.storage.rows import file_end, file_stem, precision_of
@@ -50,6 +51,8 @@ def _search(job: Job, model: Model, file: str) -> str:
     for name, shape in model.shapes.items():
         text = shape if isinstance(shape, str) else ",".join(map(str, shape))
         words += ["--shape", f"{name}={text}"]
+    for number, _ in enumerate(sample_ids(job.options)):
+        words += ["--inputs", f"samples-{number}.npz"]
     return shlex.join(clean(word, 500) for word in words)
 
 
@@ -88,10 +91,14 @@ def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
         "The search depends on its timings: if one differs, the same seed tries other candidates.",
         "The search starts from the records of its farm.",
     ]
+    if sample_ids(job.options):
+        caveats.append("The samples are not in the artifact: only who has the files can compare on them.")
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
         caveats.append("A limit in seconds ends after more trials on a faster machine.")
-    # The precision is left out: the command names it, and without it keeps the model's precision.
-    if others := sorted((name, value) for name, value in job.options.items() if name != "precision"):
+    # The command names precision and samples.
+    if others := sorted(
+        (name, value) for name, value in job.options.items() if name not in ("precision", "samples")
+    ):
         options = ", ".join(f"{name} = {value}" for name, value in others)
         caveats.append(f"The command uses the server's defaults; this job had {clean(options, 300)}.")
     if artifact is not None:

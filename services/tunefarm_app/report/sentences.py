@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.parts import ReportLatency, ReportPrecision, ReportStored, ReportTiming
+from tunefarm_app.report.parts import ReportChecks, ReportLatency, ReportPrecision, ReportStored, ReportTiming
 from tunefarm_db.states.job import JobState
 from tunefarm_text.quantities import error, plural, ratio, seconds, signed_percent, size
 
@@ -21,7 +21,7 @@ def summary(report: JobReport) -> list[str]:
     if report.checks is not None:
         sentences.append(
             f"The largest difference from ONNX Runtime's outputs is {error(report.checks.max_abs_error)}, or "
-            f"{error(report.checks.max_rel_error)} of the output's root mean square, on random inputs; all outputs are "
+            f"{error(report.checks.max_rel_error)} of the output's root mean square, on {_inputs_of(report.checks)}; all outputs are "
             f"{'within' if report.checks.ok else 'NOT within'} the tolerance."
         )
     if report.precision is not None and report.precision.weights is not None:
@@ -32,6 +32,17 @@ def summary(report: JobReport) -> list[str]:
             f"{'runs' if report.coverage.covered == 1 else 'run'} a tuned kernel."
         )
     return sentences
+
+
+def _inputs_of(checks: ReportChecks) -> str:
+    """Return what the outputs were compared on."""
+    if checks.samples is None:
+        return "random inputs"
+    used = sum(len(file.used) for file in checks.samples.files)
+    sets = sum(file.sets for file in checks.samples.files)
+    of_all = f"{used} of {plural(sets, 'sample set')}" if used < sets else plural(sets, "sample set")
+    is_alone = all(input_set.sample is not None for input_set in checks.input_sets)
+    return f"the user's samples ({of_all}){' alone' if is_alone else ' and on random inputs'}"
 
 
 def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
@@ -153,8 +164,10 @@ def not_measured(report: JobReport) -> list[str]:
             f"The spread of {plural(len(once), 'untuned kernel')}: called only once, since much slower than "
             "the tuned form or without one."
         )
-    if report.checks is not None:
+    if report.checks is not None and report.checks.samples is None:
         sentences.append("Accuracy on real data: outputs were compared only on random inputs.")
+    elif report.checks is not None:
+        sentences.append("Accuracy against labels: outputs on samples were compared with ONNX Runtime's.")
     if report.artifact is not None:
         sentences += [
             "Loading, the first inference, memory, energy, and concurrent inferences.",

@@ -39,6 +39,7 @@ _QUEUE_OF: dict[StepKind, str] = {
     StepKind.CONFIRM: "tune",
     StepKind.COMPILE: "compile",
     StepKind.SOURCE: "import",
+    StepKind.SAMPLES: "import",
 }
 
 

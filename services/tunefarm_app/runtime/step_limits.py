@@ -14,7 +14,7 @@ _IMPORT_STAGES = (
 def deadline_sec(settings: Settings, kind: StepKind) -> float:
     """Return the seconds after which a step of this kind is told to stop and its child processes are closed."""
     match kind:
-        case StepKind.IMPORT | StepKind.EXTRACT:
+        case StepKind.IMPORT | StepKind.EXTRACT | StepKind.SAMPLES:
             return max(
                 settings.step_time_limit_sec, _IMPORT_STAGES * settings.import_timeout_sec + _SLACK_SEC
             )

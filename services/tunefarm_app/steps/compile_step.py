@@ -12,6 +12,7 @@ import structlog
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak
 from tunefarm_app.storage.blob_store import StoredBlob
@@ -38,11 +39,13 @@ def run_compile(context: StepContext) -> None:
 
     Raises:
         InvalidInputError: If the model cannot be compiled for the target; the job fails with it.
+        NotFoundError: ``samples-not-found`` if its samples were deleted.
         DeviceLostError: If the device went away during the checks; the step is tried again.
     """
     with context.services.uow.read() as repos:
         job = repos.jobs.get(context.job_id)
         row = repos.models.get(job.model_id)
+        samples = [repos.samples.get(row.id, samples_id) for samples_id in sample_ids(job.options)]
         tasks = repos.jobs.tasks(job.id)
     device = context.lease.take_device(job.device_key)
     if device is None:
@@ -57,6 +60,7 @@ def run_compile(context: StepContext) -> None:
             Target.from_json(job.target),
             history,
             precision=precision_of(job),
+            samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
             device=device.device,
             name=file_stem(row.name),
             output=scratch.path / f"{file_stem(row.name)}.tunefarm",

@@ -23,6 +23,7 @@ from tunefarm_app.steps.compile_step import run_compile
 from tunefarm_app.steps.extract_step import run_extract
 from tunefarm_app.steps.failure_policy import Action, action_for
 from tunefarm_app.steps.import_step import run_import
+from tunefarm_app.steps.samples_step import run_samples
 from tunefarm_app.steps.source_step import run_source
 from tunefarm_app.tuning.confirm_step import run_confirm
 from tunefarm_app.tuning.tune_step import run_tune
@@ -34,6 +35,7 @@ from tunefarm_tuning.core.errors import (
     DeviceLostError,
     InvariantError,
     LeaseLostError,
+    NotFoundError,
     TransientError,
     TunefarmError,
 )
@@ -48,6 +50,7 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
     StepKind.CONFIRM: run_confirm,
     StepKind.COMPILE: run_compile,
     StepKind.SOURCE: run_source,
+    StepKind.SAMPLES: run_samples,
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
 _WAIT_SEC = 10.0
@@ -180,14 +183,23 @@ def _fail_or_release(services: Services, step: Step, error: TunefarmError, actio
                 fail_subject(repos, step, error.to_json(), final=action is Action.FAIL)
             else:
                 _release(repos, step, error, action)
-        if is_over and step.kind is StepKind.IMPORT:
-            with services.uow.read() as repos:
-                useless = repos.models.get(step.model_id, deleted=True).sha256
+        if is_over and (useless := _refused_blob(services, step)) is not None:
             remove_unreferenced(services, useless)
     except LeaseLostError as lost:
         _note_late_write(services, step, lost)
     except TransientError as away:
         log.warning("step not handed back; its lease runs out", error=away.message)
+
+
+def _refused_blob(services: Services, step: Step) -> str | None:
+    """Return the SHA-256 of the upload that the failed step refuses; None if there is none."""
+    with services.uow.read() as repos:
+        if step.kind is StepKind.IMPORT:
+            return repos.models.get(step.model_id, deleted=True).sha256
+        if step.kind is StepKind.SAMPLES:
+            with suppress(NotFoundError):  # they were deleted meanwhile, with their bytes
+                return repos.samples.get(step.model_id, step.subject_id).sha256
+    return None
 
 
 def _was_last_try(services: Services, step: Step, action: Action) -> bool:

@@ -30,6 +30,7 @@ from tunefarm_api.schemas import (
     peak,
     problem,
     record,
+    samples,
     webhook,
 )
 from tunefarm_app.jobs import terms as app_terms
@@ -106,6 +107,12 @@ COPIES = (
         in_raw="toolchain",
         value=values.ModelTask,
         not_sent="alternative model_id",
+    ),
+    Copies(
+        schema=samples.SampleFile,
+        result=client.SampleFile,
+        in_raw="updated_at",
+        value=values.SampleFile,
     ),
     Copies(schema=model.Tensor, result=client.Tensor),
     Copies(

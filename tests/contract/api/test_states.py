@@ -11,7 +11,7 @@ from tunefarm.cli.farm_snapshot import OPEN_STATES as OPEN_STATES_OF_THE_COMMAND
 from tunefarm.client.results.jobs import FINISHED_STATES
 from tunefarm_api.schemas.device import Device
 from tunefarm_db.states.job import OPEN_STATES, JobState
-from tunefarm_db.values import CalibrationOutcome, DeviceState, ModelState
+from tunefarm_db.values import CalibrationOutcome, DeviceState, ModelState, SampleState
 
 BADGES = next((ROOT / "services").glob("*/**/templates/parts.html"))
 
@@ -21,7 +21,7 @@ def test_the_client_and_the_command_know_the_job_states() -> None:
     assert set(OPEN_STATES_OF_THE_COMMAND) == {state.value for state in OPEN_STATES}
 
 
-@pytest.mark.parametrize("states", [JobState, ModelState, DeviceState, CalibrationOutcome])
+@pytest.mark.parametrize("states", [JobState, ModelState, SampleState, DeviceState, CalibrationOutcome])
 def test_every_state_has_a_badge(states: type[StrEnum]) -> None:
     text = BADGES.read_text(encoding="utf-8")
     assert [state.value for state in states if f"'{state.value}': (" not in text] == []

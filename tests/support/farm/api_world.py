@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from app_farm import Farm
 
 from tunefarm_app.access.api_keys import create_api_key
@@ -13,6 +15,7 @@ from tunefarm_app.devices.commands import command_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import pause_job
+from tunefarm_app.models.samples import submit_samples
 from tunefarm_app.models.uploads import begin_upload, end_upload, list_uploads
 from tunefarm_app.records.kernel_sources import source_of
 from tunefarm_db.states.device import DeviceEvent
@@ -72,6 +75,7 @@ class World:
             "webhook_id": webhook.id,
             "delivery_id": delivery.id,
             "upload_id": self._new_upload().id,
+            "samples_id": self._new_samples(),
             "key_id": self.keys["read"].split("_")[1],
         }
 
@@ -87,6 +91,23 @@ class World:
 
     def _upload_model(self) -> Good:
         return Good(body=Scenario(seed=next(self._numbers)).to_bytes())
+
+    def _upload_samples(self) -> Good:
+        return Good(body=self._samples())
+
+    def _remove_samples(self) -> Good:
+        return Good(known={"samples_id": self._new_samples()})
+
+    def _samples(self) -> bytes:
+        """Return a file of samples that nobody has sent before."""
+        buffer = io.BytesIO()
+        np.savez(buffer, x=np.full((1, 8), next(self._numbers), np.float32))
+        return buffer.getvalue()
+
+    def _new_samples(self) -> str:
+        services = self.farm.services
+        blob = services.blobs.put([self._samples()])
+        return submit_samples(services, self.model.id, name="day.npz", blob=blob).samples.id
 
     def _begin_an_upload(self) -> Good:
         # A key can have so many of them, and all requests of a walk are of one.

@@ -32,7 +32,7 @@ MAX_UPLOAD_BYTES = 100_000
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    settings = farm_settings(tmp_path, max_upload_bytes=MAX_UPLOAD_BYTES)
+    settings = farm_settings(tmp_path, max_upload_bytes=MAX_UPLOAD_BYTES, max_samples_bytes=MAX_UPLOAD_BYTES)
     upgrade(settings.database_url.get_secret_value())
     return settings
 

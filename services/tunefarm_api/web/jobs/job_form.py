@@ -63,4 +63,5 @@ def request_of(model_id: str, form: Form) -> JobRequest:
         seed=int(number_of(form, "seed")),
         priority=form.get("priority") or 0,
         precision=form.get("precision") or None,
+        samples=[form["samples"]] if form.get("samples") else [],
     )

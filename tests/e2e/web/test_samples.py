@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from playwright.sync_api import expect
+from replay_server import ReplayServer
+
+from tunefarm_app.engines.replay import Scenario
+
+
+def npz(dtype: type) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, x=np.ones((3, 1, 8), dtype))
+    return buffer.getvalue()
+
+
+def test_samples_are_sent_with_the_form_of_a_job(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    seat.drop(page, "net.onnx", Scenario(tasks=1, trial_sec=0.01).to_bytes())
+    page.wait_for_url("**/models/mdl_*")
+    expect(page.get_by_role("button", name="Start the job")).to_be_visible()
+    field = page.get_by_label("or send a file")
+    field.set_input_files({"name": "wrong.npz", "mimeType": "", "buffer": npz(np.float64)})
+    expect(page.locator("#samples-said")).to_contain_text(
+        "wrong.npz was refused: the array of input 'x' is float64"
+    )
+    field.set_input_files({"name": "text.npz", "mimeType": "", "buffer": b"hello"})
+    expect(page.locator("#samples-said")).to_contain_text(
+        "text.npz was refused: the samples are no .npz file"
+    )
+    seat.complaints.clear()  # the browser's own line about the status 422
+    field.set_input_files({"name": "day.npz", "mimeType": "", "buffer": npz(np.float32)})
+    expect(page.locator("#samples-said")).to_have_text("day.npz fits the model.")
+    expect(page.locator("#samples option:checked")).to_have_text("day.npz: 3 sample sets")
+    expect(page.locator("#its-samples tbody tr")).to_have_count(2)
+    seat.nothing_serious(page)
+    page.get_by_label("or number of trials").fill("8")
+    page.get_by_role("button", name="Start the job").click()
+    page.wait_for_url("**/jobs/job_*")
+    expect(page.locator("#state")).to_contain_text("succeeded")
+    expect(page.get_by_text("1 file of samples")).to_be_visible()
