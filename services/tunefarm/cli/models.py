@@ -11,7 +11,7 @@ import typer
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import Limit, Shape, parse_shapes
+from tunefarm.cli.base.options import Inputs, Limit, Shape, check_inputs, parse_shapes
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 
@@ -63,20 +63,25 @@ def upload_model(
         str | None, typer.Option("--name", help="Name of the model; the file's name by default.")
     ] = None,
     shape: Shape = None,
+    inputs: Inputs = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
-    """Upload an ONNX or TFLite file. The server imports it and reports its errors."""
+    """Upload an ONNX or TFLite file. The server imports it and reports its errors.
+
+    With --inputs, upload samples for it as well; a job on the page of the model can use them for a day.
+    """
     from tunefarm.cli.progress_view import view
     from tunefarm.live.board import Board, Phase
     from tunefarm.live.waiting import LiveView
 
-    shapes = parse_shapes(shape)
+    shapes, samples = parse_shapes(shape), check_inputs(inputs)
     board = Board()
     with server.connect() as client, view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress:
         live = LiveView(board, progress.update)
         model = client.models.upload(file, name=name, shapes=shapes, on_progress=live.on_upload)
-        if wait:
+        if wait or samples:
             model = client.models.wait(model.id, on_progress=live.on_model)
+        client.samples.upload_all(model.id, samples)
     _show(out, model)
 
 
@@ -149,9 +154,41 @@ def list_tasks(out: Output, server: Server, model_id: ModelId) -> None:
     )
 
 
+@command(app, "samples")
+def list_samples(out: Output, server: Server, model_id: ModelId) -> None:
+    """List the samples of a model, newest first."""
+    with server.connect() as client:
+        samples = client.samples.list(model_id)
+    out.items(
+        samples,
+        {
+            "samples": lambda samples: samples.id,
+            "name": lambda samples: samples.name,
+            "state": lambda samples: samples.state,
+            ">sets": lambda samples: quantities.NONE if samples.sets is None else str(samples.sets),
+            ">size": lambda samples: quantities.size(samples.size_bytes),
+            "uploaded": lambda samples: quantities.local_time(samples.created_at),
+            "error": lambda samples: samples.error.message if samples.error else "",
+        },
+    )
+
+
+@command(app, "delete-samples")
+def delete_samples(
+    out: Output,
+    server: Server,
+    model_id: ModelId,
+    samples_id: Annotated[str, typer.Argument(metavar="SAMPLES_ID", help="The samples, smp_…")],
+) -> None:
+    """Delete samples of a model, and their bytes. Jobs that used them stay."""
+    with server.connect() as client:
+        client.samples.delete(model_id, samples_id)
+    out.result({"id": samples_id, "state": "deleted"}, f"{samples_id} are deleted")
+
+
 @command(app, "delete")
 def delete_model(out: Output, server: Server, model_id: ModelId) -> None:
-    """Delete a model and its file. Its records and finished artifacts stay."""
+    """Delete a model, its file and its samples. Its records and finished artifacts stay."""
     with server.connect() as client:
         client.models.delete(model_id)
     out.result({"id": model_id, "state": "deleted"}, f"{model_id} is deleted")

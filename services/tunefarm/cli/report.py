@@ -31,8 +31,14 @@ def show_report(out: Output, report: Mapping[str, Any]) -> None:
             f"largest output difference  {checks['max_abs_error']:.3g} absolute, "
             f"{checks.get('max_rel_error', 0.0):.3g} relative ({checks.get('reference', 'reference')})"
         )
+    if samples := _part(checks, "samples"):
+        used = sum(len(file["used"]) for file in samples["files"])
+        out.text(
+            f"  on {used} of {sum(file['sets'] for file in samples['files'])} sample sets    "
+            f"{samples['max_abs_error']:.3g} absolute, {samples['max_rel_error']:.3g} relative"
+        )
     for name, errors in (_part(_part(report, "precision"), "accuracy")).items():
-        if errors:
+        if errors and "mean_rel_error" in errors:
             out.text(
                 f"  {report['precision']['name'] if name == 'stored' else 'as-model':<25}mean {errors['mean_rel_error']:.3g}, "
                 f"largest {errors['max_rel_error']:.3g} relative"

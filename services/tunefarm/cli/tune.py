@@ -13,7 +13,7 @@ import typer
 
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
-from tunefarm.cli.base.options import Shape, TermOptions, parse_shapes
+from tunefarm.cli.base.options import Inputs, Shape, TermOptions, check_inputs, parse_shapes
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
@@ -34,6 +34,7 @@ class ModelOptions(OptionGroup):
     """Options of the upload."""
 
     shape: Shape = None
+    inputs: Inputs = None
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the model; the file's name by default.")
     ] = None
@@ -68,7 +69,7 @@ def tune_model(
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
     Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job.
     """
-    shapes = parse_shapes(upload.shape)
+    shapes, samples = parse_shapes(upload.shape), check_inputs(upload.inputs)
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
     _check_limits(terms.limits())
@@ -83,7 +84,9 @@ def tune_model(
                 model, name=upload.name, shapes=shapes, on_progress=live.on_upload
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
-            handle = client.job(client.jobs.create(uploaded.id, **terms.terms()).id)
+            samples_ids = client.samples.upload_all(uploaded.id, samples)
+            job = client.jobs.create(uploaded.id, samples=samples_ids, **terms.terms())
+            handle = client.job(job.id)
             if not detach:
                 _follow(out, handle, live, progress)
         if detach:

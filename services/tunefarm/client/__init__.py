@@ -33,7 +33,7 @@ from tunefarm.client.results.devices import (
     EnrolmentToken,
 )
 from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Roofline, Trial
-from tunefarm.client.results.models import Model, ModelTask, Tensor
+from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor
 from tunefarm.client.results.shown import ReportPage
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
@@ -77,6 +77,7 @@ __all__ = [
     "ReportPage",
     "RetryPolicy",
     "Roofline",
+    "SampleFile",
     "ServerError",
     "SignInLink",
     "Tensor",

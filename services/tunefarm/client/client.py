@@ -23,6 +23,7 @@ from tunefarm.client.keys import AsyncKeys, Keys
 from tunefarm.client.models import AsyncModels, Models, Shapes
 from tunefarm.client.records import AsyncRecords, Records
 from tunefarm.client.results.reading import Answer, Result
+from tunefarm.client.samples import AsyncSamples, SamplePaths, Samples, sample_paths
 from tunefarm.client.webhooks import AsyncWebhooks, Webhooks
 from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
 
@@ -56,6 +57,7 @@ class AsyncServer:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.models = AsyncModels(transport)
+        self.samples = AsyncSamples(transport)
         self.jobs = AsyncJobs(transport)
         self.devices = AsyncDevices(transport)
         self.records = AsyncRecords(transport)
@@ -81,6 +83,7 @@ class AsyncServer:
         *,
         shapes: Shapes | None = None,
         name: str | None = None,
+        samples: SamplePaths | None = None,
         import_timeout_sec: float | None = None,
         on_upload: ByteProgress | None = None,
         progress_bar: bool | None = None,
@@ -95,6 +98,8 @@ class AsyncServer:
             model: The ONNX or TFLite file.
             shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
             name: Name of the model; the file's name by default.
+            samples: Real inputs: a ``.npz`` file, or several (see `client.samples`). The artifact is compared on them first,
+                and timed on the first of them.
             import_timeout_sec: Longest wait for the import; None for no limit.
             on_upload: Called with the bytes sent and the bytes in all.
             progress_bar: Whether to show progress bars. By default, in terminals and notebooks without `on_upload`.
@@ -102,7 +107,8 @@ class AsyncServer:
 
         Raises:
             ModelFailedError: If the model cannot be imported.
-            InvalidRequestError: If the request is wrong.
+            InvalidRequestError: If the request is wrong, or the samples do not fit the model.
+            FileNotFoundError: If there is no such file.
         """
         if not budget_json(terms):
             raise InvalidRequestError(
@@ -110,12 +116,15 @@ class AsyncServer:
                 code="invalid-budget",
             )
         await self.jobs.check(**terms)  # a typo must not cost an upload
+        for path in sample_paths(samples):
+            await self.jobs.link.run(path.stat)
         is_drawn = on_upload is None and somebody_watches() if progress_bar is None else progress_bar
         with live_view(is_drawn, OF_A_MODEL, Path(model).name) as view:
             on_progress = each_of(view.on_upload, on_upload)
             uploaded = await self.models.upload(model, name=name, shapes=shapes, on_progress=on_progress)
             await self.models.wait(uploaded.id, timeout_sec=import_timeout_sec, on_progress=view.on_model)
-        return AsyncJobHandle(self.jobs, await self.jobs.create(uploaded.id, **terms))
+        samples_ids = await self.samples.upload_all(uploaded.id, samples)
+        return AsyncJobHandle(self.jobs, await self.jobs.create(uploaded.id, samples=samples_ids, **terms))
 
 
 class _Connected:
@@ -180,6 +189,7 @@ class Client(_Connected, Blocking[AsyncServer]):
         server = AsyncServer(transport)
         Blocking.__init__(self, server)
         self.models = Models(server.models)
+        self.samples = Samples(server.samples)
         self.jobs = Jobs(server.jobs)
         self.devices = Devices(server.devices)
         self.records = Records(server.records)

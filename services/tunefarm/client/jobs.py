@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -31,20 +31,27 @@ class AsyncJobs(Resource):
 
     @takes_terms(JobTerms)
     async def create(
-        self, model_id: str, *, idempotency_key: str | None = None, **terms: Unpack[JobTerms]
+        self,
+        model_id: str,
+        *,
+        samples: Sequence[str] = (),
+        idempotency_key: str | None = None,
+        **terms: Unpack[JobTerms],
     ) -> Job:
         """Create a job. At least one limit is required: `trials`, `seconds`, `minutes`, `patience` or `min_gain`.
 
         Args:
             model_id: Imported model to tune.
+            samples: Ids of samples of the model, which must be ready (see `client.samples`).
             idempotency_key: Requests with equal keys create one job; a new key by default.
             **terms
 
         Raises:
             InvalidRequestError: If the server refuses the request; the code says why.
-            ConflictError: If the model is not ready.
+            ConflictError: If the model or its samples are not ready.
         """
-        body = {"model_id": model_id, **job_json(terms)}
+        named = {"samples": list(samples)} if samples else {}
+        body = {"model_id": model_id, **named, **job_json(terms)}
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
 
     @takes_terms(JobTerms)

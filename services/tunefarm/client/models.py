@@ -85,7 +85,7 @@ class AsyncModels(Resource):
         return await get_all(self._transport, f"models/{segment(model_id)}/tasks", {}, ModelTask.read)
 
     async def delete(self, model_id: str) -> None:
-        """Delete a model and its file. Its records and finished artifacts stay."""
+        """Delete a model, its file and its samples. Its records and finished artifacts stay."""
         await self._transport.delete(f"models/{segment(model_id)}")
 
     async def wait(

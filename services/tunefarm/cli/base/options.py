@@ -27,6 +27,15 @@ Shape = Annotated[
         "'x=1,3,48,160|320|640'; a range of batch sizes is 'x=1..8,3,224,224'. Can be given several times.",
     ),
 ]
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--inputs",
+        metavar="SAMPLES.npz",
+        help="Real inputs: an array per input, with the input's shape or with one more dimension in front. The artifact is "
+        "compared on them first, and timed on the first of them. Can be given several times.",
+    ),
+]
 Priority = Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
@@ -113,6 +122,18 @@ def _as_priority(text: str | None) -> int | str | None:
         return None if text is None else int(text)
     except ValueError:
         return text
+
+
+def check_inputs(paths: Sequence[Path] | None) -> list[Path]:
+    """Return the files of samples, which must exist: a typo must not cost an upload.
+
+    Raises:
+        InvalidInputError: no-file.
+    """
+    for path in paths or ():
+        if not path.is_file():
+            raise InvalidInputError(f"--inputs {path}: there is no such file", code="no-file")
+    return list(paths or ())
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, StoredShape]:

@@ -92,6 +92,43 @@ class Model(Shown, Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SampleFile(Shown, Answer):
+    """A file of samples: real inputs of a model. Its contents cannot be read back.
+
+    Attributes:
+        state: ``checking``, ``ready`` or ``failed``.
+        error: Reason why it was refused; else None.
+        sets: Number of sample sets; None until it is ready.
+        used: Indices of the sample sets that a compile runs.
+        created_at: Time of the upload, Unix seconds.
+        expires_at: Time of deletion, Unix seconds; None once a job uses it.
+    """
+
+    id: str
+    model_id: str = ""
+    name: str = ""
+    sha256: str = ""
+    size_bytes: int = 0
+    state: str
+    error: Problem | None = None
+    sets: int | None = None
+    used: tuple[int, ...] = ()
+    created_at: float = 0.0
+    expires_at: float | None = None
+
+    def summary(self) -> Mapping[str, str]:
+        """Return the samples' row in a notebook: column name to text."""
+        return {
+            "": self.id,
+            "name": self.name,
+            "state": self.state,
+            "sets": quantities.NONE if self.sets is None else str(self.sets),
+            "size": quantities.size(self.size_bytes),
+            "error": self.error.message if self.error else "",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ModelTask(Shown, Answer):
     """A kernel of a model that can be tuned.
 

@@ -1,7 +1,7 @@
 """Add samples: real inputs that users give for their models.
 
-Revision ID: 0018
-Revises: 0017
+Revision ID: 0017
+Revises: 0016
 Created: 2026-11-23
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0018"
-down_revision = "0017"
+revision = "0017"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 
