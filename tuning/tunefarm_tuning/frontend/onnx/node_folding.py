@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 MAX_ELEMENTS = 4096
+_MAX_WEIGHTS = 1 << 22
 
 _FOLDED = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand",
     "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
-    "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
+    "LessOrEqual", "Max", "MelWeightMatrix", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Range", "ReduceMax",
     "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Sign",
     "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
     "Xor",
@@ -82,6 +83,9 @@ def _stays_small(operator: str, present: Sequence[NDArray[Any]]) -> bool:
     if operator in ("Expand", "Tile"):
         factor = math.prod(int(size) for size in present[1].reshape(-1))
         return present[0].size * abs(factor) <= MAX_ELEMENTS
+    if operator == "MelWeightMatrix":
+        bins, length = (int(value.reshape(-1)[0]) for value in present[:2])
+        return bins * (length // 2 + 1) <= _MAX_WEIGHTS
     if operator == "Range":
         start, limit, delta = (float(value.reshape(-1)[0]) for value in present)
         return delta != 0 and abs(limit - start) / abs(delta) <= MAX_ELEMENTS

@@ -57,7 +57,7 @@ def supported_operators() -> frozenset[str]:
     """Return the names of the default domain's operators that can be imported: by TVM, by us, or by ONNX's definition."""
     tvms = frozenset(_get_convert_map()) - _CONTRIBUTED_ONLY
     ours = frozenset(name for name in CONVERTERS if not name.startswith(MICROSOFT))
-    return tvms | ours | (expandable_operators() - _NO_PLAIN_FUNCTIONS) | {"If"}
+    return tvms | ours | (expandable_operators() - _NO_PLAIN_FUNCTIONS) | {"If", "MelWeightMatrix"}
 
 
 def contributed_operators() -> frozenset[str]:

@@ -21,7 +21,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documen
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
 
 _LANES = 16
-_TILE = 4 * _LANES  # columns of the matrix whose sums are in registers
+TILE = 4 * _LANES
+"""Columns of the matrix whose sums are in registers."""
 _ROWS = 4  # sequences whose sums are in registers
 _SHARED_POINTS = 1 << 18
 """Threads share a step with at least this many products: some 15 microseconds of one core, which reads a megabyte meanwhile."""
@@ -76,10 +77,10 @@ class Recurrence:
 def tiled(matrix: NDArray[Any]) -> NDArray[Any]:
     """Return a matrix ``[columns, hidden]`` as kernels read it: ``[tiles, hidden, columns of a tile]``, padded with zeros."""
     columns, hidden = matrix.shape
-    tiles = -(-columns // _TILE)
-    full = np.zeros((tiles * _TILE, hidden), matrix.dtype)
+    tiles = -(-columns // TILE)
+    full = np.zeros((tiles * TILE, hidden), matrix.dtype)
     full[:columns] = matrix
-    return np.ascontiguousarray(full.reshape(tiles, _TILE, hidden).transpose(0, 2, 1))
+    return np.ascontiguousarray(full.reshape(tiles, TILE, hidden).transpose(0, 2, 1))
 
 
 def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
@@ -143,7 +144,7 @@ class _Writer:
         state = (cell.batch, cell.hidden)
         self._x = self._argument("x", (cell.steps, cell.batch, cell.gates * cell.hidden))
         self._matrices = [
-            self._argument(f"matrix{i}", (-(-count * cell.hidden // _TILE), cell.hidden, _TILE))
+            self._argument(f"matrix{i}", (-(-count * cell.hidden // TILE), cell.hidden, TILE))
             for i, count in enumerate(cell.products)
         ]
         self._bias = self._argument("bias", (cell.hidden,)) if cell.reset_after else None
@@ -170,7 +171,7 @@ class _Writer:
         """Allocate the buffers that live as long as the kernel runs."""
         cell = self._cell
         self._sums = [
-            T.sblock_alloc_buffer((cell.batch, matrix.shape[0] * _TILE), cell.dtype)
+            T.sblock_alloc_buffer((cell.batch, matrix.shape[0] * TILE), cell.dtype)
             for matrix in self._matrices
         ]
         self._reset = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
@@ -181,7 +182,7 @@ class _Writer:
         return any(self._is_shared(matrix) for matrix in self._matrices)
 
     def _is_shared(self, matrix: Any) -> bool:
-        columns = int(matrix.shape[0]) * _TILE
+        columns = int(matrix.shape[0]) * TILE
         return self._cell.batch * self._cell.hidden * columns >= self._shared_from
 
     def write(self) -> None:
@@ -239,7 +240,7 @@ class _Writer:
 
     def _tile_sums(self, number: int, state: Any, block: Any, first: Any, rows: int) -> None:
         cell, matrix, sums = self._cell, self._matrices[number], self._sums[number]
-        tile = T.sblock_alloc_buffer((rows, _TILE), cell.dtype, scope="local")
+        tile = T.sblock_alloc_buffer((rows, TILE), cell.dtype, scope="local")
         zero = _number(0, cell.dtype)
         self._lanes(rows, lambda row, i: T.buffer_store(tile, zero, [row, i]))
         with T.serial(cell.hidden) as k:
@@ -249,11 +250,11 @@ class _Writer:
                     tile, tile[row, i] + state[first + row, k] * matrix[block, k, i], [row, i]
                 ),
             )
-        self._lanes(rows, lambda row, i: T.buffer_store(sums, tile[row, i], [first + row, block * _TILE + i]))
+        self._lanes(rows, lambda row, i: T.buffer_store(sums, tile[row, i], [first + row, block * TILE + i]))
 
     @staticmethod
     def _lanes(rows: int, body: Callable[[Any, Any], None]) -> None:
-        with T.unroll(rows) as row, T.unroll(_TILE // _LANES) as v, T.vectorized(_LANES) as lane:
+        with T.unroll(rows) as row, T.unroll(TILE // _LANES) as v, T.vectorized(_LANES) as lane:
             body(row, v * _LANES + lane)
 
     def _for_each_unit(self, body: Callable[[Any, Any], None]) -> None:

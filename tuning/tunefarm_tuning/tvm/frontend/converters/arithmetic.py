@@ -16,13 +16,10 @@ import tvm
 from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.node_context import (
-    Converter,
     NodeContext,
-    axis_of,
     const,
     dtype_of,
     full_rank,
-    needed_constant,
     needed_shape,
 )
 
@@ -88,29 +85,6 @@ def convert_leaky_relu(context: NodeContext, inputs: Sequence[Any], attributes: 
     return context.emit(relax.op.maximum(inputs[0], context.emit(relax.op.multiply(inputs[0], slope))))
 
 
-def convert_log_sum_exp(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `ReduceLogSumExp`; TVM's converter subtracts infinity from infinity."""
-    x = inputs[0]
-    dtype = dtype_of(x)
-    if not dtype.startswith("float"):
-        return None
-    rank = len(needed_shape(x))
-    axes = attributes.get("axes")
-    if context.opset >= 18:
-        axes_input = inputs[1] if len(inputs) > 1 else None
-        axes = None if axes_input is None else needed_constant(axes_input, "axes").reshape(-1).tolist()
-        if not axes and attributes.get("noop_with_empty_axes", 0):
-            return x
-    reduced = [axis_of(int(axis), rank) for axis in axes] if axes else list(range(rank))
-    largest, lowest = (full_rank(limit, rank, dtype) for limit in (np.finfo(dtype).max, np.finfo(dtype).min))
-    top = context.emit(relax.op.max(x, reduced, keepdims=True))
-    top = context.emit(relax.op.minimum(context.emit(relax.op.maximum(top, lowest)), largest))
-    powers = context.emit(relax.op.exp(context.emit(relax.op.subtract(x, top))))
-    total = context.emit(relax.op.sum(powers, reduced, keepdims=True))
-    result = context.emit(relax.op.add(context.emit(relax.op.log(total)), top))
-    return result if attributes.get("keepdims", 1) else relax.op.squeeze(result, reduced)
-
-
 def convert_max(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Max` of any number of tensors, pair by pair."""
     return _pairwise(context, inputs, relax.op.maximum)
@@ -131,19 +105,6 @@ def convert_pow(context: NodeContext, inputs: Sequence[Any], _attributes: dict[s
         return context.node("Pow", base, context.emit(relax.op.astype(exponent, dtype)))
     wide = [context.emit(relax.op.astype(operand, "float64")) for operand in (base, exponent)]
     return relax.op.astype(context.node("Pow", *wide), dtype)
-
-
-def convert_bool_reduction(operator: str) -> Converter:
-    """Return the converter of `ReduceMax` or `ReduceMin` of booleans, for which TVM has no kernel."""
-
-    def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        if dtype_of(inputs[0]) != "bool":
-            return None
-        narrow = context.emit(relax.op.astype(inputs[0], "int8"))
-        reduced = context.convert(operator, [narrow, *inputs[1:]], attributes, context.opset)
-        return relax.op.astype(context.emit(reduced), "bool")
-
-    return convert
 
 
 def convert_selu(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

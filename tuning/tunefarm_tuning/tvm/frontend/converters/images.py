@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import relax
 
+from tunefarm_tuning.tvm.frontend.converters.windows import max_pool_indices
 from tunefarm_tuning.tvm.frontend.node_context import (
     Converter,
     NodeContext,
@@ -54,27 +55,47 @@ def convert_non_max_suppression(
     )
 
 
+def convert_max_pool(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `MaxPool` with the places of the maxima, which TVM's converter leaves out, or with automatic padding."""
+    maxima = convert_pool("MaxPool")(context, inputs, attributes)
+    if context.outputs < 2:
+        return maxima
+    if maxima is None:
+        maxima = context.convert("MaxPool", inputs, attributes, context.opset)
+    maxima = context.emit(maxima)
+    padded = attributes | _explicit_padding(inputs[0], attributes)
+    return relax.Tuple([maxima, max_pool_indices(context, inputs[0], needed_shape(maxima), padded)])
+
+
 def convert_pool(operator: str) -> Converter:
     """Return the converter of a pool with automatic padding, for which TVM's converter omits a row in some cases."""
 
     def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        mode = text(attributes, "auto_pad", "NOTSET")
-        if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        padding = _explicit_padding(inputs[0], attributes)
+        if not padding:
             return None
-        sizes = needed_shape(inputs[0])[2:]
-        kernel = attributes["kernel_shape"]
-        strides = attributes.get("strides", (1,) * len(sizes))
-        dilations = attributes.get("dilations", (1,) * len(sizes))
-        before, after = [], []
-        for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-            total = max((math.ceil(size / stride) - 1) * stride + (width - 1) * dilation + 1 - size, 0)
-            first = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            before.append(first)
-            after.append(total - first)
         others = {key: value for key, value in attributes.items() if key not in ("auto_pad", "ceil_mode")}
-        return context.convert(operator, inputs, {**others, "pads": (*before, *after)}, context.opset)
+        return context.convert(operator, inputs, others | padding, context.opset)
 
     return convert
+
+
+def _explicit_padding(x: Any, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the attribute `pads` of a pool with automatic padding; nothing for other pools."""
+    mode = text(attributes, "auto_pad", "NOTSET")
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        return {}
+    sizes = needed_shape(x)[2:]
+    kernel = attributes["kernel_shape"]
+    strides = attributes.get("strides", (1,) * len(sizes))
+    dilations = attributes.get("dilations", (1,) * len(sizes))
+    before, after = [], []
+    for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        total = max((math.ceil(size / stride) - 1) * stride + (width - 1) * dilation + 1 - size, 0)
+        first = total // 2 if mode == "SAME_UPPER" else total - total // 2
+        before.append(first)
+        after.append(total - first)
+    return {"pads": (*before, *after)}
 
 
 def convert_roi_align(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -102,7 +123,13 @@ def convert_roi_align(context: NodeContext, inputs: Sequence[Any], attributes: d
     )
 
 
-def convert_space_to_depth(_context: NodeContext, _inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Refuse the `mode` that opset 26 adds: TVM's converter ignores it."""
-    if text(attributes, "mode", "DCR") != "DCR":
-        raise UnsupportedFormError("mode CRD is not supported")
+def convert_space_to_depth(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `SpaceToDepth` with mode ``CRD``, which TVM's converter ignores."""
+    if text(attributes, "mode", "DCR") != "CRD":
+        return None
+    batch, channels, height, width = needed_shape(inputs[0])
+    block = attributes["blocksize"]
+    rows, columns = height // block, width // block
+    x = context.emit(relax.op.reshape(inputs[0], (batch, channels, rows, block, columns, block)))
+    x = context.emit(relax.op.permute_dims(x, [0, 1, 3, 5, 2, 4]))
+    return relax.op.reshape(x, (batch, channels * block * block, rows, columns))

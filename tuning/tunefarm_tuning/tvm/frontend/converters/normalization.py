@@ -13,6 +13,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     axis_of,
     const,
+    constant,
     dtype_of,
     full_rank,
     needed_constant,
@@ -20,18 +21,41 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 )
 
 
-def convert_batch_norm(_context: NodeContext, _inputs: Sequence[Any], attributes: dict[str, Any]) -> None:
-    """Refuse `BatchNormalization` in training mode: TVM's converter treats it as inference."""
-    if attributes.get("training_mode", 0):
-        raise UnsupportedFormError(
-            "it is in training mode, where it normalises by the batch's own statistics"
-        )
+def convert_batch_norm(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `BatchNormalization` in training mode, by the batch's own statistics; TVM's converter treats it as inference."""
+    if not attributes.get("training_mode", 0):
+        return None
+    x, scale, bias, mean, variance = inputs
+    rank = len(needed_shape(x))
+    axes = [axis for axis in range(rank) if axis != 1]
+    own = [context.emit(op(x, axes)) for op in (relax.op.mean, relax.op.variance)]
+    shape = [-1 if axis == 1 else 1 for axis in range(rank)]
+    center, spread, scale, bias = (
+        context.emit(relax.op.reshape(vector, shape)) for vector in (*own, scale, bias)
+    )
+    spread = context.emit(
+        relax.op.add(spread, full_rank(attributes.get("epsilon", 1e-5), rank, dtype_of(spread)))
+    )
+    normed = context.emit(relax.op.subtract(x, center))
+    normed = context.emit(relax.op.multiply(normed, context.emit(relax.op.rsqrt(spread))))
+    normed = context.emit(relax.op.add(context.emit(relax.op.multiply(normed, scale)), bias))
+    if context.outputs < 2:
+        return normed
+    momentum = attributes.get("momentum", 0.9)
+    running = []
+    for before, now in zip((mean, variance), own, strict=True):
+        dtype = dtype_of(before)
+        kept = context.emit(relax.op.multiply(before, full_rank(momentum, 1, dtype)))
+        share = context.emit(relax.op.multiply(now, full_rank(1 - momentum, 1, dtype)))
+        running.append(context.emit(relax.op.add(kept, share)))
+    return relax.Tuple([normed, *running])
 
 
 def convert_dropout(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Dropout`, which does nothing at inference; TVM's converter makes a mask of floats."""
-    training = inputs[2] if len(inputs) > 2 else None
-    if training is not None and bool(needed_constant(training, "training_mode")):
+    ratio, training = [*inputs[1:], None, None][:2]
+    drops = ratio is None or constant(ratio) is None or bool(constant(ratio))
+    if training is not None and drops and bool(needed_constant(training, "training_mode")):
         raise UnsupportedFormError("it is in training mode, where results are random")
     if context.outputs < 2:
         return inputs[0]

@@ -95,6 +95,8 @@ def convert_q_conv(context: NodeContext, inputs: Sequence[Any], attributes: dict
 def convert_q_matmul(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `QLinearMatMul`: the first matrix may have a scale per row, the second one per column."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs[:8]
+    # the product of two scales of float16 has lost the digits that decide how results round
+    a_scale, b_scale, y_scale = (_as(context, scale, "float32") for scale in (a_scale, b_scale, y_scale))
     left = dequantize(context, a, a_scale, a_zero, axis=len(needed_shape(a)) - 2)
     right = dequantize(context, b, b_scale, b_zero, axis=len(needed_shape(b)) - 1)
     y = context.node("MatMul", left, right)

@@ -12,6 +12,15 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
+from tunefarm_tuning.tvm.frontend.converters.weight_parts import (
+    added,
+    joined,
+    part,
+    reshaped,
+    sliced,
+    tiled_weight,
+    transposed,
+)
 from tunefarm_tuning.tvm.frontend.node_context import (
     Converter,
     NodeContext,
@@ -19,11 +28,10 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     const,
     constant,
     dtype_of,
-    needed_constant,
     needed_shape,
     text,
 )
-from tunefarm_tuning.tvm.kernels.recurrent import Activation, Recurrence, recurrent_kernel, tiled
+from tunefarm_tuning.tvm.kernels.recurrent import Activation, Recurrence, recurrent_kernel
 
 _USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _CANDIDATE = 2  # the index of the candidate state among a GRU's gates
@@ -56,12 +64,11 @@ class _Layer:
             )
         self._x = x
         steps, batch, _ = needed_shape(self._x)
-        self._w, self._r = needed_constant(w, "W"), needed_constant(r, "R")
-        directions, _, hidden = self._r.shape
-        gates = self._r.shape[1] // hidden
-        bias = np.zeros((directions, 2 * gates * hidden), self._dtype)
-        self._b = bias if b is None else needed_constant(b, "B")
-        self._peepholes = None if peepholes is None else needed_constant(peepholes, "P")
+        self._w, self._r = w, r
+        self._directions, rows, hidden = needed_shape(r)
+        gates = rows // hidden
+        self._b = const(np.zeros((self._directions, 2 * gates * hidden), self._dtype)) if b is None else b
+        self._peepholes = peepholes
         self._first = [first_h, first_c] if kind == "LSTM" else [first_h]
         self._lengths = self._open_lengths(lengths, steps)
         self._usual = Recurrence(
@@ -82,8 +89,8 @@ class _Layer:
         """Return its outputs: the states of all steps, the last one, and an LSTM's last cell."""
         direction = text(self._attributes, "direction", "forward")
         backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-        if len(backwards) != self._r.shape[0]:
-            raise UnsupportedFormError(f"R has {self._r.shape[0]} directions, and direction is {direction}")
+        if len(backwards) != self._directions:
+            raise UnsupportedFormError(f"R has {self._directions} directions, and direction is {direction}")
         activations = _activations(self._usual.kind, self._attributes, len(backwards))
         cells = [
             replace(self._usual, reverse=reverse, activations=next(activations)) for reverse in backwards
@@ -113,19 +120,28 @@ class _Layer:
 
     def _arguments(self, number: int, cell: Recurrence) -> list[Any]:
         """Return the arguments of the kernel for one direction."""
-        of_inputs, of_states = np.split(self._b[number], 2)
-        bias = of_inputs + of_states
-        candidate = slice(_CANDIDATE * cell.hidden, None)
+        context, hidden, gates = self._context, cell.hidden, cell.gates * cell.hidden
+        bias = part(context, self._b, number, 0, gates)
+        of_states = part(context, self._b, number, gates, 2 * gates)
         if cell.reset_after:
-            bias[candidate] = of_inputs[candidate]
-        product = self._context.node("MatMul", self._x, const(np.ascontiguousarray(self._w[number].T)))
-        product = self._emit(relax.op.add(product, const(bias.reshape(1, 1, -1))))
-        ends = np.cumsum(cell.products)[:-1] * cell.hidden
-        arguments = [product, *(const(tiled(part)) for part in np.split(self._r[number], ends))]
+            # the candidate's bias of states is added before the reset, in the kernel
+            before = added(context, *(sliced(context, x, 0, _CANDIDATE * hidden) for x in (bias, of_states)))
+            bias = joined(context, [before, sliced(context, bias, _CANDIDATE * hidden, gates)])
+        else:
+            bias = added(context, bias, of_states)
+        w = transposed(context, part(context, self._w, number, 0, gates))
+        product = context.node("MatMul", self._x, w)
+        product = self._emit(relax.op.add(product, reshaped(context, bias, (1, 1, gates))))
+        arguments, first = [product], 0
+        for count in cell.products:
+            last = first + count * hidden
+            arguments.append(tiled_weight(context, part(context, self._r, number, first, last)))
+            first = last
         if cell.reset_after:
-            arguments.append(const(of_states[candidate]))
+            arguments.append(sliced(context, of_states, _CANDIDATE * hidden, gates))
         if self._peepholes is not None:
-            arguments.append(const(self._peepholes[number].reshape(3, cell.hidden)))
+            peepholes = part(context, self._peepholes, number, 0, 3 * hidden)
+            arguments.append(reshaped(context, peepholes, (3, hidden)))
         if self._lengths is not None:
             arguments.append(self._lengths)
         return arguments + [self._state(first, number, cell) for first in self._first]

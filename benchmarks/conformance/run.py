@@ -1,0 +1,142 @@
+"""Take every case through tunefarm and through ONNX Runtime, and write the table: ``python -m benchmarks.conformance.run``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.conformance.cases import Case, all_cases
+
+from tunefarm_tuning.core.array_file import save_arrays
+from tunefarm_tuning.core.errors import InvalidModelError, TunefarmError
+from tunefarm_tuning.process import ChildFailed, ChildProcess
+
+ROOT = Path(__file__).parents[2]
+_TIMEOUT_SEC = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        word: ``passes``, ``passes-with-values`` (its parameters are stored in the model), ``refused`` (a clear error), ``wrong``
+            (other outputs than ONNX expects), ``fails`` (any other error, or a crash).
+        code: Of the error.
+        reason: The error, or in what the outputs differ.
+    """
+
+    word: str
+    code: str = ""
+    reason: str = ""
+
+    @property
+    def passes(self) -> bool:
+        return self.word.startswith("passes")
+
+
+class Runner:
+    """Takes cases through a child process, which serves until it crashes.
+
+    Args:
+        module: The child's.
+        folder: For files.
+        plain: Build without default schedules.
+    """
+
+    def __init__(self, module: str, folder: Path, *, plain: bool = False) -> None:
+        self._child = ChildProcess(module, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+        self._folder = folder
+        self._plain = plain
+        folder.mkdir(exist_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.close()
+
+    def outcome(self, case: Case) -> Outcome:
+        """Run a case: as it is, and if that is refused, with its parameters stored in the model."""
+        outcome = self._run(case, case.model, dict(case.feeds), list(case.expected))
+        model = case.with_values()
+        if outcome.word != "refused" or model is None:
+            return outcome
+        names = {value.name for value in model.graph.input}
+        feeds = {name: value for name, value in case.feeds.items() if name in names}
+        expected = list(case.expected)
+        if "through" in names:
+            import numpy as np
+
+            feeds["through"] = np.ones(1, np.float32)
+            expected.append(feeds["through"])
+        bound = self._run(case, model, feeds, expected)
+        return Outcome("passes-with-values") if bound.word == "passes" else bound
+
+    def _run(self, case: Case, model: Any, feeds: dict[str, Any], expected: list[Any]) -> Outcome:
+        path = self._folder / f"{case.name}.onnx"
+        path.write_bytes(model.SerializeToString())
+        files: dict[str, str | None] = {"feeds": None, "expected": None}
+        if case.of_tensors:
+            for name, arrays in (("feeds", list(feeds.values())), ("expected", expected)):
+                file = self._folder / f"{name}.npz"
+                save_arrays(file, arrays)
+                files[name] = str(file)
+        library = self._folder / f"{case.name}.{len(model.graph.initializer)}.so"
+        params = {"path": str(path), "library": str(library), "plain": self._plain, **files}
+        try:
+            difference = self._child.call(
+                "run", {**params, "rtol": case.rtol, "atol": case.atol}, timeout_sec=_TIMEOUT_SEC
+            )
+        except InvalidModelError as error:
+            return Outcome("refused", error.code, error.message)
+        except (ChildFailed, TunefarmError) as error:
+            return Outcome("fails", error.code, error.message)
+        finally:
+            path.unlink()
+            library.unlink(missing_ok=True)
+        return Outcome("wrong", "", difference) if difference else Outcome("passes")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the cases and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="a line of JSON per case")
+    parser.add_argument("--cases", nargs="*", help="part of their names; otherwise all")
+    parser.add_argument("--children", type=int, default=2)
+    parser.add_argument("--plain", action="store_true", help="build without default schedules")
+    parser.add_argument("--reference", action="store_true", help="run ONNX Runtime")
+    options = parser.parse_args(arguments)
+    chosen = [
+        case
+        for name, case in all_cases().items()
+        if not options.cases or any(part in name for part in options.cases)
+    ]
+    module = "benchmarks.conformance.reference_child" if options.reference else "benchmarks.conformance.child"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        options.output.open("w") as file,
+        ThreadPoolExecutor(options.children) as threads,
+    ):
+
+        def work(number: int) -> None:
+            with Runner(module, Path(folder) / str(number), plain=options.plain) as runner:
+                for case in chosen[number :: options.children]:
+                    outcome = runner.outcome(case)
+                    line = {"name": case.name, "operator": case.operator, "of_tensors": case.of_tensors}
+                    file.write(json.dumps({**line, **asdict(outcome)}) + "\n")
+                    file.flush()
+
+        list(threads.map(work, range(options.children)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

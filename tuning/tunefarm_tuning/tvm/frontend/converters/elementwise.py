@@ -1,0 +1,138 @@
+"""Converters of element-wise operators that TVM lacks or computes inexactly: bits, remainders, softplus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax, te, tirx, topi
+
+from tunefarm_tuning.tvm.frontend.node_context import (
+    NodeContext,
+    UnsupportedFormError,
+    const,
+    constant,
+    dtype_of,
+    full_rank,
+    needed_shape,
+    text,
+)
+
+
+def convert_bit_cast(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `BitCast`: the same bits as another dtype of equal width."""
+    x = inputs[0]
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
+    before = dtype_of(x)
+    if before == dtype:
+        return x
+    if "bool" in (before, dtype):
+        raise UnsupportedFormError("a cast from or to bits of booleans is not supported")
+    if np.dtype(before).itemsize != np.dtype(dtype).itemsize:
+        raise UnsupportedFormError(f"{before} and {dtype} differ in width")
+
+    def bits(a: Any) -> Any:
+        return te.compute(a.shape, lambda *i: tirx.reinterpret(dtype, a[i]), name="bits", tag="elemwise")
+
+    return context.bb.emit_te(bits, x, primfunc_name_hint="bit_cast")
+
+
+def convert_bit_shift(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `BitShift`. A count that is negative or too large shifts everything out; the machine's instructions do not.
+
+    To the right, a negative number's sign is what is left.
+    """
+    x, count = inputs
+    if constant(x) is not None and constant(count) is not None:
+        return None
+    dtype = dtype_of(x)
+    signed, width = dtype.startswith("int"), np.dtype(dtype).itemsize * 8
+    to_left = text(attributes, "direction", "LEFT") == "LEFT"
+    shape = np.broadcast_shapes(needed_shape(x), needed_shape(count))
+
+    def shift(a: Any, b: Any) -> Any:
+        a, b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
+
+        def element(*i: Any) -> Any:
+            value, by = a[i], b[i]
+            zero, last = tirx.const(0, dtype), tirx.const(width - 1, dtype)
+            inside = by <= last
+            if signed:
+                inside = tirx.all(inside, by >= zero)
+            safe = tirx.Select(inside, by, last)
+            if to_left:
+                return tirx.Select(inside, value << safe, zero)
+            return value >> safe if signed else tirx.Select(inside, value >> safe, zero)
+
+        return te.compute(shape, element, name="shift", tag="elemwise")
+
+    return context.bb.emit_te(shift, x, count, primfunc_name_hint="bit_shift")
+
+
+def convert_mish(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Mish`: ``x * tanh(softplus(x))``."""
+    x = inputs[0]
+    soft = context.emit(convert_softplus(context, [x], {}))
+    return relax.op.multiply(x, context.emit(relax.op.tanh(soft)))
+
+
+def convert_mod(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Mod` of floats whose result has the divisor's sign, of which TVM makes NaN where an infinity is involved."""
+    x, divisor = inputs
+    if attributes.get("fmod", 0) or not dtype_of(x).startswith("float"):
+        return None
+    if constant(x) is not None and constant(divisor) is not None:
+        return None
+    rest = context.emit(relax.op.mod(x, divisor))
+    rank, dtype = len(needed_shape(rest)), dtype_of(rest)
+    zero = full_rank(0, rank, dtype)
+    below, negative = (context.emit(relax.op.less(operand, zero)) for operand in (rest, divisor))
+    is_other_sign = context.emit(relax.op.logical_xor(below, negative))
+    is_some = context.emit(relax.op.not_equal(rest, zero))
+    moved = context.emit(relax.op.add(rest, divisor))
+    return relax.op.where(context.emit(relax.op.logical_and(is_other_sign, is_some)), moved, rest)
+
+
+def convert_softplus(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Softplus`: ``max(x, 0) + log(1 + exp(-|x|))``; TVM's sum of one and a small number has lost its digits.
+
+    The logarithm of the rounded sum ``u`` is corrected by ``y / (u - 1)``, the share of ``y`` that the sum has kept.
+    """
+    x = inputs[0]
+    rank, dtype = len(needed_shape(x)), dtype_of(x)
+    one, zero = full_rank(1, rank, dtype), full_rank(0, rank, dtype)
+    power = context.emit(relax.op.exp(context.emit(relax.op.negative(context.emit(relax.op.abs(x))))))
+    total = context.emit(relax.op.add(one, power))
+    kept = context.emit(relax.op.subtract(total, one))
+    is_lost = context.emit(relax.op.equal(kept, zero))
+    kept = context.emit(relax.op.where(is_lost, one, kept))
+    log = context.emit(relax.op.multiply(context.emit(relax.op.log(total)), power))
+    log = context.emit(relax.op.where(is_lost, power, context.emit(relax.op.divide(log, kept))))
+    return relax.op.add(context.emit(relax.op.maximum(x, zero)), log)
+
+
+def convert_tensor_scatter(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `TensorScatter`: a cache into which an update is written, for each sequence from an index of its own."""
+    past, update = inputs[:2]
+    shape, length_axis = needed_shape(past), attributes.get("axis", -2)
+    axis = length_axis % len(shape)
+    size, count = shape[axis], needed_shape(update)[axis]
+    starts = inputs[2] if len(inputs) > 2 else None
+    if starts is None:
+        starts = const(np.zeros(shape[0], np.int64))
+    circular = text(attributes, "mode", "linear") == "circular"
+
+    def scatter(old: Any, new: Any, first: Any) -> Any:
+        def element(*i: Any) -> Any:
+            offset = i[axis].astype("int64") - first[i[0]].astype("int64")
+            if circular:
+                offset = tirx.floormod(offset, tirx.const(size, "int64"))
+            inside = tirx.all(offset >= 0, offset < count)
+            there = (*i[:axis], tirx.max(tirx.min(offset, count - 1), 0), *i[axis + 1 :])
+            return tirx.Select(inside, new[there], old[i])
+
+        return te.compute(shape, element, name="scatter", tag="injective")
+
+    return context.bb.emit_te(scatter, past, update, starts, primfunc_name_hint="tensor_scatter")
