@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,6 +13,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 _EXPANDED = "_expanded"
+THROUGH = "through"
+"""The input that is added where a network would have none."""
 
 PARAMETERS: Mapping[str, Sequence[int]] = {
     "AffineGrid": (1,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2),
@@ -55,28 +57,33 @@ class Case:
             for value in (*self.feeds.values(), *self.expected)
         )
 
-    def with_values(self) -> onnx.ModelProto | None:
-        """Return the model with the inputs of `PARAMETERS` stored in it; None if it has none."""
-        names = [name for name in _parameter_names(self) if name in self.feeds]
-        return bound_model(self, names) if names or not self.model.graph.input else None
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values of the inputs that `PARAMETERS` lists, by name; an expanded model has those of the operator."""
+        node = self.model.graph.node[0]
+        if _EXPANDED in self.name:
+            node = all_cases()[self.name.split(_EXPANDED)[0]].model.graph.node[0]
+        names = [node.input[i] for i in PARAMETERS.get(self.operator, ()) if i < len(node.input)]
+        return {name: self.feeds[name] for name in names if name in self.feeds}
 
+    def stored(self, names: Iterable[str]) -> onnx.ModelProto:
+        """Return the model with some inputs stored as constants.
 
-def bound_model(case: Case, names: Sequence[str]) -> onnx.ModelProto:
-    """Return a case's model with some inputs stored as constants.
-
-    A network needs an input. If none is left, one is added that goes straight to an output.
-    """
-    model = onnx.ModelProto.FromString(case.model.SerializeToString())
-    graph = model.graph
-    kept = [value for value in graph.input if value.name not in names]
-    del graph.input[:]
-    graph.input.extend(kept)
-    graph.initializer.extend(numpy_helper.from_array(np.asarray(case.feeds[name]), name) for name in names)
-    if not kept:
-        for values, name in ((graph.input, "through"), (graph.output, "through_output")):
-            values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]))
-        graph.node.append(helper.make_node("Identity", ["through"], ["through_output"]))
-    return model
+        A network needs an input. If none is left, one is added that goes straight to an output.
+        """
+        model = onnx.ModelProto.FromString(self.model.SerializeToString())
+        graph = model.graph
+        kept = [value for value in graph.input if value.name not in names]
+        del graph.input[:]
+        graph.input.extend(kept)
+        graph.initializer.extend(
+            numpy_helper.from_array(np.asarray(self.feeds[name]), name) for name in names
+        )
+        if not kept:
+            for values, name in ((graph.input, THROUGH), (graph.output, f"{THROUGH}_output")):
+                values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]))
+            graph.node.append(helper.make_node("Identity", [THROUGH], [f"{THROUGH}_output"]))
+        return model
 
 
 @cache
@@ -103,11 +110,3 @@ def all_cases() -> Mapping[str, Case]:
             atol=case.atol,
         )
     return cases
-
-
-def _parameter_names(case: Case) -> list[str]:
-    """Return the names of the inputs that `PARAMETERS` lists; an expanded model has the inputs of the operator that it expands."""
-    node = case.model.graph.node[0]
-    if _EXPANDED in case.name:
-        node = all_cases()[case.name.split(_EXPANDED)[0]].model.graph.node[0]
-    return [node.input[i] for i in PARAMETERS.get(case.operator, ()) if i < len(node.input) and node.input[i]]

@@ -1,6 +1,6 @@
 """Child process that takes models through tunefarm: checked, bound, imported, compiled untuned and run.
 
-Handler `run`: ``path``, ``feeds`` (a file; null to stop before the run), ``expected`` (a file), ``rtol``, ``atol``, ``library``
+Handler `run`: ``path``, ``values`` (inputs that are bound, by name), ``feeds`` (a file; null to stop before the run), ``expected`` (a file), ``rtol``, ``atol``, ``library``
 (where to write it), ``plain`` (no default schedules: built in half the time) -> null, or in what the outputs differ.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from benchmarks.conformance.compare import differs
+from benchmarks.conformance.compare import first_difference
 from tvm import relax
 
 from tunefarm_tuning.core.array_file import load_arrays
@@ -35,11 +35,12 @@ def run(params: dict[str, Any]) -> str | None:
         InvalidModelError: It is refused.
     """
     path = params["path"]
+    binding = Binding.of(values=params["values"])
     limits = {"max_nodes": 20_000, "max_tensor_bytes": _MAX_TENSOR_BYTES}
-    inspect({"path": path, "binding": Binding().to_json(), **limits})
-    loaded = load_relax(path, Binding(), _HOST)
+    inspect({"path": path, "binding": binding.to_json(), **limits})
+    loaded = load_relax(path, binding, _HOST)
     if any(0 in spec.shape for spec in loaded.outputs):
-        import_network({"path": path, "binding": Binding().to_json(), **limits})  # which refuses it
+        import_network({"path": path, "binding": binding.to_json(), **limits})  # which refuses it
     if params["feeds"] is None:
         return None
     library = Path(params["library"])
@@ -48,12 +49,7 @@ def run(params: dict[str, Any]) -> str | None:
     outputs = machine["main"](*[tvm.runtime.tensor(value) for value in load_arrays(params["feeds"])])
     library.unlink()
     arrays = [outputs.numpy()] if isinstance(outputs, tvm.runtime.Tensor) else [y.numpy() for y in outputs]
-    expected = load_arrays(params["expected"])
-    for number, (array, value) in enumerate(zip(arrays, expected, strict=True)):
-        difference = differs(array, value, params["rtol"], params["atol"])
-        if difference:
-            return f"output {number}: {difference}"
-    return None
+    return first_difference(arrays, load_arrays(params["expected"]), params["rtol"], params["atol"])
 
 
 HANDLERS: Handlers = {"run": run}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import onnxruntime
-from benchmarks.conformance.compare import differs
+from benchmarks.conformance.compare import first_difference
 
 from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvalidModelError
@@ -29,10 +29,7 @@ def run(params: dict[str, Any]) -> str | None:
         outputs = session.run(None, dict(feeds))
     except Exception as error:
         raise InvalidModelError(clean(" ".join(str(error).split()), 300)) from error
-    for number, (array, value) in enumerate(zip(outputs, load_arrays(params["expected"]), strict=True)):
-        if difference := differs(array, value, params["rtol"], params["atol"]):
-            return f"output {number}: {difference}"
-    return None
+    return first_difference(outputs, load_arrays(params["expected"]), params["rtol"], params["atol"])
 
 
 HANDLERS: Handlers = {"run": run}

@@ -6,17 +6,19 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.conformance.cases import Case, all_cases
+import numpy as np
+import onnx
+from benchmarks.conformance.cases import THROUGH, Case, all_cases
 
 from tunefarm_tuning.core.array_file import save_arrays
-from tunefarm_tuning.core.errors import InvalidModelError, TunefarmError
-from tunefarm_tuning.process import ChildFailed, ChildProcess
+from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
+from tunefarm_tuning.process import ChildProcess
 
 ROOT = Path(__file__).parents[2]
 _TIMEOUT_SEC = 120.0
@@ -27,7 +29,7 @@ class Outcome:
     """What became of a case.
 
     Attributes:
-        word: ``passes``, ``passes-with-values`` (its parameters are stored in the model), ``refused`` (a clear error), ``wrong``
+        word: ``passes``, ``passes-with-values`` (its parameters are bound to their values, as by ``--value``), ``refused`` (a clear error), ``wrong``
             (other outputs than ONNX expects), ``fails`` (any other error, or a crash).
         code: Of the error.
         reason: The error, or in what the outputs differ.
@@ -64,40 +66,49 @@ class Runner:
         self._child.close()
 
     def outcome(self, case: Case) -> Outcome:
-        """Run a case: as it is, and if that is refused, with its parameters stored in the model."""
-        outcome = self._run(case, case.model, dict(case.feeds), list(case.expected))
-        model = case.with_values()
-        if outcome.word != "refused" or model is None:
+        """Run a case: as it is, and if that is refused, with its parameters bound to their values."""
+        outcome = self._run(case, case.model, case.feeds, case.expected, {})
+        parameters = case.parameters
+        if outcome.word != "refused" or (case.feeds and not parameters):
             return outcome
-        names = {value.name for value in model.graph.input}
-        feeds = {name: value for name, value in case.feeds.items() if name in names}
+        feeds = {name: value for name, value in case.feeds.items() if name not in parameters}
         expected = list(case.expected)
-        if "through" in names:
-            import numpy as np
+        if feeds and all(np.size(value) for value in parameters.values()):
+            values = {name: np.asarray(value).tolist() for name, value in parameters.items()}
+            bound = self._run(case, case.model, feeds, expected, values)
+        else:
+            if not feeds:
+                feeds[THROUGH] = np.ones(1, np.float32)
+                expected.append(feeds[THROUGH])
+            bound = self._run(case, case.stored(parameters), feeds, expected, {})
+        return Outcome("passes-with-values") if bound.passes else bound
 
-            feeds["through"] = np.ones(1, np.float32)
-            expected.append(feeds["through"])
-        bound = self._run(case, model, feeds, expected)
-        return Outcome("passes-with-values") if bound.word == "passes" else bound
-
-    def _run(self, case: Case, model: Any, feeds: dict[str, Any], expected: list[Any]) -> Outcome:
+    def _run(
+        self,
+        case: Case,
+        model: onnx.ModelProto,
+        feeds: Mapping[str, Any],
+        expected: Sequence[Any],
+        values: Mapping[str, Any],
+    ) -> Outcome:
         path = self._folder / f"{case.name}.onnx"
         path.write_bytes(model.SerializeToString())
         files: dict[str, str | None] = {"feeds": None, "expected": None}
         if case.of_tensors:
-            for name, arrays in (("feeds", list(feeds.values())), ("expected", expected)):
+            for name, arrays in (("feeds", list(feeds.values())), ("expected", list(expected))):
                 file = self._folder / f"{name}.npz"
                 save_arrays(file, arrays)
                 files[name] = str(file)
-        library = self._folder / f"{case.name}.{len(model.graph.initializer)}.so"
-        params = {"path": str(path), "library": str(library), "plain": self._plain, **files}
+        # a library's path must be new to the process that loads it
+        library = self._folder / f"{case.name}.{len(feeds)}.so"
+        params = {"path": str(path), "values": values, "library": str(library), "plain": self._plain, **files}
         try:
             difference = self._child.call(
                 "run", {**params, "rtol": case.rtol, "atol": case.atol}, timeout_sec=_TIMEOUT_SEC
             )
-        except InvalidModelError as error:
+        except InvalidInputError as error:
             return Outcome("refused", error.code, error.message)
-        except (ChildFailed, TunefarmError) as error:
+        except TunefarmError as error:
             return Outcome("fails", error.code, error.message)
         finally:
             path.unlink()

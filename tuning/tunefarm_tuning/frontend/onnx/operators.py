@@ -34,15 +34,20 @@ STANDARD = frozenset({
 """Of the default domain. ``If`` the importer handles beside its table."""
 
 CONTRIBUTED = frozenset({
-    "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "MatMulInteger16", "QGemm",
+    "Attention", "BiasGelu", "DynamicQuantizeLSTM", "EmbedLayerNormalization", "FastGelu", "Gelu", "MatMulInteger16", "QGemm",
     "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
     "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "SkipLayerNormalization",
 })  # fmt: skip
 """Operators of ONNX Runtime's domain, com.microsoft: those that TVM, which ignores domains, means by these names, and ours."""
+
+MACHINE_LEARNING = frozenset({"ArrayFeatureExtractor", "Binarizer", "LinearRegressor", "Scaler"})
+"""Of the domain ai.onnx.ml."""
 
 
 def is_supported(domain: str, operator: str) -> bool:
     """Return whether the importer can convert an operator."""
     if domain in ("", "ai.onnx"):
         return operator in STANDARD
+    if domain == "ai.onnx.ml":
+        return operator in MACHINE_LEARNING
     return domain == "com.microsoft" and operator in CONTRIBUTED

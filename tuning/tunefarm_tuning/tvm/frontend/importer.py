@@ -20,7 +20,7 @@ from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.constant_folding import fold
 from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, widen_constants
 from tunefarm_tuning.tvm.frontend.converters.symbolic import SYMBOLIC_CONVERTERS
-from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT
+from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT, ML
 from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
 from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
@@ -56,14 +56,22 @@ class ImportedModule:
 def supported_operators() -> frozenset[str]:
     """Return the names of the default domain's operators that can be imported: by TVM, by us, or by ONNX's definition."""
     tvms = frozenset(_get_convert_map()) - _CONTRIBUTED_ONLY
-    ours = frozenset(name for name in CONVERTERS if not name.startswith(MICROSOFT))
+    ours = frozenset(name for name in CONVERTERS if "." not in name)
     return tvms | ours | (expandable_operators() - _NO_PLAIN_FUNCTIONS) | {"If", "MelWeightMatrix"}
 
 
 def contributed_operators() -> frozenset[str]:
     """Return the names of ONNX Runtime's own operators that can be imported."""
-    ours = (name.removeprefix(MICROSOFT) for name in CONVERTERS if name.startswith(MICROSOFT))
-    return _CONTRIBUTED | frozenset(ours)
+    return _CONTRIBUTED | _converted(MICROSOFT)
+
+
+def machine_learning_operators() -> frozenset[str]:
+    """Return the names of the operators of ``ai.onnx.ml`` that can be imported."""
+    return _converted(ML)
+
+
+def _converted(prefix: str) -> frozenset[str]:
+    return frozenset(name.removeprefix(prefix) for name in CONVERTERS if name.startswith(prefix))
 
 
 def import_bound(network: BoundNetwork) -> ImportedModule:

@@ -155,7 +155,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("DecomposeOpsForInference", Level.SIMPLIFY, relax.transform.DecomposeOpsForInference()),
     GraphPass("CanonicalizeBindings", Level.SIMPLIFY, relax.transform.CanonicalizeBindings()),
     GraphPass("FuseHorizontally", Level.FUSE, _fuse_horizontally),
-    GraphPass("AddUpFloat16InFloat32", Level.FUSE, _ours(add_up_float16_in_float32), _on_gpu),
+    GraphPass("AddUpFloat16InFloat32", Level.FUSE, _ours(add_up_float16_in_float32)),
     GraphPass(
         "ConvertLayout", Level.LAYOUT, relax.transform.ConvertLayout(LAYOUTS), _laid_out(Layout.BY_OPERATOR)
     ),

@@ -6,7 +6,11 @@ import onnx
 
 from tunefarm_tuning.frontend.onnx import operators
 from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS
-from tunefarm_tuning.tvm.frontend.importer import contributed_operators, supported_operators
+from tunefarm_tuning.tvm.frontend.importer import (
+    contributed_operators,
+    machine_learning_operators,
+    supported_operators,
+)
 
 
 def test_the_list_is_what_the_importer_supports() -> None:
@@ -15,6 +19,7 @@ def test_the_list_is_what_the_importer_supports() -> None:
     # ONNX Runtime's own, by names that TVM knows without their domain.
     assert supported_operators() - standard == {"AllClassNMS"}
     assert contributed_operators() == operators.CONTRIBUTED
+    assert machine_learning_operators() == operators.MACHINE_LEARNING
 
 
 def test_converters_are_listed_by_name() -> None:

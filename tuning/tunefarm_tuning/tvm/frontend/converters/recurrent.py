@@ -28,6 +28,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     const,
     constant,
     dtype_of,
+    needed_constant,
     needed_shape,
     text,
 )
@@ -44,6 +45,30 @@ def convert_recurrent(kind: str) -> Converter:
         return _Layer(context, kind, inputs, attributes).convert()
 
     return convert
+
+
+def convert_dynamic_quantize_lstm(
+    context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]
+) -> Any:
+    """Convert ONNX Runtime's `DynamicQuantizeLSTM`: an `LSTM` of dequantised weights.
+
+    ONNX Runtime rounds inputs and states to 8 bits before each product; the floats here are nearer to the network that was quantised.
+    """
+    x, w, r, b, lengths, first_h, first_c, peepholes, w_scale, w_zero, r_scale, r_zero = [*inputs, None][:12]
+    weights = []
+    for name, stored, scale, zero in (("W", w, w_scale, w_zero), ("R", r, r_scale, r_zero)):
+        value, scales = needed_constant(stored, name), needed_constant(scale, f"{name}_scale")
+        directions, _, columns = value.shape
+        zeros = np.zeros_like(scales) if zero is None else needed_constant(zero, f"{name}_zero_point")
+        per_column = [
+            np.broadcast_to(part.reshape(directions, 1, -1), (directions, 1, columns))
+            for part in (scales, zeros)
+        ]
+        floats = (value.astype(np.float32) - per_column[1].astype(np.float32)) * per_column[0]
+        weights.append(const(np.ascontiguousarray(floats.transpose(0, 2, 1))))
+    return convert_recurrent("LSTM")(
+        context, [x, *weights, b, lengths, first_h, first_c, peepholes], attributes
+    )
 
 
 class _Layer:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from tunefarm_tuning.tvm.frontend.converters import (
     arithmetic,
     elementwise,
+    feature_scaling,
     images,
     ngrams,
     normalization,
@@ -26,7 +27,9 @@ from tunefarm_tuning.tvm.frontend.converters import (
 from tunefarm_tuning.tvm.frontend.node_context import Converter
 
 MICROSOFT = "com.microsoft."
-"""The prefix of ONNX Runtime's own operators; ONNX's operators have none."""
+"""The prefix of ONNX Runtime's own operators; those of ONNX's default domain have none."""
+ML = "ai.onnx.ml."
+"""The prefix of ONNX's operators for other models than networks."""
 
 CONVERTERS: Mapping[str, Converter] = {
     "AveragePool": images.convert_pool("AveragePool"),
@@ -88,6 +91,11 @@ CONVERTERS: Mapping[str, Converter] = {
     "ThresholdedRelu": arithmetic.convert_thresholded_relu,
     "TopK": tensors.convert_top_k,
     "Upsample": resize.convert_upsample,
+    f"{ML}ArrayFeatureExtractor": feature_scaling.convert_array_feature_extractor,
+    f"{ML}Binarizer": feature_scaling.convert_binarizer,
+    f"{ML}LinearRegressor": feature_scaling.convert_linear_regressor,
+    f"{ML}Scaler": feature_scaling.convert_scaler,
+    f"{MICROSOFT}DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
     f"{MICROSOFT}QGemm": quantized.convert_q_gemm,
     f"{MICROSOFT}QLinearAdd": quantized.convert_q_binary("Add"),
     f"{MICROSOFT}QLinearAveragePool": quantized.convert_q_unary("AveragePool"),
