@@ -115,6 +115,8 @@ class GraphBuilder:
 
     def model(self, opset: int = OPSET, **kwargs: Any) -> onnx.ModelProto:
         imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        if any(node.domain == "ai.onnx.ml" for node in self._nodes):
+            imports.append(helper.make_opsetid("ai.onnx.ml", 1))
         return helper.make_model(self.graph(), opset_imports=imports, ir_version=8, **kwargs)
 
 

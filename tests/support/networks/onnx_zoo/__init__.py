@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from onnx_zoo import elementwise, layers, networks, picking, quantised, recurrent, resizing, shaping
+from onnx_zoo import (
+    elementwise,
+    layers,
+    networks,
+    picking,
+    quantised,
+    recurrent,
+    resizing,
+    shaping,
+    windows,
+)
 from onnx_zoo.cases import OPSETS, build, names, opsets, ways_of_writing
 
 __all__ = [
@@ -19,4 +29,5 @@ __all__ = [
     "resizing",
     "shaping",
     "ways_of_writing",
+    "windows",
 ]

@@ -119,3 +119,22 @@ def rnn_activations(g: GraphBuilder, v: int) -> Any:
         numbers |= {"activation_beta": [0.8]} if name == "ScaledTanh" else {}
         outputs += layer(g, "RNN", x=x, activations=[name], **numbers)
     return outputs
+
+
+@case()
+def lstm_computed_weights(g: GraphBuilder, v: int) -> Any:
+    hidden = 20
+    shapes = [(2, 4 * hidden, INPUTS), (2, 4 * hidden, hidden), (2, 8 * hidden), (2, 3 * hidden)]
+    w, r, b, p = (g.node("Tanh", g.input(f"w{i}", list(shape))) for i, shape in enumerate(shapes))
+    x = g.input("x", [STEPS, BATCH, INPUTS])
+    both = {"hidden_size": hidden, "direction": "bidirectional"}
+    return list(g.node("LSTM", x, w, r, b, "", "", "", p, outputs=3, **both))
+
+
+@case()
+def gru_computed_weights(g: GraphBuilder, v: int) -> Any:
+    hidden = 16
+    shapes = [(1, 3 * hidden, INPUTS), (1, 3 * hidden, hidden), (1, 6 * hidden)]
+    weights = [g.input(f"w{i}", list(shape)) for i, shape in enumerate(shapes)]
+    x = g.input("x", [STEPS, BATCH, INPUTS])
+    return list(g.node("GRU", x, *weights, outputs=2, hidden_size=hidden, linear_before_reset=1))

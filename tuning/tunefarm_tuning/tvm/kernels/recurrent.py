@@ -28,6 +28,7 @@ _SHARED_POINTS = 1 << 18
 """Threads share a step with at least this many products: some 15 microseconds of one core, which reads a megabyte meanwhile."""
 _SHARED_POINTS_BOTH_WAYS = 1 << 20
 """The same for two directions. With shorter steps each direction has its own thread, and neither waits for the other."""
+_LAST_INTEGER = 255  # of 8 bits without a sign
 _OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 
 Activation = Callable[[Any], Any]
@@ -48,6 +49,7 @@ class Recurrence:
         reset_after: GRU's ``linear_before_reset``: the candidate's product with the state comes before the reset.
         peepholes: LSTM: gates also depend on the cell, by three more vectors.
         ragged: Each sequence has a length of its own.
+        rounded: Each step's states are rounded to 8 bits before the product, as ONNX Runtime's `DynamicQuantizeLSTM` does.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class Recurrence:
     reset_after: bool = False
     peepholes: bool = False
     ragged: bool = False
+    rounded: bool = False
 
     @property
     def gates(self) -> int:
@@ -175,6 +178,10 @@ class _Writer:
             for matrix in self._matrices
         ]
         self._reset = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
+        if cell.rounded:
+            self._rounded = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
+            # the least and the largest state, a step, and the integer that stands for zero
+            self._range = T.sblock_alloc_buffer((4,), cell.dtype)
 
     @property
     def shares_steps(self) -> bool:
@@ -202,7 +209,9 @@ class _Writer:
 
     def _step(self, at: Any) -> None:
         h = self._states[0]
-        self._product(0, h)
+        if self._cell.rounded:
+            self._round(h)
+        self._product(0, self._rounded if self._cell.rounded else h)
         if self._cell.products == (2, 1):
             self._for_each_unit(
                 lambda b, j: T.buffer_store(self._reset, self._gate(at, b, j, 1) * h[b, j], [b, j])
@@ -213,6 +222,26 @@ class _Writer:
             self._for_each_unit(lambda b, j: self._keep(1, self._new_cell(at, b, j), at, b, j))
         new = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self._cell.kind]
         self._for_each_unit(lambda b, j: self._advance(at, b, j, new(at, b, j)))
+
+    def _round(self, state: Any) -> None:
+        """Round all sequences' states to the 256 steps between the least and the largest of them, zero among these."""
+        cell, bounds = self._cell, self._range
+        zero, one, last = (_number(value, cell.dtype) for value in (0, 1, _LAST_INTEGER))
+        T.buffer_store(bounds, zero, [0])
+        T.buffer_store(bounds, zero, [1])
+        with T.serial(cell.batch) as b, T.serial(cell.hidden) as j:
+            T.buffer_store(bounds, tirx.min(bounds[0], state[b, j]), [0])
+            T.buffer_store(bounds, tirx.max(bounds[1], state[b, j]), [1])
+        width = bounds[1] - bounds[0]
+        T.buffer_store(bounds, tirx.Select(width > zero, width / last, one), [2])
+        T.buffer_store(bounds, tirx.nearbyint(-bounds[0] / bounds[2]), [3])
+
+        def steps(b: Any, j: Any) -> None:
+            integer = tirx.nearbyint(state[b, j] / bounds[2]) + bounds[3]
+            integer = tirx.min(tirx.max(integer, zero), last)
+            T.buffer_store(self._rounded, (integer - bounds[3]) * bounds[2], [b, j])
+
+        self._for_each_unit(steps)
 
     def _advance(self, at: Any, b: Any, j: Any, new: Any) -> None:
         """Write a unit's state of this step: zero if the sequence has ended; its last state is kept."""

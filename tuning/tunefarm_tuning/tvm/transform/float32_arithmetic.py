@@ -4,8 +4,8 @@ bfloat16 has two digits: a sum of some hundred terms loses the small ones, and T
 (normalisations, operators that ask for a NaN). So tensors are bfloat16 in memory, and float32 while they are computed with, as ONNX
 defines it and cuBLAS and tensor cores do it. Conversions fuse with the operators around them.
 
-On a GPU, sums of float16 are float32 as well, as in cuBLAS, cuDNN and ONNX Runtime: a sum of some thousand products in float16 has two
-digits. Tensor cores add up in float32 at the same speed.
+Sums of float16 are float32 as well, as in cuBLAS, cuDNN and ONNX Runtime: a sum of some thousand products in float16 has two digits.
+Tensor cores add up in float32 at the same speed. Most CPUs have no float16 arithmetic, and would convert each term back and forth.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     text,
 )
 
+_ATANH_TERMS = (13, 11, 9, 7, 5, 3, 1)
+"""Divisors of the series of the inverse hyperbolic tangent, the last one first."""
+
 
 def convert_bit_cast(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `BitCast`: the same bits as another dtype of equal width."""
@@ -74,7 +77,7 @@ def convert_bit_shift(context: NodeContext, inputs: Sequence[Any], attributes: d
 def convert_mish(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Mish`: ``x * tanh(softplus(x))``."""
     x = inputs[0]
-    soft = context.emit(convert_softplus(context, [x], {}))
+    soft = context.node("Softplus", x)
     return relax.op.multiply(x, context.emit(relax.op.tanh(soft)))
 
 
@@ -98,19 +101,27 @@ def convert_mod(context: NodeContext, inputs: Sequence[Any], attributes: dict[st
 def convert_softplus(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Softplus`: ``max(x, 0) + log(1 + exp(-|x|))``; TVM's sum of one and a small number has lost its digits.
 
-    The logarithm of the rounded sum ``u`` is corrected by ``y / (u - 1)``, the share of ``y`` that the sum has kept.
+    The logarithm is ``2 * atanh(y / (2 + y))``, by the series; the argument is a third at most.
     """
-    x = inputs[0]
-    rank, dtype = len(needed_shape(x)), dtype_of(x)
-    one, zero = full_rank(1, rank, dtype), full_rank(0, rank, dtype)
-    power = context.emit(relax.op.exp(context.emit(relax.op.negative(context.emit(relax.op.abs(x))))))
-    total = context.emit(relax.op.add(one, power))
-    kept = context.emit(relax.op.subtract(total, one))
-    is_lost = context.emit(relax.op.equal(kept, zero))
-    kept = context.emit(relax.op.where(is_lost, one, kept))
-    log = context.emit(relax.op.multiply(context.emit(relax.op.log(total)), power))
-    log = context.emit(relax.op.where(is_lost, power, context.emit(relax.op.divide(log, kept))))
-    return relax.op.add(context.emit(relax.op.maximum(x, zero)), log)
+    x, dtype = inputs[0], dtype_of(inputs[0])
+    if dtype == "float64":
+        return None
+    if dtype != "float32":
+        wide = context.emit(relax.op.astype(x, "float32"))
+        return relax.op.astype(context.emit(convert_softplus(context, [wide], {})), dtype)
+
+    def number(value: float) -> Any:
+        return full_rank(value, len(needed_shape(x)), dtype)
+
+    y = context.emit(relax.op.exp(context.emit(relax.op.negative(context.emit(relax.op.abs(x))))))
+    ratio = context.emit(relax.op.divide(y, context.emit(relax.op.add(y, number(2)))))
+    square = context.emit(relax.op.multiply(ratio, ratio))
+    series = number(2 / _ATANH_TERMS[0])
+    for divisor in _ATANH_TERMS[1:]:
+        series = context.emit(relax.op.multiply(series, square))
+        series = context.emit(relax.op.add(series, number(2 / divisor)))
+    log = context.emit(relax.op.multiply(ratio, series))
+    return relax.op.add(context.emit(relax.op.maximum(x, number(0))), log)
 
 
 def convert_tensor_scatter(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

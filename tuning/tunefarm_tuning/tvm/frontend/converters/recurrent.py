@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
+from tunefarm_tuning.tvm.frontend.converters.quantized import dequantize
 from tunefarm_tuning.tvm.frontend.converters.weight_parts import (
     added,
     joined,
@@ -50,9 +51,9 @@ def convert_recurrent(kind: str) -> Converter:
 def convert_dynamic_quantize_lstm(
     context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]
 ) -> Any:
-    """Convert ONNX Runtime's `DynamicQuantizeLSTM`: an `LSTM` of dequantised weights.
+    """Convert ONNX Runtime's `DynamicQuantizeLSTM`: an `LSTM` of dequantised weights, whose inputs and states are rounded to 8 bits.
 
-    ONNX Runtime rounds inputs and states to 8 bits before each product; the floats here are nearer to the network that was quantised.
+    Without the rounding a network of several layers would give other results altogether.
     """
     x, w, r, b, lengths, first_h, first_c, peepholes, w_scale, w_zero, r_scale, r_zero = [*inputs, None][:12]
     weights = []
@@ -66,16 +67,23 @@ def convert_dynamic_quantize_lstm(
         ]
         floats = (value.astype(np.float32) - per_column[1].astype(np.float32)) * per_column[0]
         weights.append(const(np.ascontiguousarray(floats.transpose(0, 2, 1))))
-    return convert_recurrent("LSTM")(
-        context, [x, *weights, b, lengths, first_h, first_c, peepholes], attributes
-    )
+    integers, scale, zero = context.convert("DynamicQuantizeLinear", [x], {}, context.opset)
+    x = dequantize(context, *(context.emit(part) for part in (integers, scale, zero)))
+    operands = [x, *weights, b, lengths, first_h, first_c, peepholes]
+    return _Layer(context, "LSTM", operands, attributes, rounded=True).convert()
 
 
 class _Layer:
     """A node that is being converted."""
 
     def __init__(
-        self, context: NodeContext, kind: str, inputs: Sequence[Any], attributes: dict[str, Any]
+        self,
+        context: NodeContext,
+        kind: str,
+        inputs: Sequence[Any],
+        attributes: dict[str, Any],
+        *,
+        rounded: bool = False,
     ) -> None:
         self._context = context
         self._attributes = attributes
@@ -108,6 +116,7 @@ class _Layer:
             reset_after=bool(attributes.get("linear_before_reset", 0)),
             peepholes=self._peepholes is not None,
             ragged=self._lengths is not None,
+            rounded=rounded,
         )
 
     def convert(self) -> Any:
