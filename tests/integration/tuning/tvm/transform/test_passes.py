@@ -25,7 +25,7 @@ def test_passes_of_a_cpu() -> None:
     assert names(CPU) == [
         *("ComputeBfloat16InFloat32", "FoldBatchNorms", "FoldWeights", "FoldConstant", "SimplifyPowers"),
         *("CropKernels", "SimplifyTakes", "DecomposeTransposedConvolutions", "DecomposeOpsForInference"),
-        *("CanonicalizeBindings", "FuseHorizontally", "ConvertLayout", "Normalize"),
+        *("CanonicalizeBindings", "FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
         *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions"),
         *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline"),
