@@ -13,7 +13,7 @@ _OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 
 def determinant_kernel(count: int, size: int, dtype: str) -> tirx.PrimFunc:
     """Return the kernel from matrices ``[count, size, size]`` to their determinants ``[count]``, for CPUs."""
-    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+    zero, start = tirx.const(0, dtype), tirx.const(1, dtype)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: "Det"})
@@ -28,7 +28,7 @@ def determinant_kernel(count: int, size: int, dtype: str) -> tirx.PrimFunc:
             with T.serial(count) as number:
                 with T.serial(size) as i, T.serial(size) as j:
                     T.buffer_store(rows, matrices[number, i, j], [i, j])
-                T.buffer_store(result, one, [number])
+                T.buffer_store(result, start, [number])
                 with T.serial(size) as k:
                     T.buffer_store(pivot, k, [0])
                     with T.serial(size) as i:

@@ -226,14 +226,14 @@ class _Writer:
     def _round(self, state: Any) -> None:
         """Round all sequences' states to the 256 steps between the least and the largest of them, zero among these."""
         cell, bounds = self._cell, self._range
-        zero, one, last = (_number(value, cell.dtype) for value in (0, 1, _LAST_INTEGER))
+        zero, unit, last = (_number(value, cell.dtype) for value in (0, 1, _LAST_INTEGER))
         T.buffer_store(bounds, zero, [0])
         T.buffer_store(bounds, zero, [1])
         with T.serial(cell.batch) as b, T.serial(cell.hidden) as j:
             T.buffer_store(bounds, tirx.min(bounds[0], state[b, j]), [0])
             T.buffer_store(bounds, tirx.max(bounds[1], state[b, j]), [1])
         width = bounds[1] - bounds[0]
-        T.buffer_store(bounds, tirx.Select(width > zero, width / last, one), [2])
+        T.buffer_store(bounds, tirx.Select(width > zero, width / last, unit), [2])
         T.buffer_store(bounds, tirx.nearbyint(-bounds[0] / bounds[2]), [3])
 
         def steps(b: Any, j: Any) -> None:

@@ -37,9 +37,9 @@ def convert_col2im(context: NodeContext, inputs: Sequence[Any], attributes: dict
     def gather(x: Any) -> Any:
         taps = [te.reduce_axis((0, width), f"k{axis}") for axis, width in enumerate(block)]
 
-        def element(n: Any, c: Any, *place: Any) -> Any:
+        def element(n: Any, c: Any, *indices: Any) -> Any:
             inside, tap, window = [], tirx.const(0, "int64"), tirx.const(0, "int64")
-            for axis, at in enumerate(place):
+            for axis, at in enumerate(indices):
                 offset = at + before[axis] - taps[axis].var * dilations[axis]
                 number = tirx.floordiv(offset, strides[axis])
                 inside += [tirx.floormod(offset, strides[axis]) == 0, number >= 0, number < counts[axis]]
@@ -140,9 +140,9 @@ def max_pool_indices(context: NodeContext, x: Any, out: Sequence[int], attribute
     def kernel_of(a: Any) -> Any:
         taps = [te.reduce_axis((0, width), f"k{axis}") for axis, width in enumerate(kernel)]
 
-        def element(n: Any, c: Any, *place: Any) -> Any:
+        def element(n: Any, c: Any, *indices: Any) -> Any:
             at = [
-                place[axis] * strides[axis] - before[axis] + taps[axis].var * dilations[axis]
+                indices[axis] * strides[axis] - before[axis] + taps[axis].var * dilations[axis]
                 for axis in range(len(sizes))
             ]
             inside = tirx.all(
