@@ -114,3 +114,14 @@ def test_a_dynamically_quantised_lstm_rounds_as_onnx_runtime_does(tmp_path: Path
     for output in outputs:
         g.output(output)
     check_numbers(g.model(17), tmp_path)
+
+
+def test_features_are_scaled_before_a_network(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    ml = {"domain": "ai.onnx.ml"}
+    x = g.node("Scaler", g.input("x", [3, 4]), offset=[0.1, 0.2, 0.3, 0.4], scale=[2.0, 1.0, 0.5, 3.0], **ml)
+    g.output(g.node("ArrayFeatureExtractor", x, g.ints(2, 0), **ml))
+    g.output(g.node("Binarizer", x, threshold=0.5, **ml))
+    coefficients = [0.1] * 4 + [0.2] * 4
+    g.output(g.node("LinearRegressor", x, coefficients=coefficients, intercepts=[1.0, 2.0], targets=2, **ml))
+    check_numbers(g.model(), tmp_path)

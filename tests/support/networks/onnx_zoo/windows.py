@@ -120,20 +120,9 @@ def batch_norm_in_training(g: GraphBuilder, v: int) -> Any:
 
 
 @case(13)
-def sums_of_float16(g: GraphBuilder, v: int) -> Any:
+def half_sums(g: GraphBuilder, v: int) -> Any:
     x = g.node("Cast", image(g, 1, 4, 8, 8), to=TensorProto.FLOAT16)
     w = g.constant(np.random.default_rng(1).standard_normal((4, 4, 3, 3)).astype(np.float16))
     m = g.constant(np.random.default_rng(2).standard_normal((8, 16)).astype(np.float16))
     outputs = [g.node("Conv", x, w, pads=[1, 1, 1, 1]), g.node("MatMul", x, m), g.node("Softmax", x)]
     return [(y, TensorProto.FLOAT16) for y in outputs]
-
-
-@case(13)
-def scaled_features(g: GraphBuilder, v: int) -> Any:
-    ml = {"domain": "ai.onnx.ml"}
-    x = g.node("Scaler", g.input("x", [3, 4]), offset=[0.1, 0.2, 0.3, 0.4], scale=[2.0, 1.0, 0.5, 3.0], **ml)
-    columns = g.node("ArrayFeatureExtractor", x, g.ints(2, 0), **ml)
-    y = g.node(
-        "LinearRegressor", x, coefficients=[0.1] * 4 + [0.2] * 4, intercepts=[1.0, 2.0], targets=2, **ml
-    )
-    return [columns, g.node("Binarizer", x, threshold=0.5, **ml), y]
