@@ -294,7 +294,6 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
     assert verified.ok
     # beyond what the network itself moves
     assert {output.rtol for output in verified.outputs} == {1e-2 if precision.tolerance == "float16" else 0.0}
-    assert all(0 < output.width < 0.1 for output in verified.outputs)
 
 
 def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:

@@ -46,3 +46,11 @@ def with_moved_weights(model: onnx.ModelProto, moved_by: float, rng: np.random.G
             if values.size >= _LEAST_WEIGHTS:
                 tensor.CopyFrom(numpy_helper.from_array(moved_array(values, moved_by, rng), tensor.name))
     return bytes(twin.SerializeToString())
+
+
+def median_size(array: NDArray[Any], origin: NDArray[Any] | None = None) -> float:
+    """Return the median size of finite elements, or of their distance from another array's."""
+    with np.errstate(all="ignore"):
+        sizes = np.abs(array.astype(np.float64) - (0.0 if origin is None else origin.astype(np.float64)))
+    finite = sizes[np.isfinite(sizes)]
+    return float(np.median(finite)) if finite.size else 0.0

@@ -89,6 +89,18 @@ def test_a_network_that_jumps_is_run_with_a_larger_move() -> None:
     assert len(variants.report.ways) == 7
 
 
+def test_optimised_runs_that_round_weights_do_not_widen_anything() -> None:
+    """ONNX Runtime packs a dequantised matrix, and computes with activations of 8 bits."""
+    g = GraphBuilder()
+    matrix = np.random.default_rng(5).integers(-128, 128, (256, 128)).astype(np.int8)
+    dense = g.node("DequantizeLinear", g.constant(matrix), g.constant(np.array(1e-3, np.float32)))
+    g.output(g.node("MatMul", g.input("x", [16, 256]), dense))
+    variants, expected = ran(g.model())
+    assert all(width.moved < 1e-5 for given in expected for width in given.widths)
+    assert variants.report.noticed == variants.report.probes == 1
+    assert any("far less exactly" in reason for reason in variants.report.left_out)
+
+
 def reordered(model: onnx.ModelProto, x: NDArray[Any]) -> NDArray[Any]:
     """Return the output of the network with the channels of all inner results in the opposite order."""
     twin = onnx.ModelProto()
