@@ -110,7 +110,10 @@ def _width_of_floats(
     epsilon = _EPSILON.get(str(reference.dtype), _EPSILON_FLOAT32)
     floor = epsilon * (np.where(calm, np.abs(want), 0.0) + rms) + _SMALLEST
     largest = float(worst.max(initial=0.0))
-    allowed = np.maximum(MULTIPLE * np.maximum(_by_slices(worst), floor), _WHOLE_MULTIPLE * largest)
+    # numpy makes a number of an array without dimensions
+    allowed = np.asarray(
+        np.maximum(MULTIPLE * np.maximum(_by_slices(worst), floor), _WHOLE_MULTIPLE * largest)
+    )
     allowed[~calm] = np.where(torn, np.inf, 0.0)[~calm]
     quantiles: tuple[float, ...] = ()
     count = int(np.count_nonzero(calm))

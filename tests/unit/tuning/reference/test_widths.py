@@ -159,3 +159,10 @@ def test_widths_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert (again[1].quantiles, again[1].moved, again[1].forgiven) == ((0.1, 0.2, 0.3), 0.5, 4)
     assert np.array_equal(again[1].allowed, width.allowed)
     assert load_widths(None) is None
+
+
+def test_an_output_without_dimensions_has_a_width() -> None:
+    runs = [np.array(value, np.float32) for value in (1.0, 1.000001)]
+    width = width_of(reference_of(runs, None), runs, [])
+    assert np.shape(width.allowed) == ()
+    assert 0 < float(width.allowed) < 1e-3
