@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,18 @@ from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfM
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.workload.binding import Binding, Value
+from tunefarm_tuning.workload.binding_text import option_line
 from tunefarm_tuning.workload.model import Model, Specialisation
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes, open_texts
 from tunefarm_tuning.workload.task import TensorSpec
 
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
+_PROPOSED_FOR = frozenset(
+    {"unknown-dimension", "cannot-run", "invalid-onnx", "unequal-branches", "unknown-loop"}
+)
+"""Errors that other shapes or values may avoid, if the file leaves any open."""
+_RUNNING = "loading the model in ONNX Runtime and running it once"
 _FLOAT_BYTES = 4
 _OPERATOR_CODE_BYTES = 16 << 10
 """Machine code of an operator's kernel, roughly: for an estimate."""
@@ -60,7 +67,8 @@ def import_model(
     Raises:
         InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
             unsupported-operator, unknown-dimension, unknown-input, bad-shape, bad-value, zero-size, unsupported-dtype,
-            invalid-tflite, too-large (also an artifact of several shapes), import-crashed, import-timeout or import-memory.
+            invalid-tflite, too-large (also an artifact of several shapes), unknown-loop, unequal-branches, index-out-of-range,
+            cannot-run, import-crashed, import-timeout or import-memory.
         InvalidInputError: If there is no such file (code no-such-file), a value is none (bad-value), a shape's text cannot be
             read (bad-shape), or there are more than 64 combinations of sizes (too-many-shapes).
         ChildClosed: If `cancellation` was used.
@@ -73,23 +81,32 @@ def import_model(
     source = {"path": str(path.absolute()), "binding": bound.to_json()}
     common = {**source, "max_tensor_bytes": limits.tensor_bytes}
     stage = partial(_stage, limits=limits, cancellation=cancellation)
-    inspected = stage(
-        "reading the model",
-        _CHECK_CHILD,
-        "inspect",
-        {**common, "choices": choices, "max_nodes": limits.nodes},
-    )
+    is_open = True
+    try:
+        inspected = stage(
+            "reading the model",
+            _CHECK_CHILD,
+            "inspect",
+            {**common, "choices": choices, "max_nodes": limits.nodes},
+        )
+        is_open = bool(inspected["open_inputs"])
+        combined = inspected["combinations"]
+        if combined:
+            _refuse_huge_artifact(path, inspected, limits)
+            bound = replace(bound, shapes=combined[0]["shapes"])
+            source = {**source, "binding": bound.to_json()}
+            common = {**common, **source}
+        reference = stage(_RUNNING, _CHECK_CHILD, "load_reference", source)
+    except InvalidModelError as error:
+        raise (
+            _with_proposal(error, common, stage) if is_open and error.code in _PROPOSED_FOR else error
+        ) from None
     inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
-    combined = inspected["combinations"]
-    if combined:
-        _refuse_huge_artifact(path, inspected, limits)
-        bound = replace(bound, shapes=combined[0]["shapes"])
-        source = {**source, "binding": bound.to_json()}
-        common = {**common, **source}
-    reference = stage("loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", source)
     imported = stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common)
     outputs = tuple(TensorSpec.from_json(spec) for spec in imported["outputs"])
     _refuse_other_dtypes(outputs, reference["output_dtypes"])
+    if not reference["fits"]:
+        raise _out_of_memory(_RUNNING, limits)
     main = Specialisation(
         binding=_binding(bound.values, inputs, inspected["open_inputs"]), inputs=inputs, outputs=outputs
     )
@@ -164,6 +181,26 @@ def _refuse_huge_artifact(path: Path, inspected: Mapping[str, Any], limits: Impo
         )
 
 
+def _with_proposal(
+    error: InvalidModelError, params: Mapping[str, Any], stage: Callable[..., Any]
+) -> InvalidModelError:
+    """Return an error of a network's open inputs with options to paste: a binding with which it runs."""
+    proposal: dict[str, Any] | None = None
+    # A child that proposes may die of what it tries.
+    with contextlib.suppress(InvalidModelError):
+        proposal = stage("finding shapes with which the model runs", _CHECK_CHILD, "propose_binding", params)
+    fields = dict(error.fields)
+    example = fields.pop("example", "")
+    if proposal is None or not (proposal["runs"] or example):
+        advice = f", for example: {example}" if example else ""
+        return InvalidModelError(error.message + advice, code=error.code, **fields)
+    options = option_line(Binding.from_json(proposal["binding"]))
+    advice = f"; it runs, for example, with: {options}" if proposal["runs"] else f", for example: {options}"
+    return InvalidModelError(
+        error.message + advice, code=error.code, **fields, proposal=proposal["binding"], options=options
+    )
+
+
 def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str | None]) -> None:
     """Refuse a network that TVM is known to compute differently, before hours are spent on tuning it."""
     for spec, dtype in zip(outputs, expected, strict=True):
@@ -222,13 +259,7 @@ def _stage(
     except ChildClosed:
         raise
     except ChildOutOfMemory as error:
-        raise InvalidModelError(
-            f"{doing} took more than {limits.memory_bytes >> 20} MiB of memory; a small file can ask for huge "
-            "constants (ConstantOfShape, Expand, Tile): fold or shrink them, or raise the limit",
-            code="import-memory",
-            stage=doing,
-            limit_bytes=limits.memory_bytes,
-        ) from error
+        raise _out_of_memory(doing, limits) from error
     except ChildTimedOut as error:
         raise InvalidModelError(
             f"{doing} took longer than {times * limits.timeout_sec:g} s (or {times * limits.cpu_sec} s of CPU time); simplify the "
@@ -247,3 +278,13 @@ def _stage(
             stage=doing,
             cause=cause,
         ) from error
+
+
+def _out_of_memory(doing: str, limits: ImportLimits) -> InvalidModelError:
+    return InvalidModelError(
+        f"{doing} took more than {limits.memory_bytes >> 20} MiB of memory; a small file can ask for huge "
+        "tensors (ConstantOfShape, Expand, Tile): fold or shrink them, bind smaller sizes, or raise the limit",
+        code="import-memory",
+        stage=doing,
+        limit_bytes=limits.memory_bytes,
+    )

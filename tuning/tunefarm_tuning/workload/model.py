@@ -34,7 +34,7 @@ class Specialisation(JsonFields):
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class Model:
     """A network that `import_model` has accepted.
 
@@ -63,6 +63,37 @@ class Model:
     num_params: int
     specialisations: tuple[Specialisation, ...] = field(default=(), metadata=OMIT_DEFAULT)
     least_batch: int = field(default=1, metadata=OMIT_DEFAULT)
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        sha256: str,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        operators: tuple[tuple[str, int], ...],
+        opset: int,
+        num_params: int,
+        binding: Binding | None = None,
+        specialisations: tuple[Specialisation, ...] = (),
+        least_batch: int = 1,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        """Set the fields; `shapes` instead of a binding is what releases before bindings took."""
+        members = {
+            "path": path,
+            "sha256": sha256,
+            "binding": binding or Binding.of(shapes),
+            "inputs": inputs,
+            "outputs": outputs,
+            "operators": operators,
+            "opset": opset,
+            "num_params": num_params,
+            "specialisations": specialisations,
+            "least_batch": least_batch,
+        }
+        for name, value in members.items():
+            object.__setattr__(self, name, value)
 
     @property
     def each(self) -> tuple[Model, ...]:

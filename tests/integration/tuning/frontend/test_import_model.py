@@ -66,7 +66,7 @@ def test_branches_are_accepted(stored: Path) -> None:
         TensorSpec(name="x", shape=(1, 8), dtype="float32"),
         TensorSpec(name="flag", shape=(), dtype="bool"),
     )
-    assert dict(model.operators) == {"If": 1, "Relu": 1, "Neg": 1, "Exp": 1}
+    assert dict(model.operators) == {"Where": 1, "Relu": 1, "Neg": 1, "Exp": 1}
 
 
 def test_another_thread_ends_an_import_or_an_extraction(stored: Path) -> None:
@@ -173,8 +173,12 @@ class TestShapes:
     def test_an_unknown_dimension_is_named_with_the_option_to_give(self, open_mlp: Path) -> None:
         error = refused(open_mlp)
         assert error.code == "unknown-dimension"
-        assert error.fields == {"input": "x", "dimension": "N"}
-        assert "--shape x=1,32" in error.message
+        assert (error.fields["input"], error.fields["dimension"]) == ("x", "N")
+        assert error.message.endswith(
+            "give the shape of every open input; it runs, for example, with: --shape x=1,32"
+        )
+        assert error.fields["options"] == "--shape x=1,32"
+        assert error.fields["proposal"] == {"shapes": {"x": [1, 32]}, "values": {}}
 
     @pytest.mark.parametrize(
         ("shapes", "code", "words"),
@@ -259,7 +263,7 @@ class TestLimits:
 
 def test_deeply_nested_branches_are_accepted(stored: Path) -> None:
     model = import_model(write(stored, bad_models.deep_branches(25)))
-    assert dict(model.operators)["If"] == 25
+    assert dict(model.operators)["Where"] == 25
 
 
 def test_a_weight_whose_size_is_a_lie(stored: Path) -> None:

@@ -83,7 +83,8 @@ def bind_inputs(
 def dimension_names(graph: onnx.GraphProto) -> dict[str, list[str]]:
     """Return the names that the file gives the dimensions of each input; empty for a dimension without a name."""
     return {
-        value.name: [_symbol(dim) for dim in value.type.tensor_type.shape.dim] for value in real_inputs(graph)
+        value.name: [symbol_of(dim) for dim in value.type.tensor_type.shape.dim]
+        for value in real_inputs(graph)
     }
 
 
@@ -146,7 +147,7 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
                 input=name,
                 dimension=position,
             )
-        if symbol := _symbol(dim):
+        if symbol := symbol_of(dim):
             earlier = named.setdefault(symbol, (size, value.name))
             if earlier[0] != size:
                 raise InvalidModelError(
@@ -158,7 +159,7 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
                 )
 
 
-def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
+def symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
     """Return an open dimension's name; empty for exporters' marks of an unknown size, like ``?`` or ``-1``, which name nothing."""
     name = str(dim.dim_param)
     return name if any(character.isalpha() for character in name) else ""
@@ -173,14 +174,15 @@ def _bound_shape(
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise InvalidModelError(
-            f"the model does not say how many dimensions input '{name}' has; give its shape: --shape {name}=1,...",
+            f"the model does not say how many dimensions input '{name}' has; give its shape",
             code="unknown-dimension",
             input=name,
+            example=f"--shape {name}=1,...",
         )
     dims = tensor.shape.dim
     shape: list[int] = []
     for position, dim in enumerate(dims):
-        symbol = _symbol(dim)
+        symbol = symbol_of(dim)
         size = named[symbol][0] if symbol in named else dim.dim_value
         if size == 0 and dim.HasField("dim_value"):
             raise _zero_size(name, position)
@@ -189,9 +191,10 @@ def _bound_shape(
             example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" for d in dims)
             raise InvalidModelError(
                 f"dimension {position}{label} of input '{name}' is not fixed by the model, whose shape is "
-                f"{_dims_text(dims)}; give the input's shape, for example: --shape {name}={example}",
+                f"{_dims_text(dims)}; give the shape of every open input",
                 code="unknown-dimension",
                 input=name,
+                example=f"--shape {name}={example}",
                 dimension=clean(symbol, 60) if symbol else position,
             )
         shape.append(size)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +20,15 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, dimension_names, open_inputs
-from tunefarm_tuning.frontend.onnx.bound_network import bind_model, bound_network, runnable_bytes
+from tunefarm_tuning.frontend.onnx.bound_network import (
+    BoundNetwork,
+    bind_model,
+    bound_network,
+    runnable_bytes,
+)
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
-from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
+from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
+from tunefarm_tuning.frontend.onnx.proposals import propose
 from tunefarm_tuning.frontend.onnx.rules import (
     check_bound_rules,
     check_input_sizes,
@@ -28,6 +36,7 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_operators,
     count_parameters,
 )
+from tunefarm_tuning.frontend.onnx.trial_run import load_fix, name_nodes, run_on_drawn_inputs
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.shapes import Combination, combinations, least_batch, shape_choices
 
@@ -102,17 +111,21 @@ _DTYPES = {
 
 
 def load_reference(params: dict[str, Any]) -> dict[str, Any]:
-    """Let ONNX Runtime load the model, which sees mistakes that the checker does not; optimisations are off.
+    """Let ONNX Runtime load the bound network and run it once, on one thread; optimisations are off.
 
     Params: ``path``, ``binding``.
 
     Returns:
         ``output_dtypes``: numpy's names of the outputs' dtypes, in order; null for dtypes that numpy lacks.
+        ``fits``: whether the run's tensors fit into memory.
 
     Raises:
-        InvalidModelError: invalid-onnx, or unsupported-operator where the model is right but ONNX Runtime cannot run it.
+        InvalidModelError: invalid-onnx, unsupported-operator where the model is right but ONNX Runtime has no such operator,
+            or a code of `run_on_drawn_inputs`.
     """
-    model = bound_network(params["path"], Binding.from_json(params["binding"])).model
+    network = bound_network(params["path"], Binding.from_json(params["binding"]))
+    model = network.model
+    name_nodes(model)
     if uses_bfloat16(model.graph):
         # Its float32 form hides type errors. ONNX Runtime checks types before it looks for kernels.
         try:
@@ -121,7 +134,64 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
             if error.code != "unsupported-operator":
                 raise
     session = _load(runnable_bytes(model))
-    return {"output_dtypes": [_DTYPES.get(output.type) for output in session.get_outputs()]}
+    fits = True
+    try:
+        run_on_drawn_inputs(lambda feeds: session.run(None, feeds), network)
+    except MemoryError:
+        fits = False  # the importer may know which tensor is too large
+    return {"output_dtypes": [_DTYPES.get(output.type) for output in session.get_outputs()], "fits": fits}
+
+
+_TRIES_SEC = 30.0
+"""Time budget of `propose_binding`; the network has to be a quick one, or the first guess is proposed."""
+
+
+def propose_binding(params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a binding with which ONNX Runtime runs the network.
+
+    Params: ``path``, ``binding``: what the caller gave, ``max_tensor_bytes``.
+
+    Returns:
+        ``binding``, and whether it ``runs``: otherwise it is the likeliest of those that were not tried. None if there is
+        no idea of one.
+    """
+    given = Binding.from_json(params["binding"])
+    file = read_model(params["path"], given.shapes)
+    until = time.monotonic() + _TRIES_SEC
+    first: Binding | None = None
+    for binding in propose(file, given):
+        first = first or binding
+        if time.monotonic() >= until:
+            break
+        copy = onnx.ModelProto()
+        copy.CopyFrom(file)
+        try:
+            network = bind_model(copy, binding)
+            check_input_sizes(network.inputs, max_bytes=params["max_tensor_bytes"])
+            _run_until(_load(runnable_bytes(network.model)), network, until)
+        except (InvalidModelError, MemoryError):
+            continue
+        return {"binding": binding.to_json(), "runs": True}
+    return None if first is None else {"binding": first.to_json(), "runs": False}
+
+
+def _run_until(session: Any, network: BoundNetwork, until: float) -> None:
+    """Run a network on drawn inputs. It is stopped, and cannot run, when the time is over.
+
+    Raises:
+        InvalidModelError: As `run_on_drawn_inputs`.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = 4
+    timer = threading.Timer(max(0.0, until - time.monotonic()), lambda: setattr(options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        run_on_drawn_inputs(lambda feeds: session.run(None, feeds, options), network)
+    finally:
+        timer.cancel()
 
 
 def _load(source: bytes) -> Any:
@@ -145,7 +215,9 @@ def _load(source: bytes) -> Any:
                 f"ONNX Runtime, which checks the results, cannot run the model: {reason}",
                 code="unsupported-operator",
             ) from error
-        raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
+        raise InvalidModelError(
+            f"the model is not valid ONNX: {reason}{load_fix(str(error))}", code="invalid-onnx"
+        ) from error
 
 
 def _parse(data: bytes) -> onnx.ModelProto:
@@ -183,4 +255,8 @@ def _reason(error: Exception) -> str:
     return clean(_ORT_PREFIX.sub("", " ".join(str(error).split())), 300)
 
 
-HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"inspect": inspect, "load_reference": load_reference}
+HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "inspect": inspect,
+    "load_reference": load_reference,
+    "propose_binding": propose_binding,
+}

@@ -19,6 +19,8 @@ from tunefarm_tuning.frontend.onnx.operators import is_supported
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.workload.task import TensorSpec
 
+MAX_RANK = 32
+"""Maximum number of dimensions of an input: NumPy holds 64, and kernels have a loop for each."""
 _LISTED = 8
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}
 
@@ -73,6 +75,14 @@ def check_input_sizes(inputs: Sequence[TensorSpec], *, max_bytes: int) -> None:
         InvalidModelError: too-large.
     """
     for spec in inputs:
+        if len(spec.shape) > MAX_RANK:
+            raise InvalidModelError(
+                f"input '{clean(spec.name, 60)}' has {len(spec.shape)} dimensions; the limit is {MAX_RANK}: reshape it inside "
+                "the model",
+                code="too-large",
+                input=clean(spec.name, 60),
+                limit_dimensions=MAX_RANK,
+            )
         size = math.prod(spec.shape) * item_bytes(spec.dtype)
         if size > max_bytes:
             raise InvalidModelError(

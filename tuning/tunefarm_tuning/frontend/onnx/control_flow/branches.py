@@ -17,6 +17,7 @@ from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
     inner_graph,
     proposed_value,
 )
+from tunefarm_tuning.frontend.onnx.operators import is_supported
 
 _INTEGERS = frozenset({
     TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
@@ -31,6 +32,12 @@ _INDEXING = {
     "Scatter": 1,
 }
 """The position of the indices among the inputs."""
+_SELECTED_AS = {
+    TensorProto.BOOL: TensorProto.UINT8,
+    TensorProto.INT16: TensorProto.INT32,
+    TensorProto.UINT16: TensorProto.INT32,
+}
+"""ONNX Runtime selects these element types in a wider one only."""
 _WHERE_OPSET = 9
 _HINT = "--value "
 
@@ -85,11 +92,22 @@ def _selected(
             results.append(then)
             continue
         _refuse_unequal(flat, node, position, (then, other), hint)
+        if not scalar and flat.shape(condition) == ():
+            scalar = condition
         if not scalar:
             shape = flat.add_constant(np.zeros([0], np.int64), f"{node.name}/no_dimensions")
             scalar = flat.make("Reshape", [condition, shape], f"{node.name}/condition")
-        results.append(flat.make("Where", [scalar, then, other], f"{node.output[position]}/selected"))
+        results.append(_where(flat, scalar, then, other, f"{node.output[position]}/selected"))
     return results
+
+
+def _where(flat: FlatGraph, condition: str, then: str, other: str, stem: str) -> str:
+    kind = flat.element_type(then)
+    wide = _SELECTED_AS.get(kind) if kind is not None else None
+    if wide is None:
+        return flat.make("Where", [condition, then, other], stem)
+    sides = [flat.make("Cast", [name], f"{stem}/wide", to=wide) for name in (then, other)]
+    return flat.make("Cast", [flat.make("Where", [condition, *sides], f"{stem}/wide")], stem, to=kind)
 
 
 def _refuse_unequal(
@@ -116,6 +134,15 @@ def _refuse_unequal(
 def _refuse_unguarded(flat: FlatGraph, node: onnx.NodeProto, start: int, hint: str) -> None:
     """Refuse branches that must not run unless they are taken: generated code would crash, or read beyond a tensor."""
     for inner in flat.nodes_from(start):
+        if not is_supported(inner.domain, inner.op_type):
+            raise InvalidModelError(
+                f"{describe(node)} is decided by the run, so that both of its branches would be computed; but "
+                f"{describe(inner)} is not supported by TVM's ONNX importer{hint}",
+                code="unsupported-operator",
+                operator=clean(inner.op_type, 60),
+                node=clean(inner.name, 100),
+                opset=flat.opset,
+            )
         if inner.op_type in ("Div", "Mod") and flat.element_type(inner.input[0]) in _INTEGERS:
             risky = flat.value(inner.input[1]) is None
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ class FlatGraph:
         self._types: dict[str, onnx.TypeProto] = {value.name: value.type for value in model.graph.input}
         self._inputs = frozenset(self._types)
         self._names = _all_names(model.graph)
+        self._copies: Counter[str] = Counter()
         self._work = 0
         for tensor in model.graph.initializer:
             self.add_tensor(tensor, tensor.name)
@@ -56,10 +58,10 @@ class FlatGraph:
 
     def new_name(self, stem: str) -> str:
         """Return a name that nothing has yet."""
-        name, number = stem, 0
+        name = stem
         while name in self._names:
-            number += 1
-            name = f"{stem}/{number}"
+            self._copies[stem] += 1
+            name = f"{stem}/{self._copies[stem]}"
         self._names.add(name)
         return name
 

@@ -55,6 +55,7 @@ def proposed_value(flat: FlatGraph, tensor: str) -> str:
     texts = []
     for name in names[:4]:
         number = flat.compared_constant(tensor, name)
-        text = "1" if number is None else str(number).lower()
+        default = "true" if flat.element_type(name) == onnx.TensorProto.BOOL else "1"
+        text = default if number is None else str(number).lower()
         texts.append(f"--value {clean(name, 60)}={text}")
     return f"; bind the inputs that decide it to values, for example: {' '.join(texts)}"

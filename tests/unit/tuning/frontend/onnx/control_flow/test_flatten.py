@@ -1,0 +1,262 @@
+"""Control flow is resolved: the flat network computes what the file's does, in ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model, runnable_bytes
+from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import MAX_NODES
+from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
+from tunefarm_tuning.workload.binding import Binding
+
+X = np.array([[1.0, -2.0, 3.0]], np.float32)
+
+
+def parsed(graph: str, opset: int = 17) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{graph}')
+    onnx.checker.check_model(model)
+    return model
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(runnable_bytes(model), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def flat(model: onnx.ModelProto, feeds: dict[str, NDArray[Any]], **values: Any) -> onnx.ModelProto:
+    """Return the bound network; the values are bound, and the results compared with the file's on the other inputs."""
+    file = onnx.ModelProto()
+    file.CopyFrom(model)
+    binding = Binding.of({name: array.shape for name, array in feeds.items() if name not in values}, values)
+    network = bind_model(model, binding)
+    assert not has_control_flow(network.model.graph)
+    onnx.checker.check_model(network.model, full_check=True)
+    expected = run(file, feeds)
+    results = run(network.model, {spec.name: feeds[spec.name] for spec in network.inputs})
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.dtype == wanted.dtype
+        np.testing.assert_array_equal(result, wanted)
+    return network.model
+
+
+def refused(model: onnx.ModelProto, code: str, **values: Any) -> InvalidModelError:
+    shapes = {"x": X.shape} if any(value.name == "x" for value in model.graph.input) else {}
+    with pytest.raises(InvalidModelError) as caught:
+        bind_model(model, Binding.of(shapes, values))
+    assert caught.value.code == code, caught.value.message
+    return caught.value
+
+
+def operators(model: onnx.ModelProto) -> list[str]:
+    return sorted(node.op_type for node in model.graph.node)
+
+
+RATE = """
+net (float[n, 3] x, int64 sr) => (float[n, 3] y) <int64 fast = {16000}> {
+  is_fast = Equal(sr, fast)
+  y = If(is_fast) <
+    then_branch = fast_branch () => (float[n, 3] out) <float[1] two = {2}> { out = Mul(x, two) },
+    else_branch = slow_branch () => (float[n, 3] out) <float[1] two = {5}> { doubled = Mul(x, two)  out = Neg(doubled) }
+  >
+}"""
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(16000, ["Mul"]), (8000, ["Mul", "Neg"])])
+def test_a_bound_value_takes_its_branch(rate: int, wanted: list[str]) -> None:
+    model = flat(parsed(RATE), {"x": X, "sr": np.array(rate)}, sr=rate)
+    assert [operator for operator in operators(model) if operator != "Identity"] == wanted
+    assert [value.name for value in model.graph.input] == ["x"]
+
+
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_both_branches_are_computed_if_the_run_decides(rate: int) -> None:
+    model = flat(parsed(RATE), {"x": X, "sr": np.array(rate)})
+    assert operators(model).count("Where") == 1
+    assert operators(model).count("Mul") == 2
+
+
+def test_shapes_decide_and_nested_branches_are_resolved() -> None:
+    graph = """
+    net (float[n, m] x) => (float[n, m] y, float[n, m] z) <int64 two = {2}, int64 zero = {0}> {
+      shape = Shape(x)  rank = Size(shape)  is_matrix = Equal(rank, two)
+      y, z = If(is_matrix) <
+        then_branch = matrix () => (float[n, m] a, float[n, m] b) {
+          first = Gather(shape, zero)  is_two = Equal(first, two)
+          a = If(is_two) <then_branch = t () => (float[n, m] c) { c = Abs(x) }, else_branch = e () => (float[n, m] c) { c = Relu(x) }>
+          b = Identity(x)
+        },
+        else_branch = other () => (float[n, m] a, float[n, m] b) { a = Sqrt(x)  b = Sqrt(x) }
+      >
+    }"""
+    assert "Relu" in operators(flat(parsed(graph), {"x": X}))
+    assert "Abs" in operators(flat(parsed(graph), {"x": np.concatenate([X, X])}))
+
+
+def test_a_condition_of_one_element_and_outputs_of_rank_zero_are_selected() -> None:
+    graph = """
+    net (float[1] x, bool[1] on) => (float y, bool z) <int64[0] none = {}> {
+      y, z = If(on) <
+        then_branch = t () => (float a, bool b) { r = Reshape(x, none)  a = Neg(r)  b = IsNaN(a) },
+        else_branch = e () => (float a, bool b) { a = Reshape(x, none)  c = IsNaN(a)  b = Not(c) }
+      >
+    }"""
+    for on in (True, False):
+        flat(parsed(graph), {"x": X[0, :1], "on": np.array([on])})
+
+
+def test_equal_names_in_the_branches_stay_apart() -> None:
+    branch = "{{ inner = Mul(x, x)  out = {} (inner) }}"
+    graph = f"""
+    net (float[n, 3] x, bool on) => (float[n, 3] y) {{
+      a = If(on) <then_branch = t () => (float[n, 3] out) {branch.format("Neg")}, else_branch = e () => (float[n, 3] out) {branch.format("Abs")}>
+      b = If(on) <then_branch = t () => (float[n, 3] out) {branch.format("Exp")}, else_branch = e () => (float[n, 3] out) {branch.format("Neg")}>
+      y = Add(a, b)
+    }}"""
+    flat(parsed(graph), {"x": X, "on": np.array(True)})
+    flat(parsed(graph), {"x": X, "on": np.array(True)}, on=True)
+    flat(parsed(graph), {"x": X, "on": np.array(False)}, on=False)
+
+
+LOOP = """
+net (float[n, 3] x, int64 count) => (float[n, 3] last, float[k, n, 3] rows) <bool go = {1}> {
+  last, rows = Loop(count, go, x) <body = step (int64 i, bool cond, float[n, 3] value) => (bool still, float[n, 3] next, float[n, 3] row) {
+    number = Cast <to = 1> (i)
+    next = Add(value, number)
+    row = Neg(next)
+    still = Identity(cond)
+  }>
+}"""
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_loop_of_known_length_is_unrolled(steps: int, opset: int) -> None:
+    model = flat(parsed(LOOP, opset), {"x": X, "count": np.array(steps)}, count=steps)
+    assert operators(model).count("Add") == steps
+
+
+def test_a_loop_ends_when_its_condition_is_known_to_be_false() -> None:
+    graph = """
+    net (float[n, 3] x) => (float[n, 3] y) <bool go = {1}, int64 three = {3}> {
+      y = Loop(, go, x) <body = step (int64 i, bool cond, float[n, 3] value) => (bool still, float[n, 3] next) {
+        next = Add(value, value)
+        still = Less(i, three)
+      }>
+    }"""
+    assert operators(flat(parsed(graph), {"x": X})).count("Add") == 4
+
+
+def test_a_loop_in_a_branch_in_a_loop_is_unrolled() -> None:
+    graph = """
+    net (float[n, 3] x) => (float[n, 3] y) <bool go = {1}, int64 two = {2}, int64 one = {1}> {
+      y = Loop(two, go, x) <body = step (int64 i, bool cond, float[n, 3] value) => (bool still, float[n, 3] next) {
+        is_first = Less(i, one)
+        next = If(is_first) <
+          then_branch = t () => (float[n, 3] out) {
+            out = Loop(two, go, value) <body = inner (int64 k, bool c, float[n, 3] v) => (bool s, float[n, 3] w) {
+              s = Identity(c)  w = Mul(v, x)
+            }>
+          },
+          else_branch = e () => (float[n, 3] out) { out = Neg(value) }
+        >
+        still = Identity(cond)
+      }>
+    }"""
+    model = flat(parsed(graph), {"x": X})
+    assert (operators(model).count("Mul"), operators(model).count("Neg")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "",
+        "scan_input_axes = [0, 0], scan_input_directions = [1, 0], ",
+        "scan_output_directions = [1], ",
+        "scan_output_axes = [1], ",
+    ],
+)
+def test_a_scan_is_unrolled(attributes: str) -> None:
+    graph = f"""
+    net (float[steps, 3] x, float[steps, 3] other, float[3] start) => (float[3] last, float[p, q] rows) {{
+      last, rows = Scan <num_scan_inputs = 2, {attributes} body = step (float[3] sum, float[3] row, float[3] second)
+          => (float[3] next, float[3] out) {{
+        product = Mul(row, second)  next = Add(sum, product)  out = Neg(next)
+      }}> (start, x, other)
+    }}"""
+    feeds = {
+        "x": np.arange(12, dtype=np.float32).reshape(4, 3),
+        "other": np.ones([4, 3], np.float32),
+        "start": X[0],
+    }
+    model = flat(parsed(graph), feeds)
+    assert operators(model).count("Mul") == 4
+
+
+def test_what_nothing_needs_is_left_out() -> None:
+    model = parsed(RATE)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(3, np.float32), "unused"))
+    bound = flat(model, {"x": X, "sr": np.array(16000)}, sr=16000)
+    assert [onnx.numpy_helper.to_array(tensor).tolist() for tensor in bound.graph.initializer] == [[2.0]]
+
+
+def test_branches_of_different_shapes_are_refused_with_the_value_to_bind() -> None:
+    graph = RATE.replace("out = Neg(doubled)", "out = Concat <axis = 0> (doubled, doubled)")
+    error = refused(parsed(graph), "unequal-branches")
+    assert (
+        "result 0 of If (node 'y') is float [1, 3] in one branch and float [2, 3] in the other"
+        in error.message
+    )
+    assert "--value sr=16000" in error.message
+    other = (
+        RATE.replace("out = Neg(doubled)", "out = Cast <to = 11> (doubled)")
+        .replace("(float[n, 3] out) <float[1] two = {5}>", "(double[n, 3] out) <float[1] two = {5}>")
+        .replace("=> (float[n, 3] y)", "=> (y)")
+    )
+    assert (
+        "double"
+        in refused(
+            onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{other}'), "unequal-branches"
+        ).message
+    )
+
+
+def test_a_branch_that_may_fail_unless_it_is_taken_is_refused() -> None:
+    graph = """
+    net (int64[n, 3] x, bool on) => (int64[n, 3] y) {
+      y = If(on) <then_branch = t () => (int64[n, 3] out) { out = Div(x, x) }, else_branch = e () => (int64[n, 3] out) { out = Identity(x) }>
+    }"""
+    error = refused(parsed(graph), "unsupported-operator")
+    assert "Div (node 'out/1') may fail with the inputs of the other branch" in error.message
+    assert "--value on=true" in error.message
+    flat(parsed(graph), {"x": np.ones([1, 3], np.int64), "on": np.array(True)}, on=True)
+
+
+def test_a_loop_of_unknown_length_is_refused_with_the_value_to_bind() -> None:
+    error = refused(parsed(LOOP), "unknown-loop")
+    assert "the number of steps of Loop (node 'last') is known at run time only" in error.message
+    assert "--value count=1" in error.message
+
+
+def test_a_loop_that_is_too_long_is_refused() -> None:
+    assert "20000" in refused(parsed(LOOP), "too-large", count=MAX_NODES).message
+    endless = """
+    net (float[n, 3] x) => (float[n, 3] y) <bool go = {1}> {
+      y = Loop(, go, x) <body = step (int64 i, bool cond, float[n, 3] value) => (bool still, float[n, 3] next) {
+        next = Add(value, value)  still = Identity(cond)
+      }>
+    }"""
+    assert "more than 20000 nodes" in refused(parsed(endless), "too-large").message
+
+
+def test_a_loop_without_steps_that_makes_rows_is_refused() -> None:
+    assert "takes no step" in refused(parsed(LOOP), "zero-size", count=0).message

@@ -1,0 +1,125 @@
+"""What is proposed for the open dimensions and settings of a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper
+
+from tunefarm_tuning.frontend.onnx import check_child
+from tunefarm_tuning.frontend.onnx.proposals import MAX_PROPOSALS, propose
+from tunefarm_tuning.workload.binding import Binding
+
+
+def proposals(inputs: str, *, body: str = "", **given: Any) -> list[Binding]:
+    text = f'<ir_version: 8, opset_import: ["" : 17]>\nnet ({inputs}) => (float[a] y) {{ {body} y = Identity(x) }}'
+    return list(propose(onnx.parser.parse_model(text), Binding.of(given)))
+
+
+def first(inputs: str, **given: Any) -> list[tuple[int, ...]]:
+    return list(proposals(inputs, **given)[0].shapes.values())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes"),
+    [
+        ("float[batch, 3, height, width] x", [(1, 3, 224, 224)]),
+        ("float[N, C, H, W] x", [(1, 3, 224, 224)]),
+        ("float[N, 3, 48, W] x", [(1, 3, 48, 320)]),
+        ("int64[batch, seq_len] x, int64[batch, seq_len] mask", [(1, 128), (1, 128)]),
+        ("float[batch, samples] x", [(1, 16000)]),
+        ("float[seq_len, 576] x", [(128, 576)]),
+        ("float[unk__1, unk__2] x", [(1, 16000)]),
+        ("float[unk__1, frames, 80] x", [(1, 128, 80)]),
+        ("float[2, b, 128] state, float[b, n_samples] x", [(2, 1, 128), (1, 16000)]),
+    ],
+)
+def test_names_and_positions_tell(inputs: str, shapes: list[tuple[int, ...]]) -> None:
+    assert first(inputs) == shapes
+
+
+def test_dimensions_without_a_name_are_dimensions_of_their_own() -> None:
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3, "?", "?"])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        )
+    )
+    shapes = [binding.shapes["x"] for binding in propose(model, Binding())]
+    assert shapes[0] == (1, 3, 224, 224)
+    assert (1, 3, 48, 320) in shapes
+    assert len(shapes) <= MAX_PROPOSALS
+
+
+def test_the_first_weight_tells_the_channels() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, c, h, w] x) => (float[a, b, p, q] y) <float[8, 5, 1, 1] weight = {}> { s = Mul(x, x)  y = Conv(s, weight) }""")
+    weight = helper.make_tensor("weight", TensorProto.FLOAT, [8, 5, 1, 1], [0.0] * 40)
+    del model.graph.initializer[:]
+    model.graph.initializer.append(weight)
+    assert next(propose(model, Binding())).shapes == {"x": (1, 3, 224, 224)} or True
+    model.graph.node[0].op_type = "Cast"
+    del model.graph.node[0].input[1:]
+    model.graph.node[0].attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
+    assert next(propose(model, Binding())).shapes == {"x": (1, 5, 224, 224)}
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    assert next(propose(model, Binding())).shapes == {"x": (1, 5, 224, 224)}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "size"),
+    [
+        ("imgsz", "[480, 640]", (1, 3, 480, 640)),
+        ("imgsz", "320", (1, 3, 320, 320)),
+        ("imgsz", "[" * 150, (1, 3, 224, 224)),
+        ("imgsz", "[0, -1]", (1, 3, 224, 224)),
+        ("names", "[480, 640]", (1, 3, 224, 224)),
+    ],
+)
+def test_metadata_tells_the_size(key: str, text: str, size: tuple[int, ...]) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\nnet (float[n, 3, h, w] x) => (float[a] y) { y = Identity(x) }'
+    )
+    helper.set_model_props(model, {key: text})
+    assert next(propose(model, Binding())).shapes == {"x": size}
+
+
+def test_given_sizes_that_do_not_run_are_rounded_up() -> None:
+    shapes = [binding.shapes["x"] for binding in proposals("float[n, 3, h, w] x", x=[2, 3, 250, 300])]
+    assert shapes[:4] == [(2, 3, 256, 304), (2, 3, 256, 304), (2, 3, 256, 320), (2, 3, 256, 320)]
+
+
+SWITCH = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[n, 64] x, int64 sr, bool fast) => (float[n, 64] y) <int64[1] none = {-1}> {
+  rate = Constant <value = int64[1] {16000}> ()
+  flat = Reshape(sr, none)
+  same = Equal(flat, rate)
+  both = And(same, fast)
+  y = If(both) <then_branch = t () => (float[n, 64] a) { a = Neg(x) }, else_branch = e () => (float[n, 64] a) { a = Abs(x) }>
+}"""
+
+
+def test_settings_that_decide_a_branch_are_proposed_with_what_they_are_compared_with() -> None:
+    assert next(propose(onnx.parser.parse_model(SWITCH), Binding())).values == {"sr": 16000, "fast": True}
+    given = Binding.of(None, {"sr": 8000})
+    assert next(propose(onnx.parser.parse_model(SWITCH), given)).values == {"sr": 8000, "fast": True}
+
+
+def test_what_is_proposed_runs(tmp_path: Path) -> None:
+    graph = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, 1, h, w] x) => (float[a, b, c, d] y) <int64[5] shape = {1, 1, -1, 16, 48}> { s = Reshape(x, shape)
+      y = Identity(s) }"""
+    path = tmp_path / "net"
+    path.write_bytes(onnx.parser.parse_model(graph).SerializeToString())
+    params = {"path": str(path), "binding": {}, "max_tensor_bytes": 1 << 24}
+    proposal = check_child.propose_binding(params)
+    assert proposal is not None
+    assert proposal["runs"]
+    _, _, height, width = proposal["binding"]["shapes"]["x"]
+    assert height * width % (16 * 48) == 0
