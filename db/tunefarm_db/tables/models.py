@@ -24,7 +24,7 @@ class BlobRow(Base):
 
 
 class ModelRow(Base):
-    """An uploaded network with its bound shapes."""
+    """An uploaded network with its bound shapes and values."""
 
     __tablename__ = "models"
     __table_args__ = (
@@ -44,6 +44,8 @@ class ModelRow(Base):
     sha256: Mapped[str]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     shapes: Mapped[Json]
+    # The attributes of columns have a method of the column's name.
+    values_: Mapped[Json] = mapped_column("values", server_default=text("'{}'"))
     shapes_key: Mapped[str]
     state: Mapped[ModelState]
     error: Mapped[Json | None]
@@ -69,6 +71,7 @@ class UploadRow(Base):
     api_key_id: Mapped[str]
     name: Mapped[str]
     shapes: Mapped[Json]
+    values_: Mapped[Json] = mapped_column("values", server_default=text("'{}'"))
     # The attribute cannot have the column's name: the base class has that one.
     metadata_: Mapped[str] = mapped_column("metadata")
     size_bytes: Mapped[int] = mapped_column(BigInteger)

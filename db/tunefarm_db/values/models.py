@@ -35,6 +35,7 @@ class Model:
     Attributes:
         shapes: Shapes given for dynamic inputs (``{"x": [1, 3, 224, 224]}``, or texts of `tunefarm_text.shape_text`); part of the
             identity.
+        values: Values given for inputs that became constants (``{"sr": 16000}``); part of the identity.
         error: `TunefarmError.to_json` where the state is failed.
         inputs: `TensorSpec.to_json` objects; empty until the model is ready. `outputs` likewise.
         operators: ``[name, count]`` pairs.
@@ -47,6 +48,7 @@ class Model:
     sha256: str
     size_bytes: int
     shapes: dict[str, list[int] | str]
+    values: dict[str, Any]
     state: ModelState
     error: Json | None
     inputs: list[Json]
@@ -132,6 +134,7 @@ class Upload:
         api_key_id: The key that began it; other keys cannot see it.
         name: Name for the model.
         shapes: Shapes of dynamic inputs, by input.
+        values: Values of inputs that become constants, by input.
         metadata: The client's metadata at the beginning, as sent (tus: ``Upload-Metadata``).
         size_bytes: Size of the complete file.
         sha256: The expected SHA-256; None if the client gave none.
@@ -146,6 +149,7 @@ class Upload:
     api_key_id: str
     name: str
     shapes: dict[str, Any]
+    values: dict[str, Any]
     metadata: str
     size_bytes: int
     sha256: str | None

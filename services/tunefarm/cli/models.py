@@ -11,9 +11,10 @@ import typer
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import Inputs, Limit, Shape, check_inputs, parse_shapes
+from tunefarm.cli.base.options import Inputs, Limit, Shape, ValueOption, check_inputs, parse_shapes
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
+from tunefarm_tuning.workload.binding_text import parse_values
 
 if TYPE_CHECKING:
     from tunefarm.client import Model
@@ -63,6 +64,7 @@ def upload_model(
         str | None, typer.Option("--name", help="Name of the model; the file's name by default.")
     ] = None,
     shape: Shape = None,
+    value: ValueOption = None,
     inputs: Inputs = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
@@ -74,11 +76,14 @@ def upload_model(
     from tunefarm.live.board import Board, Phase
     from tunefarm.live.waiting import LiveView
 
-    shapes, samples = parse_shapes(shape), check_inputs(inputs)
+    shapes, values = parse_shapes(shape), parse_values(value or ())
+    samples = check_inputs(inputs)
     board = Board()
     with server.connect() as client, view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress:
         live = LiveView(board, progress.update)
-        model = client.models.upload(file, name=name, shapes=shapes, on_progress=live.on_upload)
+        model = client.models.upload(
+            file, name=name, shapes=shapes, values=values, on_progress=live.on_upload
+        )
         if wait or samples:
             model = client.models.wait(model.id, on_progress=live.on_model)
         client.samples.upload_all(model.id, samples)

@@ -13,7 +13,7 @@ import typer
 
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
-from tunefarm.cli.base.options import Inputs, Shape, TermOptions, check_inputs, parse_shapes
+from tunefarm.cli.base.options import Inputs, Shape, TermOptions, ValueOption, check_inputs, parse_shapes
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
@@ -21,6 +21,7 @@ from tunefarm.live.board import Board
 from tunefarm.live.waiting import LiveView
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.workload.binding_text import parse_values
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, Download, Job, JobHandle
@@ -34,6 +35,7 @@ class ModelOptions(OptionGroup):
     """Options of the upload."""
 
     shape: Shape = None
+    value: ValueOption = None
     inputs: Inputs = None
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the model; the file's name by default.")
@@ -69,7 +71,8 @@ def tune_model(
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
     Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job.
     """
-    shapes, samples = parse_shapes(upload.shape), check_inputs(upload.inputs)
+    shapes, values = parse_shapes(upload.shape), parse_values(upload.value or ())
+    samples = check_inputs(upload.inputs)
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
     _check_limits(terms.limits())
@@ -81,7 +84,7 @@ def tune_model(
         with view(out, board) as progress:
             live = LiveView(board, progress.update)
             uploaded = client.models.upload(
-                model, name=upload.name, shapes=shapes, on_progress=live.on_upload
+                model, name=upload.name, shapes=shapes, values=values, on_progress=live.on_upload
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, samples)

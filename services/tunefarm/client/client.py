@@ -20,7 +20,7 @@ from tunefarm.client.http.waiting import each_of
 from tunefarm.client.job_terms import JobTerms, budget_json, takes_terms
 from tunefarm.client.jobs import AsyncJobs, Jobs
 from tunefarm.client.keys import AsyncKeys, Keys
-from tunefarm.client.models import AsyncModels, Models, Shapes
+from tunefarm.client.models import AsyncModels, Models, Shapes, Values
 from tunefarm.client.records import AsyncRecords, Records
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.samples import AsyncSamples, SamplePaths, Samples, sample_paths
@@ -82,6 +82,7 @@ class AsyncServer:
         model: Path | str,
         *,
         shapes: Shapes | None = None,
+        values: Values | None = None,
         name: str | None = None,
         samples: SamplePaths | None = None,
         import_timeout_sec: float | None = None,
@@ -97,6 +98,7 @@ class AsyncServer:
         Args:
             model: The ONNX or TFLite file.
             shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
+            values: Values of inputs that decide the network and become constants (``{"sr": 16000}``).
             name: Name of the model; the file's name by default.
             samples: Real inputs: a ``.npz`` file, or several (see `client.samples`). The artifact is compared on them first,
                 and timed on the first of them.
@@ -121,7 +123,9 @@ class AsyncServer:
         is_drawn = on_upload is None and somebody_watches() if progress_bar is None else progress_bar
         with live_view(is_drawn, OF_A_MODEL, Path(model).name) as view:
             on_progress = each_of(view.on_upload, on_upload)
-            uploaded = await self.models.upload(model, name=name, shapes=shapes, on_progress=on_progress)
+            uploaded = await self.models.upload(
+                model, name=name, shapes=shapes, values=values, on_progress=on_progress
+            )
             await self.models.wait(uploaded.id, timeout_sec=import_timeout_sec, on_progress=view.on_model)
         samples_ids = await self.samples.upload_all(uploaded.id, samples)
         return AsyncJobHandle(self.jobs, await self.jobs.create(uploaded.id, samples=samples_ids, **terms))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tunefarm.client.errors import ModelFailedError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
@@ -13,9 +14,12 @@ from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
 from tunefarm.client.results.models import Model, ModelTask
 from tunefarm.client.uploads import PARTED_BYTES, PartedUpload, shape_line
+from tunefarm_text.bindings import value_texts
 
 Shapes = Mapping[str, Sequence[int | str] | str]
 """By input name: sizes, or a text like ``"1..8,3,160|320"`` (`tunefarm_text.shape_text`)."""
+Values = Mapping[str, Any]
+"""By input name: a number, nested sequences of numbers, or an array."""
 
 
 class AsyncModels(Resource):
@@ -27,36 +31,42 @@ class AsyncModels(Resource):
         *,
         name: str | None = None,
         shapes: Shapes | None = None,
+        values: Values | None = None,
         on_progress: ByteProgress | None = None,
     ) -> Model:
         """Upload an ONNX or TFLite file; the server then imports it (see `wait`).
 
         The file is streamed, never held in memory. A file of more than 4 MB is sent in parts: after an interruption or
         a restart of the server, only the remainder is sent, also by a later call. If the server has the same file with
-        the same shapes already, that model is returned.
+        the same shapes and values already, that model is returned.
 
         Args:
             path: The file.
             name: Name of the model; the file's name by default.
             shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``); several sizes of a dimension make an
                 artifact for all of them (``{"x": "1..8,3,160|320"}``).
+            values: Values of inputs that decide the network and become constants (``{"sr": 16000}``): numbers, nested
+                sequences of them, or arrays of up to 4,096 elements.
             on_progress: Called with the bytes sent and the bytes in all; after an interruption, with the offset to
                 continue from.
 
         Raises:
-            InvalidRequestError: If the server refuses the file (too large, empty, not a model).
+            InvalidRequestError: If the server refuses the file (too large, empty, not a model), or a value is none.
             UnavailableError: If the server does not answer for too long. The sent part is kept for a day.
         """
         path = Path(path)
         # A file's name can contain any bytes.
         called = (name if name is not None else path.stem).encode("utf-8", "replace").decode()
         shape_texts = [shape_line(key, shape) for key, shape in (shapes or {}).items()]
+        bound = value_texts(values or {})
         if (await self._transport.link.run(path.stat)).st_size > PARTED_BYTES:
-            parted = PartedUpload(self._transport, name=called, shapes=shape_texts, on_progress=on_progress)
+            parted = PartedUpload(
+                self._transport, name=called, shapes=shape_texts, values=bound, on_progress=on_progress
+            )
             model = await parted.send(path)
             if model is not None:
                 return Model.read(model)
-        query: Query = {"name": called, "shape": shape_texts}
+        query: Query = {"name": called, "shape": shape_texts, "value": bound}
         return Model.read(await self._transport.upload("models", query, path, on_progress))
 
     async def get(self, model_id: str) -> Model:

@@ -18,6 +18,7 @@ from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Transport, segment
 from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Result
+from tunefarm_text.bindings import value_texts
 from tunefarm_text.shape_text import ShapeTextError, read_shape, split_name
 
 PARTED_BYTES = 4 << 20
@@ -40,6 +41,7 @@ class _Upload(Result):
     state: str = ""
     sha256: str | None = None
     shapes: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     offset_bytes: int | None = None
     model_id: str | None = None
     error: Problem | None = None
@@ -52,14 +54,22 @@ class PartedUpload:
         transport: The way to the server.
         name: Name of the model.
         shapes: Shapes of inputs with dynamic dimensions, as the server takes them (``x=1,3``).
+        values: Values of inputs that become constants, as the server takes them (``sr=16000``).
         on_progress: Called with the bytes sent and the bytes in all.
     """
 
     def __init__(
-        self, transport: Transport, *, name: str, shapes: Sequence[str], on_progress: ByteProgress | None
+        self,
+        transport: Transport,
+        *,
+        name: str,
+        shapes: Sequence[str],
+        values: Sequence[str] = (),
+        on_progress: ByteProgress | None,
     ) -> None:
         self._transport = transport
         self._name, self._shapes, self._on_progress = name, list(shapes), on_progress
+        self._values = list(values)
         self._id = ""
         self._offset = 0
         self._total = 0
@@ -78,7 +88,12 @@ class PartedUpload:
         with await link.run(lambda: path.open("rb")) as source:
             self._total = os.fstat(source.fileno()).st_size
             digest = await link.run(_digest, source)
-            metadata = {"filename": self._name, "shapes": "\n".join(self._shapes), "sha256": digest}
+            metadata = {
+                "filename": self._name,
+                "shapes": "\n".join(self._shapes),
+                "values": "\n".join(self._values),
+                "sha256": digest,
+            }
             try:
                 if not await self._find(digest):
                     await self._begin(metadata)
@@ -147,10 +162,11 @@ class PartedUpload:
         uploads = await get_page(self._transport, "uploads", {}, _Upload.read)
         for upload in uploads:
             shapes = [shape_line(key, shape) for key, shape in upload.shapes.items()]
-            is_same = (upload.sha256, upload.name, sorted(shapes)) == (
+            is_same = (upload.sha256, upload.name, sorted(shapes), sorted(value_texts(upload.values))) == (
                 digest,
                 self._name,
                 sorted(map(_canonical, self._shapes)),
+                sorted(self._values),
             )
             if upload.state == "open" and is_same and upload.offset_bytes is not None:
                 self._id, self._offset, self._is_resumed = upload.id, upload.offset_bytes, True

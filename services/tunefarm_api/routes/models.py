@@ -14,6 +14,7 @@ from tunefarm_api.transfer.upload import receive_blob
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.values import ModelState
+from tunefarm_tuning.workload.binding_text import parse_values
 from tunefarm_tuning.workload.shapes import read_shape_lines
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -54,14 +55,25 @@ async def upload_model(
             examples=["x=1,3,224,224", "x=1..8,3,160|320"],
         ),
     ] = None,
+    value: Annotated[
+        list[str] | None,
+        Query(
+            max_length=64,
+            description="Value of an input that decides the network and becomes a constant; once per input. A number, "
+            "`true`, `false`, numbers with commas, or nested lists like `[[1,2],[3,4]]`.",
+            examples=["sr=16000"],
+        ),
+    ] = None,
 ) -> Model:
     """Stores the file and imports it in the background. Poll the model until it is `ready` or `failed`.
 
-    Equal bytes with equal shapes are one model, however often they are uploaded.
+    Equal bytes with equal shapes and values are one model, however often they are uploaded.
     """
-    shapes = read_shape_lines(shape or [])
+    shapes, values = read_shape_lines(shape or []), parse_values(value or [])
     blob = await receive_blob(request, services)
-    submitted = await run_in_threadpool(submit_model, services, name=name, blob=blob, shapes=shapes)
+    submitted = await run_in_threadpool(
+        submit_model, services, name=name, blob=blob, shapes=shapes, values=values
+    )
     if not submitted.created:
         response.status_code = 200
     response.headers["Location"] = f"/v1/models/{submitted.model.id}"

@@ -39,6 +39,7 @@ class Model(Output):
                     "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
                     "size_bytes": 46800000,
                     "shapes": {"x": [1, 3, 224, 224]},
+                    "values": {},
                     "state": "ready",
                     "error": None,
                     "inputs": [{"name": "x", "shape": [1, 3, 224, 224], "dtype": "float32"}],
@@ -61,6 +62,7 @@ class Model(Output):
     shapes: dict[str, list[int] | str] = Field(
         description="Shapes of inputs, given at the upload: a list of sizes, or a text with several sizes."
     )
+    values: dict[str, Any] = Field(description="Values of inputs that became constants, given at the upload.")
     state: ModelState = Field(description="State of the import. Only a ready model can be tuned.")
     error: StoredError | None = Field(description="Error of the import, if it failed.")
     inputs: list[Tensor] = Field(description="Inputs; empty until the model is ready.")

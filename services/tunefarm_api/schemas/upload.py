@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import ConfigDict, Field
 
 from tunefarm_api.schemas.base import Output
@@ -19,6 +21,7 @@ class Upload(Output):
                     "id": "upl_01k8z3v6q4m9t2c7x5n8b1r0sd",
                     "name": "resnet18",
                     "shapes": {"x": [1, 3, 224, 224]},
+                    "values": {},
                     "size_bytes": 46800000,
                     "sha256": None,
                     "offset_bytes": 8388608,
@@ -35,6 +38,7 @@ class Upload(Output):
     id: str = Field(description="Identifier.")
     name: str = Field(description="Name of the model.")
     shapes: dict[str, list[int] | str] = Field(description="Shapes of inputs, as given.")
+    values: dict[str, Any] = Field(description="Values of inputs that become constants, as given.")
     size_bytes: int = Field(description="Size of the whole file in bytes.")
     sha256: str | None = Field(description="Expected SHA-256 of the file; null if not given.")
     offset_bytes: int = Field(

@@ -29,6 +29,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.workload.binding_text import parse_values
 from tunefarm_tuning.workload.shapes import read_shape_lines
 
 EXTENSIONS = "creation,expiration,termination"
@@ -73,7 +74,7 @@ async def begin(request: Request, services: Services) -> Upload:
 
     Raises:
         ConflictError: ``tus-version``.
-        InvalidInputError: ``bad-length``, ``bad-metadata``; errors of `begin_upload` and `read_shape_lines`.
+        InvalidInputError: ``bad-length``, ``bad-metadata``; errors of `begin_upload`, `read_shape_lines` and `parse_values`.
     """
     check_version(request)
     header = request.headers.get("upload-metadata", "")
@@ -81,6 +82,7 @@ async def begin(request: Request, services: Services) -> Upload:
     size_bytes = _number(request, "upload-length", "bad-length")
     name = metadata.get("filename") or metadata.get("name") or "model"
     shapes = read_shape_lines([line for line in metadata.get("shapes", "").splitlines() if line.strip()])
+    values = parse_values([line for line in metadata.get("values", "").splitlines() if line.strip()])
     return await run_in_threadpool(
         begin_upload,
         services,
@@ -88,6 +90,7 @@ async def begin(request: Request, services: Services) -> Upload:
         name=name,
         size_bytes=size_bytes,
         shapes=shapes,
+        values=values,
         sha256=metadata.get("sha256") or None,
         metadata=header,
     )

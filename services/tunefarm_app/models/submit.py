@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -15,6 +16,7 @@ from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.shapes import GivenShape, StoredShape, stored_shape
 
 log = structlog.stdlib.get_logger(__name__)
@@ -69,12 +71,27 @@ def require_ready(model: Model) -> None:
         )
 
 
+def check_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values given for inputs as JSON; whether the model has such inputs is not known yet.
+
+    Raises:
+        InvalidInputError: ``bad-value``.
+    """
+    checked: dict[str, Any] = Binding.of(None, values).to_json()["values"]
+    return checked
+
+
 def submit_model(
-    services: Services, *, name: str, blob: StoredBlob, shapes: Mapping[str, GivenShape] | None = None
+    services: Services,
+    *,
+    name: str,
+    blob: StoredBlob,
+    shapes: Mapping[str, GivenShape] | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> SubmittedModel:
     """Register the stored blob as a model and plan its import, in one transaction.
 
-    The same bytes with the same shapes are the same model: it is returned as it is, unless its import failed for a
+    The same bytes with the same shapes and values are the same model: it is returned as it is, unless its import failed for a
     reason that may have passed, or in an older release; then it is imported again.
 
     Args:
@@ -82,22 +99,24 @@ def submit_model(
         name: A name for people, often the file's.
         blob: The stored file, from `BlobWriter.commit`.
         shapes: Shapes of inputs with open dimensions, by input name.
+        values: Values of inputs that become constants, by input name.
 
     Raises:
         InvalidModelError: ``empty-file`` or ``not-protobuf``; the blob is removed.
-        InvalidInputError: ``bad-shape`` or ``too-many-shapes`` (call `check_shapes` before the upload to know it sooner).
+        InvalidInputError: ``bad-shape``, ``too-many-shapes`` or ``bad-value`` (call `check_shapes` and `check_values` before
+            the upload to know it sooner).
     """
     try:
         check_head(blob.head)
     except InvalidModelError:
         services.blobs.delete(blob.sha256)  # nobody else can use it: these bytes are always refused
         raise
-    stored = check_shapes(shapes or {})
+    stored, constants = check_shapes(shapes or {}), check_values(values or {})
     try:
-        submitted, step_id = _register(services, clean(name) or "model", blob, stored)
+        submitted, step_id = _register(services, clean(name) or "model", blob, stored, constants)
     except ConflictError:
         # Another submission registered the same model in between: return that one.
-        submitted, step_id = _register(services, clean(name) or "model", blob, stored)
+        submitted, step_id = _register(services, clean(name) or "model", blob, stored, constants)
     if submitted.model.state is ModelState.FAILED:
         remove_unreferenced(services, blob.sha256)
     if step_id is not None:
@@ -112,15 +131,21 @@ def _may_succeed_now(model: Model) -> bool:
 
 
 def _register(
-    services: Services, name: str, blob: StoredBlob, shapes: Mapping[str, StoredShape]
+    services: Services,
+    name: str,
+    blob: StoredBlob,
+    shapes: Mapping[str, StoredShape],
+    values: Mapping[str, Any],
 ) -> tuple[SubmittedModel, str | None]:
     with services.uow.write() as repos:
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
-        model = repos.models.find(blob.sha256, shapes)
+        model = repos.models.find(blob.sha256, shapes, values)
         created = model is None
         round_ = 0
         if model is None:
-            model = repos.models.add(name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes)
+            model = repos.models.add(
+                name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes, values=values
+            )
         elif model.state is ModelState.FAILED and _may_succeed_now(model):
             model = repos.models.set_importing(model.id)
             while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:

@@ -152,7 +152,11 @@ class UploadPart(Closing):
         blob = self._stored_blob() or self._store()
         try:
             submitted = submit_model(
-                self._services, name=self._upload.name, blob=blob, shapes=self._upload.shapes
+                self._services,
+                name=self._upload.name,
+                blob=blob,
+                shapes=self._upload.shapes,
+                values=self._upload.values,
             )
         except InvalidInputError as error:
             raise self._failed(error) from None

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
-from tunefarm_app.models.submit import check_shapes
+from tunefarm_app.models.submit import check_shapes, check_values
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import too_large
 from tunefarm_app.storage.staged_blob import staged_bytes
@@ -40,6 +41,7 @@ def begin_upload(
     name: str,
     size_bytes: int,
     shapes: Mapping[str, GivenShape] | None = None,
+    values: Mapping[str, Any] | None = None,
     sha256: str | None = None,
     metadata: str = "",
 ) -> Upload:
@@ -51,11 +53,12 @@ def begin_upload(
         name: A name for people, often the file's.
         size_bytes: The file's size.
         shapes: Shapes of inputs with open dimensions, by input name.
+        values: Values of inputs that become constants, by input name.
         sha256: The file's SHA-256, if the client knows it; the bytes must match.
         metadata: The client's own description, to be returned to it.
 
     Raises:
-        InvalidInputError: ``too-large``, ``bad-shape``, ``too-many-shapes``, ``bad-digest``.
+        InvalidInputError: ``too-large``, ``bad-shape``, ``too-many-shapes``, ``bad-value``, ``bad-digest``.
         InvalidModelError: ``empty-file``.
         ConflictError: ``too-many-uploads``.
     """
@@ -63,7 +66,7 @@ def begin_upload(
         raise too_large(services.settings.max_upload_bytes)
     if size_bytes == 0:
         check_head(b"")
-    stored = check_shapes(shapes or {})
+    stored, constants = check_shapes(shapes or {}), check_values(values or {})
     if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise InvalidInputError("the SHA-256 is not 64 lower-case hexadecimal digits", code="bad-digest")
     with services.uow.write() as repos:
@@ -77,6 +80,7 @@ def begin_upload(
             api_key_id=api_key_id,
             name=clean(name) or "model",
             shapes=stored,
+            values=constants,
             metadata=metadata,
             size_bytes=size_bytes,
             sha256=sha256,

@@ -59,6 +59,7 @@ class ReportedModel(Part):
     shapes: dict[str, list[int] | str] = Field(
         description="Shapes given for inputs with dynamic dimensions: sizes, or a text with several sizes."
     )
+    values: dict[str, Any] = Field(default={}, description="Values given for inputs that became constants.")
     inputs: list[dict[str, Any]] = Field(description="Name, shape and element type of each input.")
     outputs: list[dict[str, Any]] = Field(description="The same of each output.")
     operators: list[list[Any]] = Field(description="Pairs of an operator and its count.")

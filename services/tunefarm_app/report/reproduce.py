@@ -10,6 +10,7 @@ from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.storage.rows import file_end, file_stem, precision_of
 from tunefarm_db.values import Artifact, Job, Model
+from tunefarm_text.bindings import value_texts
 from tunefarm_text.job_terms import API_LIMITS
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.precision import Precision
@@ -51,6 +52,8 @@ def _search(job: Job, model: Model, file: str) -> str:
     for name, shape in model.shapes.items():
         text = shape if isinstance(shape, str) else ",".join(map(str, shape))
         words += ["--shape", f"{name}={text}"]
+    for value in value_texts(model.values):
+        words += ["--value", value]
     for number, _ in enumerate(sample_ids(job.options)):
         words += ["--inputs", f"samples-{number}.npz"]
     return shlex.join(clean(word, 500) for word in words)
@@ -59,7 +62,9 @@ def _search(job: Job, model: Model, file: str) -> str:
 def _from_artifact(
     job: Job, model: Model, artifact: Artifact, evidence: Evidence, file: str
 ) -> list[ReportStep]:
-    imported = f"import_model({file!r}{f', shapes={model.shapes!r}' if model.shapes else ''})"
+    shapes = f", shapes={model.shapes!r}" if model.shapes else ""
+    values = f", values={model.values!r}" if model.values else ""
+    imported = f"import_model({file!r}{shapes}{values})"
     use = evidence.place()
     seed = use.seed if use else 0
     threads = ["--threads", str(use.threads)] if use else []

@@ -25,7 +25,7 @@ def run_import(context: StepContext) -> None:
         row = repos.models.get(context.step.model_id)
     if row.state is ModelState.IMPORTING:
         path = context.services.blobs.path(row.sha256)
-        model = context.engine.import_model(path, row.shapes, {}, cancellation=context.cancellation)
+        model = context.engine.import_model(path, row.shapes, row.values, cancellation=context.cancellation)
         tasks = context.engine.extract_tasks(model, _ANY_CPU, cancellation=context.cancellation)
     with context.commit() as repos:
         if row.state is ModelState.IMPORTING:

@@ -81,7 +81,7 @@ def binding_of(row: ModelValue) -> Binding:
     """Return what an imported model's inputs are bound to; of several sets of shapes, in the first."""
     if row.specialisations:
         return Specialisation.from_json(row.specialisations[0]).binding
-    return Binding.of(fixed_shapes(row.shapes))
+    return Binding.of(fixed_shapes(row.shapes), row.values)
 
 
 def engine_model(blobs: BlobStore, row: ModelValue) -> Model:

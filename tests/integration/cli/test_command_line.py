@@ -96,6 +96,12 @@ def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx")
     uploaded = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")
     assert (uploaded["name"], uploaded["state"], uploaded["shapes"]) == ("mine", "ready", {"x": [2, 8]})
+    bound = parsed(run, "models", "upload", model_file, "--value", "sr=16000", "--value", "scales=1,2.5")
+    assert (bound["values"], bound["id"] != uploaded["id"]) == ({"sr": 16000, "scales": [1, 2.5]}, True)
+    assert (
+        "is not of the form name=16000"
+        in run("models", "upload", model_file, "--value", "sr=fast", code=2).stderr
+    )
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"\x08nonsense")
     result = run("models", "upload", bad, "--json", code=2)

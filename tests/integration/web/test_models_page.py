@@ -11,9 +11,9 @@ from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import HELP
 
 
-def upload(browser: Browser, content: bytes, shapes: str = ""):
+def upload(browser: Browser, content: bytes, shapes: str = "", values: str = ""):
     """Send a file as the page's script does; return the last answer."""
-    fields = {"filename": "net.onnx", "shapes": shapes}
+    fields = {"filename": "net.onnx", "shapes": shapes, "values": values}
     metadata = ",".join(f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in fields.items())
     headers = {"Origin": ORIGIN, "Tus-Resumable": "1.0.0"}
     begun = browser.client.post(
@@ -180,14 +180,29 @@ def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
     assert stranger.post(f"/models/{model.id}/delete").status_code == 403
 
 
+def test_values_are_part_of_a_model(browser: Browser, farm) -> None:
+    content = Scenario(tasks=1).to_bytes()
+    urls = [
+        url_of(upload(browser, content, values=values)) for values in ("sr=16000", "sr=8000", "sr=16000", "")
+    ]
+    assert (urls[0] == urls[2], len(set(urls))) == (True, 3)
+    assert browser.page("/models").element("textarea", id="values") is not None
+    assert upload(browser, content, values="sr=fast").json()["code"] == "bad-value"
+
+
 def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(browser: Browser, farm) -> None:
     with farm.services.uow.write() as repos:
         model, other = (
             repos.models.add(name="net", sha256=f"{number:064}", size_bytes=1) for number in (1, 2)
         )
-        repos.models.set_failed(model.id, {"code": "unknown-dimension", "message": "n is not fixed"})
+        options = "--shape x=1,3 --value sr=<16000>"
+        repos.models.set_failed(
+            model.id,
+            {"code": "unknown-dimension", "message": "n is not fixed", "fields": {"options": options}},
+        )
         repos.models.set_failed(other.id, {"code": "not-protobuf", "message": "it is a picture"})
     hint = "Shapes of dynamic inputs"
     assert hint in browser.page(f"/models/{model.id}").text
+    assert browser.page(f"/models/{model.id}").element("pre", id="options").text == options
     assert hint in browser.page("/models").text, "that is what the form calls it"
     assert hint not in browser.page(f"/models/{other.id}").text

@@ -37,33 +37,40 @@ class Models(Repository):
         sha256: str,
         size_bytes: int,
         shapes: Mapping[str, Sequence[int] | str] | None = None,
+        values: Mapping[str, Any] | None = None,
     ) -> Model:
         """Add a model in state importing.
 
         Raises:
-            ConflictError: If a model that is not deleted has the same bytes and shapes (found at once).
+            ConflictError: If a model that is not deleted has the same bytes, shapes and values (found at once).
         """
-        values = {
+        row = {
             "id": new_id("mdl"),
             "name": name,
             "sha256": sha256,
             "size_bytes": size_bytes,
             "shapes": _as_json(shapes),
-            "shapes_key": shapes_key(shapes),
+            "values": dict(values or {}),
+            "shapes_key": shapes_key(shapes, values),
             "state": ModelState.IMPORTING,
             "inputs": [],
             "outputs": [],
             "operators": [],
         }
-        return self._add(Model, _MODELS, values)
+        return self._add(Model, _MODELS, row)
 
-    def find(self, sha256: str, shapes: Mapping[str, Sequence[int] | str] | None = None) -> Model | None:
-        """Return the model with these bytes and shapes, in any state but deleted."""
+    def find(
+        self,
+        sha256: str,
+        shapes: Mapping[str, Sequence[int] | str] | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> Model | None:
+        """Return the model with these bytes, shapes and values, in any state but deleted."""
         return self._first(
             Model,
             select(_MODELS).where(
                 ModelRow.sha256 == sha256,
-                ModelRow.shapes_key == shapes_key(shapes),
+                ModelRow.shapes_key == shapes_key(shapes, values),
                 ModelRow.state != ModelState.DELETED,
             ),
         )
@@ -239,9 +246,14 @@ def _as_json(shapes: Mapping[str, Sequence[int] | str] | None) -> dict[str, list
     return {name: shape if isinstance(shape, str) else list(shape) for name, shape in (shapes or {}).items()}
 
 
-def shapes_key(shapes: Mapping[str, Sequence[int] | str] | None) -> str:
-    """Return canonical text of shapes: equal shapes have equal texts."""
-    return json.dumps(_as_json(shapes), sort_keys=True, separators=(",", ":"))
+def shapes_key(
+    shapes: Mapping[str, Sequence[int] | str] | None, values: Mapping[str, Any] | None = None
+) -> str:
+    """Return canonical text of shapes and values: equal ones have equal texts. Without values it is that of older releases."""
+    bound: Any = _as_json(shapes)
+    if values:
+        bound = {"shapes": bound, "values": dict(values)}
+    return json.dumps(bound, sort_keys=True, separators=(",", ":"))
 
 
 _BLOBS = table_of(BlobRow)

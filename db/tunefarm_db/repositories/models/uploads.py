@@ -26,25 +26,27 @@ class Uploads(Repository):
         api_key_id: str,
         name: str,
         shapes: Mapping[str, Sequence[int] | str],
+        values: Mapping[str, Any] | None = None,
         metadata: str,
         size_bytes: int,
         sha256: str | None,
         keep_sec: float,
     ) -> Upload:
         """Begin an upload; it is deleted after `keep_sec` without progress."""
-        values = {
+        row = {
             "id": new_id("upl"),
             "api_key_id": api_key_id,
             "name": name,
             "shapes": {
                 key: shape if isinstance(shape, str) else list(shape) for key, shape in shapes.items()
             },
+            "values": dict(values or {}),
             "metadata": metadata,
             "size_bytes": size_bytes,
             "sha256": sha256,
             "expires_at": db_now() + keep_sec,
         }
-        return self._add(Upload, _UPLOADS, values)
+        return self._add(Upload, _UPLOADS, row)
 
     def get(self, upload_id: str, *, api_key_id: str) -> Upload:
         """Return the upload.

@@ -36,6 +36,15 @@ Inputs = Annotated[
         "compared on them first, and timed on the first of them. Can be given several times.",
     ),
 ]
+ValueOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="NAME=VALUE",
+        help="Value of an input that decides the network and becomes a constant, like sr=16000. A number, true, false, "
+        "numbers with commas, or lists like [[1,2],[3,4]]. Can be given several times.",
+    ),
+]
 Priority = Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")

@@ -56,6 +56,7 @@ class Model(Shown, Answer):
         created_at: Time of the upload, Unix seconds.
         error: Error, if it failed; else None.
         shapes: Shapes given for inputs with dynamic dimensions: sizes, or a text with several sizes.
+        values: Values given for inputs that became constants.
         specialisations: The sets of shapes that it is tuned for, the most important first; none if there is only one.
         operators: Operator names and their counts.
         opset: The ONNX operator set of the file.
@@ -70,6 +71,7 @@ class Model(Shown, Answer):
     created_at: float = 0.0
     error: Problem | None = None
     shapes: Mapping[str, str | tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     operators: tuple[tuple[str, int], ...] = ()

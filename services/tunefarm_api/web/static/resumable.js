@@ -12,9 +12,9 @@ export class Refused extends Error {}
 
 export class Resumable {
   // `tell` has: progress(sent), waiting(milliseconds, why), paused(why), done(model id), failed(why).
-  constructor(url, file, shapes, tell) {
-    Object.assign(this, { url, file, shapes, tell });
-    this.memory = new Memory(`${PREFIX}${url} ${file.name} ${file.size} ${file.lastModified} ${shapes}`);
+  constructor(url, file, bindings, tell) {
+    Object.assign(this, { url, file, bindings, tell });
+    this.memory = new Memory(`${PREFIX}${url} ${file.name} ${file.size} ${file.lastModified} ${bindings.shapes}${bindings.values && ` ${bindings.values}`}`);
     this.at = this.memory.read();
     this.reached = 0;
     this.request = null;
@@ -92,7 +92,7 @@ export class Resumable {
   }
 
   async begin() {
-    const facts = { filename: this.file.name, shapes: this.shapes };
+    const facts = { filename: this.file.name, ...this.bindings };
     const metadata = Object.entries(facts).filter(([, text]) => text).map(([name, text]) => `${name} ${base64(text)}`);
     const answer = expect(await this.call("POST", this.url, {
       "Upload-Length": String(this.file.size), "Upload-Metadata": metadata.join(","),

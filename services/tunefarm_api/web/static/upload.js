@@ -21,6 +21,20 @@ function fail(name, text) {
   error.hidden = false;
 }
 
+// Returns what both fields bind, one input per line. A line may also be the command's options, as errors propose them.
+function bindings() {
+  const lines = { shape: [], value: [] };
+  for (const kind of ["shape", "value"]) {
+    for (const text of document.getElementById(`${kind}s`).value.split("\n")) {
+      const [plain, ...options] = text.split(/(?:^|\s)--(shape|value)[\s=]+/);
+      lines[kind].push(plain);
+      for (let at = 0; at < options.length; at += 2) lines[options[at]].push(options[at + 1].trim().replace(/^'(.*)'$/, "$1"));
+    }
+  }
+  const joined = (texts) => texts.map((text) => text.trim()).filter(Boolean).join("\n");
+  return { shapes: joined(lines.shape), values: joined(lines.value) };
+}
+
 class Line {
   constructor(model) {
     this.model = model;
@@ -32,8 +46,7 @@ class Line {
     this.part("resume").setAttribute("aria-label", `Resume ${model.name}`);
     this.part("stop").addEventListener("click", () => this.stop());
     this.part("resume").addEventListener("click", () => this.resume());
-    const shapes = document.getElementById("shapes").value.split("\n").map((text) => text.trim()).filter(Boolean);
-    this.sending = new Resumable(form.dataset.url, model, shapes.join("\n"), this);
+    this.sending = new Resumable(form.dataset.url, model, bindings(), this);
     this.say("Waiting for the previous file");
     list.append(this.root);
     list.hidden = false;

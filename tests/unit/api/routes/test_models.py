@@ -116,6 +116,25 @@ def test_bad_shapes(client: TestClient, settings: Settings, problem: Any, shape:
     assert files_in(settings.store_dir) == []
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["sr", "=1", "sr=", "sr=fast", "sr=nan", "sr=NaN", "sr=1e999", "sr=[1,[2]]", "sr=[]", "sr=" + "9" * 30],
+)
+def test_bad_values(client: TestClient, settings: Settings, problem: Any, value: str) -> None:
+    problem(upload(client, value=value), 422, "bad-value")
+    assert files_in(settings.store_dir) == []
+
+
+def test_values_are_part_of_what_a_model_is(client: TestClient) -> None:
+    first = upload(client, value=["sr=16000", "on=true", "scales=1.5,2"]).json()
+    assert first["values"] == {"sr": 16000, "on": True, "scales": [1.5, 2]}
+    same = upload(client, value=["scales=[1.5,2]", "on=TRUE", "sr=16000"])
+    assert (same.status_code, same.json()["id"]) == (200, first["id"])
+    others = [upload(client).json(), upload(client, value="sr=8000").json()]
+    assert len({first["id"], *(other["id"] for other in others)}) == 3
+    assert others[0]["values"] == {}
+
+
 def test_a_shape_given_twice(client: TestClient, problem: Any) -> None:
     problem(upload(client, shape=["x=1", "x=2"]), 422, "bad-shape")
 

@@ -50,7 +50,13 @@ def files_in(folder: Path) -> list[Path]:
 def test_a_file_in_three_parts_is_the_model_that_one_post_makes(
     client: TestClient, services: Services, settings: Settings
 ) -> None:
-    answer = begin(client, filename="net", shapes="x=1,3\n\ny=2", filetype="application/onnx")
+    facts = {
+        "filename": "net",
+        "shapes": "x=1,3\n\ny=2",
+        "values": "sr=16000\n",
+        "filetype": "application/onnx",
+    }
+    answer = begin(client, **facts)
     assert answer.status_code == 201, answer.text
     assert answer.headers["tus-resumable"] == "1.0.0"
     assert answer.headers["upload-offset"] == "0"
@@ -65,25 +71,25 @@ def test_a_file_in_three_parts_is_the_model_that_one_post_makes(
         assert head.headers["upload-offset"] == str(end)
         assert head.headers["upload-length"] == str(len(ONNX_BYTES))
         assert head.headers["cache-control"] == "no-store"
-        assert head.headers["upload-metadata"] == metadata(
-            filename="net", shapes="x=1,3\n\ny=2", filetype="application/onnx"
-        )
+        assert head.headers["upload-metadata"] == metadata(**facts)
     answer = send(client, path, ONNX_BYTES[5000:], 5000)
     assert answer.headers["upload-offset"] == str(len(ONNX_BYTES))
     upload = client.get(path).json()
+    assert upload["values"] == {"sr": 16000}
     assert (upload["state"], upload["offset_bytes"], upload["error"]) == ("finished", len(ONNX_BYTES), None)
     model = client.get(f"/v1/models/{upload['model_id']}").json()
     assert (model["name"], model["state"], model["shapes"]) == ("net", "importing", {"x": [1, 3], "y": [2]})
+    assert model["values"] == {"sr": 16000}
     assert services.blobs.path(model["sha256"]).read_bytes() == ONNX_BYTES
     assert len(files_in(settings.store_dir)) == 1
     at_once = client.post(
         "/v1/models",
-        params={"name": "other", "shape": ["x=1,3", "y=2"]},
+        params={"name": "other", "shape": ["x=1,3", "y=2"], "value": "sr=16000"},
         content=ONNX_BYTES,
         headers={"Content-Type": "application/octet-stream"},
     )
     assert (at_once.status_code, at_once.json()) == (200, model)
-    again = begun(client, shapes="x=1,3\ny=2")
+    again = begun(client, shapes="x=1,3\ny=2", values="sr=16000")
     assert send(client, again, ONNX_BYTES, 0).status_code == 204
     assert client.get(again).json()["model_id"] == model["id"]
     # A request that comes once more, its answer lost, changes nothing.
@@ -112,6 +118,7 @@ def test_what_the_server_can(client: TestClient, settings: Settings) -> None:
         ({"Upload-Metadata": "a YQ==,a YQ=="}, 422, "bad-metadata"),
         ({"Upload-Metadata": f"a {'YWFh' * 3000}"}, 422, "bad-metadata"),
         ({"Upload-Metadata": metadata(shapes="tokens")}, 422, "bad-shape"),
+        ({"Upload-Metadata": metadata(values="sr=fast")}, 422, "bad-value"),
         ({"Upload-Metadata": metadata(sha256="abc")}, 422, "bad-digest"),
         ({"Tus-Resumable": "0.2.2"}, 412, "tus-version"),
     ],

@@ -5,7 +5,7 @@ from sqlalchemy import text
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.models.removal import delete_model
-from tunefarm_app.models.submit import check_shapes, submit_model
+from tunefarm_app.models.submit import check_shapes, check_values, submit_model
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
 from tunefarm_db.values import ModelState
@@ -55,6 +55,13 @@ def test_bad_shapes_are_refused(shape) -> None:
     with pytest.raises(InvalidInputError) as caught:
         check_shapes({"x": shape})
     assert caught.value.code == "bad-shape"
+
+
+@pytest.mark.parametrize("value", ["fast", float("nan"), [], [[1], [1, 2]], 1 << 70])
+def test_bad_values_are_refused(value) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        check_values({"sr": value})
+    assert caught.value.code == "bad-value"
 
 
 def test_a_bad_model_fails_with_its_error_and_is_not_tried_again(farm) -> None:

@@ -41,6 +41,8 @@ def test_equal_bytes_and_shapes_are_one_model(uow: UnitOfWork, seed: Any) -> Non
     with pytest.raises(ConflictError):
         seed.model(shapes={"b": [2], "a": [1]})
     assert seed.model(shapes={"a": (1,), "b": (3,)}).id != model.id
+    bound = seed.model(shapes={"a": (1,), "b": (2,)}, values={"sr": 16000})
+    assert (bound.id != model.id, bound.values, model.values) == (True, {"sr": 16000}, {})
 
 
 def test_a_deleted_model_frees_its_sha256(uow: UnitOfWork, seed: Any) -> None:
