@@ -17,7 +17,6 @@ from tunefarm_tuning.frontend.onnx.binding import bind_inputs, real_inputs
 from tunefarm_tuning.frontend.onnx.bound_values import bound_arrays
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import flatten_control_flow, has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
-from tunefarm_tuning.frontend.onnx.recurrent_weights import fold_recurrent_weights
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -60,7 +59,6 @@ def bind_model(model: onnx.ModelProto, binding: Binding) -> BoundNetwork:
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
     if has_control_flow(model.graph):
         flatten_control_flow(model)
-    fold_recurrent_weights(model)
     return BoundNetwork(model=model, inputs=specs)
 
 

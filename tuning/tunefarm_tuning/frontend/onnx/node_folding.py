@@ -33,12 +33,7 @@ def is_folded(operator: str) -> bool:
 
 
 def fold_node(
-    node: onnx.NodeProto,
-    values: Sequence[NDArray[Any] | None],
-    opset: int,
-    *,
-    max_elements: int = MAX_ELEMENTS,
-    besides: frozenset[str] = frozenset(),
+    node: onnx.NodeProto, values: Sequence[NDArray[Any] | None], opset: int
 ) -> list[NDArray[Any]] | None:
     """Return the values of a node's outputs, or None if it is left to the run.
 
@@ -46,15 +41,12 @@ def fold_node(
         node: The node.
         values: Its inputs; None for one that is left out.
         opset: Version of ONNX's operator set.
-        max_elements: Maximum number of elements of the inputs together, and of the result.
-        besides: Operators that are evaluated here, too.
     """
     present = [value for value in values if value is not None]
-    is_known = node.op_type in _FOLDED or node.op_type in besides
-    if not is_known or sum(value.size for value in present) > max_elements:
+    if node.op_type not in _FOLDED or sum(value.size for value in present) > MAX_ELEMENTS:
         return None
     try:
-        if not _stays_small(node.op_type, present, max_elements):
+        if not _stays_small(node.op_type, present):
             return None
         computed = _evaluate(node, values, opset)
     except Exception:  # noqa: BLE001  (the importer or ONNX Runtime may still do it, or say what is wrong)
@@ -84,17 +76,17 @@ def _evaluate(node: onnx.NodeProto, values: Sequence[NDArray[Any] | None], opset
         return list(ReferenceEvaluator(model).run(None, feeds))
 
 
-def _stays_small(operator: str, present: Sequence[NDArray[Any]], max_elements: int) -> bool:
+def _stays_small(operator: str, present: Sequence[NDArray[Any]]) -> bool:
     """Whether the result cannot be much larger than the inputs: a few bytes may ask for gigabytes."""
     if operator == "ConstantOfShape":
-        return math.prod(int(size) for size in present[0].reshape(-1)) <= max_elements
+        return math.prod(int(size) for size in present[0].reshape(-1)) <= MAX_ELEMENTS
     if operator in ("Expand", "Tile"):
         factor = math.prod(int(size) for size in present[1].reshape(-1))
-        return present[0].size * abs(factor) <= max_elements
+        return present[0].size * abs(factor) <= MAX_ELEMENTS
     if operator == "MelWeightMatrix":
         bins, length = (int(value.reshape(-1)[0]) for value in present[:2])
         return bins * (length // 2 + 1) <= _MAX_WEIGHTS
     if operator == "Range":
         start, limit, delta = (float(value.reshape(-1)[0]) for value in present)
-        return delta != 0 and abs(limit - start) / abs(delta) <= max_elements
+        return delta != 0 and abs(limit - start) / abs(delta) <= MAX_ELEMENTS
     return True
