@@ -45,7 +45,7 @@ def unknown_operator(name: str = "twist", operator: str = "Twist", domain: str =
 
 
 def unsupported_in_branch() -> bytes:
-    """A determinant that only one branch of an `If` holds."""
+    """Random numbers that only one branch of an `If` holds."""
     g = GraphBuilder()
     x = g.input("x", [3, 1, 4])
     flag = g.input("flag", [], TensorProto.BOOL)
@@ -53,7 +53,7 @@ def unsupported_in_branch() -> bytes:
     for branch in ("then_branch", "else_branch"):
         inner = GraphBuilder(prefix=branch)
         if branch == "then_branch":
-            inner.node("Det", x, out=f"{branch}_y")
+            inner.node("RandomNormalLike", x, out=f"{branch}_y")
         else:
             inner.node("Identity", x, out=f"{branch}_y")
         inner.output(f"{branch}_y")

@@ -22,5 +22,9 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     # An older tunefarm cannot read their shapes. Jobs and records refer to them, so they stay as deleted.
-    op.execute(sa.text("UPDATE models SET state = 'deleted', shapes = '{}' WHERE specialisations != '[]'"))
+    op.execute(
+        sa.text(
+            "UPDATE models SET state = 'deleted', shapes = '{}' WHERE CAST(specialisations AS TEXT) != '[]'"
+        )
+    )
     op.drop_column("models", "specialisations")

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from tunefarm_tuning import ImportLimits, Model, TensorSpec, extract_tasks, import_model
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import ChildClosed
 
 LIMITS = ImportLimits(memory_bytes=4 << 30, timeout_sec=120)
@@ -39,8 +39,8 @@ def write(path: Path, data: bytes) -> Path:
 
 def refused(
     path: Path, shapes: Mapping[str, Sequence[int]] | None = None, limits: ImportLimits = LIMITS
-) -> InvalidModelError:
-    with pytest.raises(InvalidModelError) as caught:
+) -> InvalidInputError:
+    with pytest.raises(InvalidInputError) as caught:
         import_model(path, shapes=shapes, limits=limits)
     return caught.value
 
