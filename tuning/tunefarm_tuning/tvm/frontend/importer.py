@@ -179,6 +179,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         _check_outputs(converted, attrs["tvm_custom"]["num_outputs"])
         if outermost:
             is_tensor = isinstance(converted, relax.Expr)
+            if self._open_shapes and is_tensor and not _has_known_shape(converted.ty):
+                raise UnsupportedFormError("what it makes has no one shape for all sizes of the inputs")
             if self.first_without_shape is None and is_tensor and not _has_fixed_shape(converted.ty):
                 self.first_without_shape = self.at
             self.at = None
@@ -302,6 +304,13 @@ def _output_types(
             )
         outputs.append((tuple(int(dim) for dim in kind.shape), str(kind.dtype.dtype)))
     return tuple(outputs)
+
+
+def _has_known_shape(kind: Any) -> bool:
+    """Return whether all sizes are numbers, or expressions of open dimensions."""
+    if isinstance(kind, tvm.ir.TupleType):
+        return all(_has_known_shape(field) for field in kind.fields)
+    return not isinstance(kind, relax.TensorType) or isinstance(kind.shape, relax.ShapeExpr)
 
 
 def _has_fixed_shape(kind: Any) -> bool:
