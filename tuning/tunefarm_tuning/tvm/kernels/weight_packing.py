@@ -32,7 +32,10 @@ from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 _FREE = "layout_free_buffers"
 _WEIGHTS = "tunefarm.weights"
 """Like `_FREE` for weights that keep their order: no rule of TVM's reads it, but how a kernel is timed depends on it."""
+_GIVEN = "tunefarm.given_orders"
+"""The orders in which weights lie for other kernels, by the arguments' indices: a default schedule reads them so, too."""
 _PACKS = "meta_schedule.layout_rewrite_preproc"
+_MAX_RUN = 64
 _MIN_BYTES = 16 << 10
 """Smaller weights fit into the innermost cache in any order."""
 
@@ -125,6 +128,43 @@ def with_weights_as_given(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def may_be_packed(func: tirx.PrimFunc, buffer: Any) -> bool:
     """Return whether a buffer is a weight that a schedule may pack."""
     return any(func.params[number].same_as(buffer) for number in packable_weights(func))
+
+
+def with_given_orders(func: tirx.PrimFunc, packings: Mapping[int, Packing]) -> tirx.PrimFunc:
+    """Return a workload whose default schedule reads some weights in the orders in which other kernels have them packed."""
+    orders = {
+        str(number): packing.index_map
+        for number, packing in packings.items()
+        if number in packable_weights(func) and not packing.is_padded
+    }
+    return func.with_attr(_GIVEN, orders) if orders else func
+
+
+def given_order(func: tirx.PrimFunc, buffer: Any) -> tirx.IndexMap | None:
+    """Return the order in which a buffer is given; None if that is for the schedule to choose."""
+    for number, order in (func.attrs.get(_GIVEN) or {}).items():
+        if func.params[int(number)].same_as(buffer):
+            return order
+    return None
+
+
+def contiguous_run(order: tirx.IndexMap, shape: Sequence[int]) -> int:
+    """Return how many elements of the last dimension lie side by side in an order: a power of two that divides it, at most 64."""
+    packed_shape = [int(size) for size in order.map_shape(list(shape))]
+    analyzer = tvm.sym.Analyzer()
+    columns = shape[-1]
+
+    def offset(column: int) -> int:
+        at = [tirx.const(index, "int64") for index in (*[0] * (len(shape) - 1), column)]
+        return int(analyzer.simplify(_offset(order.map_indices(at), packed_shape)))
+
+    run = 1
+    while run < _MAX_RUN and columns % (2 * run) == 0:
+        starts = (0, columns - 2 * run)
+        if any(offset(start + step) != offset(start) + step for start in starts for step in range(2 * run)):
+            break
+        run *= 2
+    return run
 
 
 def mark_packing_block(sch: Any, block: Any) -> None:

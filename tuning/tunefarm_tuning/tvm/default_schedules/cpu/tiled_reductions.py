@@ -26,7 +26,13 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     vector_loop_of,
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, nominal_size, stage_of
-from tunefarm_tuning.tvm.kernels.weight_packing import mark_packing_block, may_be_packed, panel_order
+from tunefarm_tuning.tvm.kernels.weight_packing import (
+    contiguous_run,
+    given_order,
+    mark_packing_block,
+    may_be_packed,
+    panel_order,
+)
 
 _NEAR_BYTES = 256 << 10
 """Weights up to this size are read again for each row of the result; larger ones once, a panel at a time."""
@@ -67,6 +73,18 @@ class _TiledReduction:
             max(reused, key=lambda indexed: read_bytes(indexed[1])) if reused else None
         )
         self._lies_in_panels = False
+        self._given = self._given_order()
+
+    def _given_order(self) -> Any | None:
+        """Return the order in which the weights lie, if the tile's vectors lie side by side in it."""
+        if self._panel is None:
+            return None
+        source = self._sch.get(self._block).reads[self._panel[0]].source
+        order = given_order(self._sch.mod["main"], source)
+        if order is None or int(source.shape[-1]) != self._stage.extents[self._tile.vector_loop]:
+            return None
+        run = contiguous_run(order, [int(size) for size in source.shape])
+        return order if run % self._tile.lanes == 0 else None
 
     def schedule(self) -> None:
         """Split, order, fuse, unroll and vectorise the loops."""
@@ -108,10 +126,15 @@ class _TiledReduction:
 
     def _lay_out_panel(self) -> None:
         """Pack large weights panel by panel, as tiles read them, if the compiler may choose their order."""
-        if self._panel is None or read_bytes(self._panel[1]) <= _NEAR_BYTES:
+        if self._panel is None:
             return
-        index, _ = self._panel
+        index, read = self._panel
         source = self._sch.get(self._block).reads[index].source
+        if self._given is not None:
+            self._pack(index, self._given)
+            return
+        if read_bytes(read) <= _NEAR_BYTES:
+            return
         columns, width = nominal_size(source.shape[-1]), self._tile.width
         if columns != self._stage.extents[self._tile.vector_loop]:
             return
@@ -119,10 +142,12 @@ class _TiledReduction:
             width = self._tile.lanes
         if columns % width or not may_be_packed(self._sch.mod["main"], source):
             return
+        self._pack(index, panel_order(len(source.shape), width))
+
+    def _pack(self, index: int, order: Any) -> None:
         packed = self._sch.cache_read(self._block, index, "global")
         mark_packing_block(self._sch, packed)
-        in_panels = panel_order(len(source.shape), width)
-        self._sch.transform_layout(self._block, ("read", index), in_panels)
+        self._sch.transform_layout(self._block, ("read", index), order)
         self._lies_in_panels = True
 
     def _split(self, loop: Any, extent: int, size: int, axis: int) -> tuple[Any, Any]:
