@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape
 from tunefarm_tuning.workload.task import TensorSpec
 
 _SUPPORTED = {
@@ -96,6 +97,37 @@ def open_inputs(graph: onnx.GraphProto) -> list[str]:
         if not value.type.tensor_type.HasField("shape")
         or any(dim.dim_value <= 0 for dim in value.type.tensor_type.shape.dim)
     ]
+
+
+def open_shapes(graph: onnx.GraphProto, besides: Collection[str] = ()) -> tuple[OpenShape, ...]:
+    """Return the shapes of the inputs as the file gives them. Dimensions without a name have their place as one.
+
+    Args:
+        graph: The network.
+        besides: Names of inputs that are bound to values. They are left out.
+
+    Raises:
+        InvalidModelError: unknown-dimension, if the file does not say how many dimensions an input has.
+    """
+    shapes = []
+    for value in real_inputs(graph):
+        if value.name in besides:
+            continue
+        if not value.type.tensor_type.HasField("shape"):
+            raise InvalidModelError(
+                f"its file does not say how many dimensions input '{clean(value.name, 60)}' has",
+                code="unknown-dimension",
+                input=clean(value.name),
+            )
+        shapes.append(
+            tuple(
+                dim.dim_value
+                if dim.dim_value > 0
+                else OpenDimension(name=_symbol(dim) or f"{value.name}[{axis}]")
+                for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+            )
+        )
+    return tuple(shapes)
 
 
 def refuse_unknown_names(inputs: Sequence[onnx.ValueInfoProto], given: Iterable[str], kind: str) -> None:

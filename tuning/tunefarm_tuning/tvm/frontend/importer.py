@@ -24,6 +24,7 @@ from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT,
 from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
 from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
+    NoOneShapeError,
     UnsupportedFormError,
     is_symbolic_tensor,
 )
@@ -93,10 +94,12 @@ class OpenModule:
     Attributes:
         module: Its ``main`` takes, first, the open dimensions in order of first use, each divided by its multiple, as one
             shape; then the inputs.
-        maxima: The largest size of each dimension that has one, by name.
+        minima: The smallest sizes of dimensions that have one, by name.
+        maxima: The largest.
     """
 
     module: tvm.IRModule
+    minima: Mapping[str, int]
     maxima: Mapping[str, int]
 
 
@@ -113,10 +116,15 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
     node_names = sanitize_model(network.model)
     importer = _Importer(shapes)
     module = importer.import_sanitized(network.model, node_names)
-    dimensions = enumerate(open_dimensions(tuple(shapes)))
-    counts = {dimension: importer.sizes.maxima.get(f"d{number}") for number, dimension in dimensions}
-    maxima = {size.name: count * size.multiple for size, count in counts.items() if count is not None}
-    return OpenModule(module, maxima)
+    minima, maxima = (
+        {
+            size.name: counts[f"d{number}"] * size.multiple
+            for number, size in enumerate(open_dimensions(tuple(shapes)))
+            if f"d{number}" in counts
+        }
+        for counts in (importer.sizes.minima, importer.sizes.maxima)
+    )
+    return OpenModule(module, minima, maxima)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -180,7 +188,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         if outermost:
             is_tensor = isinstance(converted, relax.Expr)
             if self._open_shapes and is_tensor and not _has_known_shape(converted.ty):
-                raise UnsupportedFormError("what it makes has no one shape for all sizes of the inputs")
+                raise NoOneShapeError("what it makes has no one shape for all sizes of the inputs")
             if self.first_without_shape is None and is_tensor and not _has_fixed_shape(converted.ty):
                 self.first_without_shape = self.at
             self.at = None

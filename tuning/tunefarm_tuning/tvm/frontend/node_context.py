@@ -18,12 +18,16 @@ class Sizes(Protocol):
     def known(self, x: Any) -> NDArray[Any] | None:
         """Return the elements of a tensor, each an int or an expression; None if they are not known."""
 
-    def at_most(self, size: Any, limit: Any) -> Any:
-        """Return the smaller of a size and a limit."""
+    def bound(self, bound: Any, size: Any) -> Any:
+        """Return a bound of a slice along a dimension of a size, counted from the front and within it."""
 
 
 class UnsupportedFormError(ValueError):
     """A node in a form that cannot be converted; the message says which."""
+
+
+class NoOneShapeError(UnsupportedFormError):
+    """A node of open dimensions whose result has a shape for some sizes only; for multiples of a number it may have one for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

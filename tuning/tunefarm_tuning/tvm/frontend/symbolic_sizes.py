@@ -16,9 +16,10 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
 from tunefarm_tuning.tvm.base.tir import walk
-from tunefarm_tuning.tvm.frontend.node_context import const, constant
+from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError, const, constant
 
 _MAX_ELEMENTS = 64
+_TO_THE_END = (1 << 31) - 1
 _INTEGERS = ("int32", "int64")
 
 
@@ -26,13 +27,15 @@ class SymbolicSizes:
     """The tensors of a network whose elements are known expressions of its symbolic dimensions.
 
     Attributes:
-        maxima: The largest sizes, by variable, that the network's nodes allow as far as they were imported.
+        minima: The smallest sizes, by variable, that the network's nodes allow as far as they were imported.
+        maxima: The largest.
     """
 
     def __init__(self, bb: Any) -> None:
         self._bb = bb
         self._values: dict[Any, NDArray[Any]] = {}
         self._analyzer = Analyzer()
+        self.minima: dict[str, int] = {}
         self.maxima: dict[str, int] = {}
 
     def known(self, x: Any) -> NDArray[Any] | None:
@@ -48,22 +51,45 @@ class SymbolicSizes:
         """Return whether a tensor's elements are expressions of symbolic dimensions."""
         return isinstance(x, relax.Var) and x in self._values
 
-    def at_most(self, size: Any, limit: Any) -> Any:
-        """Return a size that a slice limits to another: the size itself if that is a limit of one variable, noted in `maxima`.
+    def bound(self, bound: Any, size: Any) -> Any:
+        """Return a bound of a slice along a dimension of a size, counted from the front and within it.
 
-        A table of 512 positions, of which a network takes as many as its input has, allows 512.
+        Where the two depend on one dimension, the network is imported for the sizes of it of which the bound is within: a table of
+        512 positions, of which a network takes as many as its input has, makes 512 the maximum.
+        """
+        if isinstance(bound, int):
+            if bound >= _TO_THE_END:
+                return size
+            if isinstance(size, int):
+                return max(0, min(bound + size if bound < 0 else bound, size))
+            if bound < 0:
+                self._require(size, -bound)
+                return self._simplified(size + bound)
+            self._require(size, bound)
+            return bound
+        excess = self._simplified(size - bound)
+        if not isinstance(excess, int):
+            self._require(excess, 0)
+            return bound
+        return bound if excess >= 0 else size
+
+    def _require(self, size: Any, least: int) -> None:
+        """Note for which sizes of a dimension an expression is at least a number.
+
+        Raises:
+            UnsupportedFormError: If it depends on several dimensions.
         """
         variables = [node for node in walk(size) if isinstance(node, tirx.Var)]
-        if isinstance(limit, int) and len(variables) == 1:
-            parts = list(detect_linear_equation(size, variables))
-            if len(parts) == 2 and all(isinstance(part, int | tirx.IntImm) for part in parts):
-                slope, start = (int(part) for part in parts)
-                if slope > 0:
-                    name = str(variables[0].name)
-                    most = (limit - start) // slope
-                    self.maxima[name] = min(self.maxima.get(name, most), most)
-                    return size
-        return self._simplified(tirx.min(size, limit))
+        parts = list(detect_linear_equation(size, variables[:1]))
+        if len(parts) != 2 or not all(isinstance(part, int | tirx.IntImm) for part in parts):
+            raise UnsupportedFormError("it takes a part whose end may lie beyond the end of a dimension")
+        slope, start = (int(part) for part in parts)
+        name = str(variables[0].name)
+        if slope > 0:
+            self.minima[name] = max(self.minima.get(name, 1), -((start - least) // slope))
+        else:
+            most = (start - least) // -slope
+            self.maxima[name] = min(self.maxima.get(name, most), most)
 
     def fold(self, operator: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int) -> Any:
         """Return the value of a node that computes with sizes; None if it does anything else."""
@@ -211,6 +237,30 @@ def _reshape(values: Sequence[Any], _attributes: dict[str, Any], _outputs: int) 
     return values[0].reshape([int(size) for size in values[1].reshape(-1)])  # type: ignore[no-any-return]
 
 
+def _equal(values: Sequence[Any], _attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
+    left, right = np.broadcast_arrays(*values)
+    result = np.empty(left.shape, dtype=object)
+    for index in np.ndindex(left.shape):
+        result[index] = int(_are_equal(left[index], right[index]))
+    return result
+
+
+def _are_equal(left: Any, right: Any) -> bool:
+    if isinstance(left, int) and isinstance(right, int):
+        return left == right
+    number = left if isinstance(left, int) else right
+    if isinstance(number, int) and number < 0:
+        return False  # no size is negative
+    if Analyzer().can_prove_equal(left, right):
+        return True
+    raise ValueError
+
+
+def _where(values: Sequence[Any], _attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
+    chosen: NDArray[Any] = np.where(values[0].astype(bool), values[1], values[2])
+    return chosen
+
+
 def _reduce_product(values: Sequence[Any], attributes: dict[str, Any], _outputs: int) -> NDArray[Any]:
     if values[0].ndim != 1:
         raise ValueError
@@ -234,6 +284,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "Min": _elementwise(lambda left, right: tvm.tirx.min(tvm.tirx.const(0, "int64") + left, right)),
     "Cast": _cast,
     "Concat": _concat,
+    "Equal": _equal,
     "Gather": _gather,
     "Identity": _same,
     "ReduceProd": _reduce_product,
@@ -242,5 +293,6 @@ _RULES: dict[str, Callable[..., Any]] = {
     "Split": _split,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
+    "Where": _where,
 }
 """Each takes the elements of its inputs, the node's attributes, and its number of outputs."""

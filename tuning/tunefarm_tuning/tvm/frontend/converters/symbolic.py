@@ -22,8 +22,6 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     text,
 )
 
-_TO_THE_END = 1 << 31
-
 
 def convert_reshape(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Reshape` from or to a symbolic shape."""
@@ -65,24 +63,23 @@ def convert_constant_of_shape(context: NodeContext, inputs: Sequence[Any], attri
 
 
 def convert_slice(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
-    """Convert `Slice` of a symbolic shape, or by symbolic bounds, in steps of 1 forwards."""
+    """Convert `Slice` of a symbolic shape, or by symbolic bounds, forwards."""
     shape = symbolic_shape(inputs[0])
     optional = [*inputs[1:], None, None]
     starts, ends, axes, steps = (None if x is None else context.sizes.known(x) for x in optional[:4])
     if shape is None or starts is None or ends is None:
         return None
-    positions = range(len(starts)) if axes is None else [axis_of(int(axis), len(shape)) for axis in axes]
-    if steps is not None and any(not is_int(step, 1) for step in steps):
-        return None
-    begins: list[Any] = []
-    stops: list[Any] = []
-    for axis, start, end in zip(positions, starts, ends, strict=True):
-        begins.append(_bound(context, start, shape[axis]))
-        stops.append(_bound(context, end, shape[axis]))
-    sliced = list(range(len(begins)))
-    return relax.op.strided_slice(
-        inputs[0], list(positions), begins, stops, [1 for _ in sliced], assume_inbound=True
+    positions = list(
+        range(len(starts)) if axes is None else (axis_of(int(axis), len(shape)) for axis in axes)
     )
+    strides = [1] * len(positions) if steps is None else list(steps)
+    if any(not isinstance(stride, int) or stride < 1 for stride in strides):
+        return None
+    begins, stops = (
+        [context.sizes.bound(bound, shape[axis]) for axis, bound in zip(positions, bounds, strict=True)]
+        for bounds in (starts, ends)
+    )
+    return relax.op.strided_slice(inputs[0], positions, begins, stops, strides, assume_inbound=True)
 
 
 def convert_range(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
@@ -138,24 +135,11 @@ def is_int(size: Any, value: int) -> bool:
     return isinstance(size, int | np.integer | tirx.IntImm) and int(size) == value
 
 
-def _bound(context: NodeContext, bound: Any, size: Any) -> Any:
-    """Return a bound of a slice, counted from the front and at most the size."""
-    if isinstance(bound, int):
-        if bound >= _TO_THE_END:
-            return size
-        return bound if bound >= 0 else _one(size + bound)
-    return context.sizes.at_most(bound, size)
-
-
 def _product(sizes: Sequence[Any]) -> Any:
     result: Any = tirx.const(1, "int64")
     for size in sizes:
         result = result * size
     return result
-
-
-def _one(size: Any) -> Any:
-    return _simple([size])[0]
 
 
 def _simple(sizes: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,134 @@
+"""Read and prepare a network for all sizes of the dimensions that its file leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import tvm
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.frontend.onnx.binding import open_shapes
+from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bind_model, bound_network
+from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
+from tunefarm_tuning.frontend.onnx.model_file import read_model
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.frontend.importer import OpenModule, import_open
+from tunefarm_tuning.tvm.frontend.node_context import NoOneShapeError
+from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
+from tunefarm_tuning.tvm.transform.pipeline import prepare
+from tunefarm_tuning.tvm.transform.weights.storage import store_weights
+from tunefarm_tuning.workload.binding import Binding
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape
+from tunefarm_tuning.workload.precision import Precision
+
+_MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
+"""What sizes may have to be multiples of: a network that halves an image and doubles it again often fits no odd sizes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNetwork:
+    """A prepared network for all sizes of some dimensions.
+
+    Attributes:
+        module: As `OpenModule.module`, lowered.
+        shapes: The shapes of the inputs, in order.
+        minima: As `OpenModule.minima`.
+        maxima: As `OpenModule.maxima`.
+    """
+
+    module: tvm.IRModule
+    shapes: tuple[OpenShape, ...]
+    minima: Mapping[str, int]
+    maxima: Mapping[str, int]
+
+
+def load_open(
+    path: Path | str, binding: Binding, target: Target, precision: Precision = Precision.AS_MODEL
+) -> OpenNetwork:
+    """Read a file and prepare its network for all sizes of the dimensions that the file leaves open.
+
+    Args:
+        path: The file.
+        binding: One of the sets of shapes that it takes, and the values of inputs that became constants.
+        target: As for `load_relax`.
+        precision: As for `load_relax`.
+
+    Raises:
+        InvalidModelError: unsupported-operator: no dimension is open, or a node can be compiled for fixed sizes only.
+    """
+    shapes = open_shapes(read_model(path).graph, besides=binding.values)
+    if not any(isinstance(size, OpenDimension) for shape in shapes for size in shape):
+        raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
+    _refuse_branches_by_size(path, binding, shapes)
+    opened, shapes = _import(path, binding, shapes)
+    selection = select_faster if precision is Precision.AS_MODEL else select_none
+    prepared, _ = prepare(opened.module, target, select=selection)
+    module, _ = store_weights(prepared, precision)
+    return OpenNetwork(module=module, shapes=shapes, minima=opened.minima, maxima=opened.maxima)
+
+
+def _import(
+    path: Path | str, binding: Binding, shapes: tuple[OpenShape, ...]
+) -> tuple[OpenModule, tuple[OpenShape, ...]]:
+    """Import the network with the smallest multiple that it takes; with one size of all batches if they must be equal."""
+    failure: InvalidModelError | None = None
+    for multiple, one_batch in product(_MULTIPLES, (False, True)):
+        tried = _in_multiples(_with_one_batch(shapes) if one_batch else shapes, multiple)
+        try:
+            return import_open(bound_network(path, binding), tried), tried
+        except InvalidModelError as error:
+            failure = failure or error
+            if not isinstance(error.__cause__, NoOneShapeError):
+                break
+    assert failure is not None
+    raise failure
+
+
+def _with_one_batch(shapes: tuple[OpenShape, ...]) -> tuple[OpenShape, ...]:
+    """Return shapes whose first dimensions, where they are open, are one. Exporters give each input its own name for it."""
+    batches = [shape[0] for shape in shapes if shape and isinstance(shape[0], OpenDimension)]
+    return tuple(
+        tuple(batches[0] if size in batches else size for size in shape) if batches else shape
+        for shape in shapes
+    )
+
+
+def _in_multiples(shapes: tuple[OpenShape, ...], multiple: int) -> tuple[OpenShape, ...]:
+    """Return shapes whose open dimensions are multiples of a number, except for the first of a shape: a batch has any size."""
+    batches = {shape[0].name for shape in shapes if shape and isinstance(shape[0], OpenDimension)}
+    return tuple(
+        tuple(
+            replace(size, multiple=multiple)
+            if isinstance(size, OpenDimension) and size.name not in batches
+            else size
+            for size in shape
+        )
+        for shape in shapes
+    )
+
+
+def _refuse_branches_by_size(path: Path | str, binding: Binding, shapes: tuple[OpenShape, ...]) -> None:
+    """Refuse a network whose branches or loops are resolved otherwise for other sizes."""
+    if not has_control_flow(read_model(path).graph):
+        return
+    network = bound_network(path, binding)
+    larger = {
+        spec.name: tuple(
+            2 * size if isinstance(dimension, OpenDimension) else size
+            for size, dimension in zip(spec.shape, shape, strict=True)
+        )
+        for spec, shape in zip(network.inputs, shapes, strict=True)
+    }
+    other = bind_model(read_model(path), replace(binding, shapes=larger))
+    if _nodes_of(network) != _nodes_of(other):
+        raise InvalidModelError(
+            "its branches or loops depend on the sizes of its inputs", code="unsupported-operator"
+        )
+
+
+def _nodes_of(network: BoundNetwork) -> list[bytes]:
+    graph = network.model.graph
+    return [part.SerializeToString(deterministic=True) for part in (*graph.node, *graph.initializer)]
