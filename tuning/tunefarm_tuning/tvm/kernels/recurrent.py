@@ -8,7 +8,7 @@ after step, bound by the memory of the matrix. The equations are those of ONNX (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -40,8 +40,8 @@ class Recurrence:
 
     Attributes:
         kind: ``"LSTM"`` (gates i, o, f, c), ``"GRU"`` (z, r, h) or ``"RNN"``.
-        steps: Steps of the longest sequence.
-        batch: Sequences.
+        steps: Steps of the longest sequence; an expression if it is open.
+        batch: Sequences; an expression if their number is open.
         activations: As ONNX orders them: of the gates, of the candidate, and of an LSTM's output.
         reverse: Whether it goes from the last step to the first.
         clip: Bound of the first activations' arguments; None for no bound.
@@ -53,8 +53,8 @@ class Recurrence:
     """
 
     kind: str
-    steps: int
-    batch: int
+    steps: Any
+    batch: Any
     hidden: int
     dtype: str
     activations: Sequence[Activation] = field(repr=False)
@@ -101,6 +101,12 @@ def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
     last cell.
     """
     kind = cells[0].kind
+    open_sizes = {
+        name: tirx.Var(name, "int64")
+        for name in ("steps", "batch")
+        if not isinstance(getattr(cells[0], name), int)
+    }
+    cells = tuple(replace(cell, **open_sizes) for cell in cells)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: kind})
@@ -190,7 +196,8 @@ class _Writer:
 
     def _is_shared(self, matrix: Any) -> bool:
         columns = int(matrix.shape[0]) * TILE
-        return self._cell.batch * self._cell.hidden * columns >= self._shared_from
+        batch = self._cell.batch if isinstance(self._cell.batch, int) else 1
+        return bool(batch * self._cell.hidden * columns >= self._shared_from)
 
     def write(self) -> None:
         """Write the loop over all steps."""
@@ -260,12 +267,17 @@ class _Writer:
         blocks = self._matrices[number].shape[0]
         shared = self._is_shared(self._matrices[number])
         with T.parallel(blocks) if shared else T.serial(blocks) as block:
-            blocks_of_rows, tail = divmod(self._cell.batch, _ROWS)
-            if blocks_of_rows:
+            batch = self._cell.batch
+            is_open = not isinstance(batch, int)
+            blocks_of_rows = batch // _ROWS
+            if is_open or blocks_of_rows:
                 with T.serial(blocks_of_rows) as rows:
                     self._tile_sums(number, state, block, rows * _ROWS, _ROWS)
-            if tail:
-                self._tile_sums(number, state, block, blocks_of_rows * _ROWS, tail)
+            if is_open:
+                with T.serial(batch % _ROWS) as row:
+                    self._tile_sums(number, state, block, blocks_of_rows * _ROWS + row, 1)
+            elif batch % _ROWS:
+                self._tile_sums(number, state, block, blocks_of_rows * _ROWS, batch % _ROWS)
 
     def _tile_sums(self, number: int, state: Any, block: Any, first: Any, rows: int) -> None:
         cell, matrix, sums = self._cell, self._matrices[number], self._sums[number]

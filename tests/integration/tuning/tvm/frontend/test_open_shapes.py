@@ -98,6 +98,17 @@ def flattened_rows() -> onnx.ModelProto:
     return g.model()
 
 
+def recurrent(kind: str = "LSTM", gates: int = 4, hidden: int = 20) -> onnx.ModelProto:
+    """A layer in both directions, without a first state."""
+    g = GraphBuilder()
+    x = g.input("x", ["steps", "batch", 6])
+    weights = [g.weight(2, gates * hidden, size) for size in (6, hidden)]
+    y, *last = g.node(kind, x, *weights, hidden_size=hidden, direction="bidirectional", outputs=2)
+    g.output(y, ["steps", 2, "batch", hidden])
+    g.output(last[0], [2, "batch", hidden])
+    return g.model()
+
+
 def with_open(model: onnx.ModelProto, shapes: Sequence[OpenShape]) -> onnx.ModelProto:
     """Return a network whose file leaves the same dimensions open."""
     for value, shape in zip(model.graph.input, shapes, strict=True):
@@ -189,6 +200,8 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "batched encoder": (encoder_block, [(N, 8)], [{"n": 1}, {"n": 7}]),
     "text_encoder": (text_encoder, [(N, W)], [{"n": 1, "w": 1}, {"n": 1, "w": 64}, {"n": 4, "w": 13}]),
     "resized_to_another": (resized_to_another, [(1, 3, H, W)], [{"h": 8, "w": 8}, {"h": 5, "w": 21}]),
+    "lstm": (recurrent, [(W, N, 6)], [{"w": 1, "n": 1}, {"w": 7, "n": 4}, {"w": 3, "n": 6}]),
+    "gru": (lambda: recurrent("GRU", 3), [(W, N, 6)], [{"w": 5, "n": 3}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }
 

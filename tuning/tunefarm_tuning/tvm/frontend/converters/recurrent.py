@@ -1,6 +1,6 @@
 """Converters of `LSTM`, `GRU` and `RNN`: a product with the inputs of all steps, and our own kernel for the recurrence.
 
-TVM's importer knows none of them. The number of steps is fixed, as every size is.
+TVM's importer knows none of them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     dtype_of,
     needed_constant,
     needed_shape,
+    symbolic_shape,
     text,
 )
 from tunefarm_tuning.tvm.kernels.recurrent import Activation, Recurrence, recurrent_kernel
@@ -96,7 +97,10 @@ class _Layer:
                 "layout 1 is not supported: ONNX Runtime does not run it; transpose around the node"
             )
         self._x = x
-        steps, batch, _ = needed_shape(self._x)
+        shape = symbolic_shape(self._x)
+        if shape is None:
+            raise UnsupportedFormError("the shape of its input cannot be known before the model runs")
+        steps, batch, _ = shape
         self._w, self._r = w, r
         self._directions, rows, hidden = needed_shape(r)
         gates = rows // hidden
@@ -183,8 +187,10 @@ class _Layer:
     def _state(self, first: Any, number: int, cell: Recurrence) -> Any:
         """Return a direction's first state."""
         shape = (cell.batch, cell.hidden)
-        if first is None:
+        if first is None and isinstance(cell.batch, int):
             return const(np.zeros(shape, cell.dtype))
+        if first is None:
+            return self._emit(relax.op.zeros(relax.ShapeExpr(shape), cell.dtype))
         of_direction = self._emit(relax.op.strided_slice(first, [0], [number], [number + 1]))
         return self._emit(relax.op.reshape(of_direction, shape))
 
@@ -195,12 +201,12 @@ class _Layer:
             else self._emit(relax.op.expand_dims(parts[0], axis))
         )
 
-    def _open_lengths(self, lengths: Any, steps: int) -> Any:
+    def _open_lengths(self, lengths: Any, steps: Any) -> Any:
         """Return the lengths of the sequences; None if all sequences have all steps."""
         if lengths is None:
             return None
         known = constant(lengths)
-        if known is not None and bool((known == steps).all()):
+        if known is not None and isinstance(steps, int) and bool((known == steps).all()):
             return None
         return lengths if dtype_of(lengths) == "int32" else self._emit(relax.op.astype(lengths, "int32"))
 
