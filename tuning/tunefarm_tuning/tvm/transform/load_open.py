@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import tvm
+from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import open_shapes
@@ -15,13 +16,14 @@ from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bind_model
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import read_model
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.relax_graph import tensor_dtype
 from tunefarm_tuning.tvm.frontend.importer import OpenModule, import_open
 from tunefarm_tuning.tvm.frontend.node_context import NoOneShapeError
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
 from tunefarm_tuning.tvm.transform.pipeline import prepare
 from tunefarm_tuning.tvm.transform.weights.storage import store_weights
 from tunefarm_tuning.workload.binding import Binding
-from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
 from tunefarm_tuning.workload.precision import Precision
 
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
@@ -33,7 +35,7 @@ class OpenNetwork:
     """A prepared network for all sizes of some dimensions.
 
     Attributes:
-        module: As `OpenModule.module`, lowered.
+        module: Lowered. Its ``main`` takes the inputs in order, and refuses sizes that are no multiples.
         shapes: The shapes of the inputs, in order.
         minima: As `OpenModule.minima`.
         maxima: As `OpenModule.maxima`.
@@ -66,7 +68,7 @@ def load_open(
     opened, shapes = _import(path, binding, shapes)
     selection = select_faster if precision is Precision.AS_MODEL else select_none
     prepared, _ = prepare(opened.module, target, select=selection)
-    module, _ = store_weights(prepared, precision)
+    module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes), precision)
     return OpenNetwork(module=module, shapes=shapes, minima=opened.minima, maxima=opened.maxima)
 
 
@@ -85,6 +87,34 @@ def _import(
                 break
     assert failure is not None
     raise failure
+
+
+def _with_sizes_of_inputs(mod: tvm.IRModule, shapes: tuple[OpenShape, ...]) -> tvm.IRModule:
+    """Return a module whose ``main`` reads the sizes, which it was given, from its inputs."""
+    main = mod["main"]
+    sizes, *tensors = main.params
+    dimensions = open_dimensions(shapes)
+    variables = {size.name: tirx.Var(f"s{number}", "int64") for number, size in enumerate(dimensions)}
+    inputs = [
+        relax.Var(
+            f"x{number}",
+            relax.TensorType(
+                [variables[size.name] if isinstance(size, OpenDimension) else size for size in shape],
+                tensor_dtype(tensor),
+            ),
+        )
+        for number, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True))
+    ]
+    counts = relax.ShapeExpr([tirx.floordiv(variables[size.name], size.multiple) for size in dimensions])
+    casts = [relax.MatchCast(sizes, counts, sizes.ty)]
+    casts += [relax.MatchCast(old, new, old.ty) for old, new in zip(tensors, inputs, strict=True)]
+    body = relax.SeqExpr([relax.BindingBlock(casts), *main.body.blocks], main.body.body)
+    result = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
+    result.update_func(
+        result.get_global_var("main"),
+        relax.Function(inputs, body, main.ret_ty, main.is_pure, main.attrs),
+    )
+    return relax.transform.Normalize()(result)
 
 
 def _with_one_batch(shapes: tuple[OpenShape, ...]) -> tuple[OpenShape, ...]:
