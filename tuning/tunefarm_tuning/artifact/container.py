@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 """The version of an artifact of one shape, which every loader reads."""
 
 SHAPES_FORMAT_VERSION = 2
-"""The version of an artifact of several shapes: its manifest lists ``specialisations``."""
+"""The version of an artifact of several shapes: its manifest has ``specialisations`` or ``other_shapes``."""
 
 _READ_VERSIONS = (FORMAT_VERSION, SHAPES_FORMAT_VERSION)
 LIBRARY = "lib.so"
@@ -174,6 +174,29 @@ def _is_specialisation(item: Any, first: Any) -> bool:
     )
 
 
+def _are_other_shapes(part: Any) -> bool:
+    try:
+        dimensions = {item["name"]: item for item in part["dimensions"]}
+        limits = [item[key] for item in dimensions.values() for key in ("least", "most")]
+        inputs = [size for spec in part["inputs"] for size in spec["shape"]]
+        outputs = [size for spec in part["outputs"] for size in spec["shape"]]
+        names = [spec["name"] for spec in (*part["inputs"], *part["outputs"])]
+        return (
+            all(map(_is_text, [part["entry"], *dimensions, *names]))
+            and all(type(item["multiple"]) is int and item["multiple"] > 0 for item in dimensions.values())
+            and all(limit is None or type(limit) is int for limit in limits)
+            and all(_is_size(size) or size in dimensions for size in inputs)
+            and all(size is None or _is_size(size) for size in outputs)
+            and (part["latency_sec"] is None or isinstance(part["latency_sec"], int | float))
+        )
+    except (KeyError, TypeError):
+        return False
+
+
+def _is_size(size: Any) -> bool:
+    return type(size) is int and 0 < size <= _MAX_ELEMENTS
+
+
 def _names(specs: list[dict[str, Any]]) -> list[str]:
     return [spec["name"] for spec in specs]
 
@@ -184,6 +207,7 @@ _PARTS: Mapping[str, Callable[[Any], bool]] = {
     "inputs": _are_specs,
     "outputs": _are_specs,
     "specialisations": _are_specialisations,
+    "other_shapes": lambda it: it is None or _are_other_shapes(it),
     "target": lambda it: isinstance(it, dict) and _is_text(it.get("kind")),
     "target_key": _is_text,
     "versions": lambda it: (

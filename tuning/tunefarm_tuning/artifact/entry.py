@@ -45,14 +45,14 @@ class Entry:
         """
         self.idle.append(self.make_machine())
 
-    def check_beside(self, other: Entry) -> None:
+    def check_has(self, entry: str) -> None:
         """Check that the library has another entry, without a machine for it.
 
         Raises:
             ArtifactError: damaged-artifact.
         """
         try:
-            self.idle[0].find(other._item.entry)
+            self.idle[0].find(entry)
         except TVM_ERRORS as error:
             raise _damaged(error) from error
 

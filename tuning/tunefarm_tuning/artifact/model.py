@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,9 @@ else:  # beside this file, in the zip
         KernelThreads,
         choose_threads,
     )
+
+
+_OTHER_SHAPES_KEPT = 8
 
 
 def load(
@@ -120,10 +124,13 @@ class TunedModel:
         self._entries = {
             item.entry: Entry(item, self._library, self._device) for item in self.shape_table.specialisations
         }
+        # One for each of the last shapes that have no function of their own: an entry keeps buffers for its inputs.
+        self._other_entry = lru_cache(_OTHER_SHAPES_KEPT)(self._make_other_entry)
         self._main = self._entries[self.shape_table.main.entry]
         self._main.add_machine()
-        for entry in self._entries.values():
-            self._main.check_beside(entry)
+        others = self.shape_table.others
+        for name in (*self._entries, *((others.entry,) if others is not None else ())):
+            self._main.check_has(name)
 
     def __call__(self, *arrays: ArrayLike, **named: ArrayLike) -> dict[str, NDArray[Any]]:
         """Run the model; inputs by position or by name (``model(**{"input.1": x})``).
@@ -157,6 +164,15 @@ class TunedModel:
         this one; and ``latency_sec``, measured when it was compiled.
         """
         return self.shape_table.as_rows()
+
+    @property
+    def other_shapes(self) -> dict[str, Any] | None:
+        """The shapes that the model runs besides, slower; None if it runs no others.
+
+        ``inputs`` has the shapes by name, in which a name stands for a dimension of any size; ``dimensions`` says of each of these
+        what its sizes are multiples of, the least and the most (None: no limit).
+        """
+        return None if self.shape_table.others is None else self.shape_table.others.describe()
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Run the model on inputs by name (see `__call__`)."""
@@ -223,10 +239,14 @@ class TunedModel:
         with_shapes = [array if hasattr(array, "shape") else _as_array(array) for array in arrays]
         item, count = self.shape_table.find(tuple(tuple(array.shape) for array in with_shapes))
         if count is None:
-            return self._entries[item.entry], with_shapes, None
+            return self._entries.get(item.entry) or self._other_entry(item.shapes), with_shapes, None
         size = item.batch or count
         padded = [filled_up(_as_array(array), size) for array in with_shapes]
         return self._entries[item.entry], padded, count
+
+    def _make_other_entry(self, shapes: tuple[tuple[int, ...], ...]) -> Entry:
+        item, _ = self.shape_table.find(shapes)
+        return Entry(item, self._library, self._device)
 
     def _run_on(self, entry: Entry, arrays: Sequence[Any]) -> dict[str, NDArray[Any]]:
         machine = entry.take_machine()

@@ -27,7 +27,7 @@ PROGRAMS = {
         f"tunefarm_{part}.py": f"{part}.py"
         for part in (
             *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "session"),
-            *("specialisations", "threads"),
+            *("other_shapes", "specialisations", "threads"),
         )
     },
 }

@@ -12,8 +12,10 @@ from typing import Any
 
 if __package__:
     from tunefarm_tuning.artifact.arrays import ArtifactInputError
+    from tunefarm_tuning.artifact.other_shapes import OtherShapes
 else:  # beside this file, in the zip
     from tunefarm_arrays import ArtifactInputError  # type: ignore[import-not-found,no-redef]
+    from tunefarm_other_shapes import OtherShapes  # type: ignore[import-not-found,no-redef]
 
 Spec = Mapping[str, Any]
 Shape = tuple[int, ...]
@@ -79,6 +81,8 @@ class ShapeTable:
             for item in listed
         )
         self.main = self.specialisations[0]
+        others = manifest.get("other_shapes")
+        self.others = OtherShapes(others) if others else None
         # By the shapes of all inputs: the specialisation, and the rows of its batch that a call has (None: all).
         self._by_shapes: dict[tuple[Shape, ...], tuple[Specialisation, int | None]] = {}
         for specialisation in self.specialisations:
@@ -91,7 +95,7 @@ class ShapeTable:
     @property
     def is_single(self) -> bool:
         """Whether there is one shape only."""
-        return len(self._by_shapes) == 1
+        return len(self._by_shapes) == 1 and self.others is None
 
     def find(self, shapes: tuple[Shape, ...]) -> tuple[Specialisation, int | None]:
         """Return the specialisation that runs these shapes, and the size of a batch that has to be filled up (else None).
@@ -102,7 +106,18 @@ class ShapeTable:
         try:
             return self._by_shapes[shapes]
         except KeyError:
-            raise ArtifactInputError(self._unknown(shapes)) from None
+            if self.others is None:
+                raise ArtifactInputError(self._unknown(shapes)) from None
+            self.others.check(shapes)
+            return self._among_others(self.others, shapes), None
+
+    def _among_others(self, others: OtherShapes, shapes: tuple[Shape, ...]) -> Specialisation:
+        inputs = tuple(
+            {**spec, "shape": list(shape)} for spec, shape in zip(self.main.inputs, shapes, strict=True)
+        )
+        # Their sizes are not known: a loader that takes outputs for small copies them.
+        outputs = tuple({**spec, "shape": []} for spec in self.main.outputs)
+        return Specialisation(entry=others.entry, inputs=inputs, outputs=outputs)
 
     @property
     def sample_shapes(self) -> list[tuple[Shape, ...]]:
@@ -128,6 +143,12 @@ class ShapeTable:
         """
         every = [list(getattr(item, specs_of)[position]["shape"]) for item in self.specialisations]
         first = every[0]
+        if self.others is not None:
+            listed = getattr(self.others, specs_of)[position]
+            return [
+                f"{listed['name']}_dim_{axis}" if size is None else size
+                for axis, size in enumerate(listed["shape"])
+            ]
         if any(len(shape) != len(first) for shape in every):
             return list(first)
         name = getattr(self.main, specs_of)[position]["name"]

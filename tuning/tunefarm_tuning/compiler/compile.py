@@ -42,6 +42,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     name: str | None = None,
     precision: str = Precision.AS_MODEL,
     baseline: bool = True,
+    other_shapes: bool = True,
     on_progress: OnProgress | None = None,
     cancellation: Cancellation | None = None,
     limits: CompileLimits | None = None,
@@ -59,6 +60,8 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         name: The artifact's name; the file's name by default.
         precision: How large weights are stored, one of `Precision`. Records apply if their tasks were extracted with the same.
         baseline: Whether to time ONNX Runtime too, if the device is this machine or a GPU; on a GPU also torch.compile.
+        other_shapes: Whether to add code for all sizes of the dimensions that the model's file leaves open, which runs the shapes
+            that it was not imported for. For CPUs.
         on_progress: Called with the name of a phase (one of `PHASES`) and the share of it that is done, 0.0 to 1.0.
         cancellation: Ends the compile from another thread.
         limits: Limits of the child processes, and how much slower than untuned a tuned kernel may be.
@@ -97,6 +100,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             name=name or path.stem,
             precision=parse_precision(precision, target),
             baseline=baseline,
+            other_shapes=other_shapes,
             limits=limits or CompileLimits(),
             seed=seed,
             samples=sample_paths(samples),

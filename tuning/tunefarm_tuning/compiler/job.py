@@ -12,6 +12,7 @@ from tunefarm_tuning.compiler.phases.check_kernels import check_kernels
 from tunefarm_tuning.compiler.phases.check_model import check_model
 from tunefarm_tuning.compiler.phases.load import load, opened
 from tunefarm_tuning.compiler.phases.measure import time_model
+from tunefarm_tuning.compiler.phases.other_shapes import add_other_shapes
 from tunefarm_tuning.compiler.phases.pack import Artifact, write_artifact
 from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
@@ -40,11 +41,12 @@ class CompileJob:
             checked = check_model(request, loaded, built, self.open_compiler)
             timed = time_model(request, loaded, built, checked, self.open_compiler)
             proved = prove_batches(request, loaded, timed.library)
+            others = add_other_shapes(request, loaded, built, checked, timed, self.open_compiler)
             loaded.references.close()
             if request.device is None or not request.on_gpu:
                 loaded.runner.close()
             with request.progress.phase("pack"):
-                return write_artifact(request, output, loaded, kernels, built, checked, timed, proved)
+                return write_artifact(request, output, loaded, kernels, built, checked, timed, proved, others)
 
     @contextmanager
     def open_compiler(self, precision: Precision, *, model: Model | None = None) -> Iterator[CompileSession]:

@@ -105,6 +105,7 @@ def make_report(
     parts: Mapping[str, Any] | None = None,
     shapes: Sequence[Mapping[str, Any]] = (),
     samples: Sequence[SampleSummary] = (),
+    other_shapes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -128,6 +129,7 @@ def make_report(
         no_torch_compile: Why `torch.compile` was not timed on a GPU; empty if it was, and on CPUs.
         shapes: `shape_reports`, of a network of several sets of shapes; `latency` is then that of the first.
         samples: A summary of each of the user's files of samples.
+        other_shapes: `OtherShapes.to_json`.
     """
     times = {name: network.to_json() for name, network in latency.items()}
     return {
@@ -158,6 +160,7 @@ def make_report(
         ],
         "alternatives": dict(alternatives or {}),
         "shapes": [dict(shape) for shape in shapes],
+        "other_shapes": other_shapes,
         "precision": dict(precision or {"name": Precision.AS_MODEL.value}),
         "records": [
             _record(kernel.task, kernel.record)
@@ -250,13 +253,14 @@ def make_manifest(
     checks, latency = report["checks"], report["latency"]
     return {
         "format": FORMAT,
-        "format_version": SHAPES_FORMAT_VERSION if report["shapes"] else FORMAT_VERSION,
+        "format_version": SHAPES_FORMAT_VERSION if _needs_shapes(report) else FORMAT_VERSION,
         "name": name,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": {"sha256": model.sha256, "opset": model.opset, "num_params": model.num_params},
         "inputs": [spec.to_json() for spec in model.inputs],
         "outputs": [spec.to_json() for spec in model.outputs],
         **_specialisations(report),
+        **_other_shapes(report),
         "target": target.to_json(),
         "target_key": target.key,
         "machine": library_machine(library),
@@ -284,6 +288,23 @@ def make_manifest(
             which: latency[which]["median_sec"] if latency[which] else None
             for which in ("onnxruntime", "untuned", "tuned")
         },
+    }
+
+
+def _needs_shapes(report: Mapping[str, Any]) -> bool:
+    """Return whether the loader has to choose among several functions."""
+    return bool(report["shapes"] or (report["other_shapes"] or {}).get("entry"))
+
+
+def _other_shapes(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest's part on the function for all sizes, which the loader reads; empty if there is none."""
+    others = report["other_shapes"] or {}
+    if not others.get("entry"):
+        return {}
+    return {
+        "other_shapes": {
+            key: others[key] for key in ("entry", "inputs", "outputs", "dimensions", "latency_sec")
+        }
     }
 
 

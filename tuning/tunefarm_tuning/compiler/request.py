@@ -21,7 +21,7 @@ from tunefarm_tuning.workload.precision import Precision
 OnProgress = Callable[[str, float], None]
 """Called with the name of a phase and the share of it that is done (0.0 to 1.0)."""
 
-PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "pack")
+PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "other-shapes", "pack")
 """The phases of a compile, in order."""
 
 
@@ -81,6 +81,7 @@ class CompileRequest:
     name: str
     precision: Precision = Precision.AS_MODEL
     baseline: bool
+    other_shapes: bool = True
     limits: CompileLimits
     seed: int
     samples: tuple[Path, ...] = ()

@@ -13,6 +13,7 @@ from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import MAX_SAMPLE_BYTES
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.open_shape import OpenShapes
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -200,6 +201,16 @@ class CompileSession:
             warnings=tuple(reply["warnings"]),
         )
 
+    def load_other_shapes(self) -> OpenShapes:
+        """Prepare the network for all sizes of the dimensions that its file leaves open.
+
+        Raises:
+            InvalidModelError: If some of its nodes can be compiled for fixed sizes only.
+        """
+        self._reload()
+        reply = self._child.call("load_other_shapes", {}, timeout_sec=self._limits.load_sec)
+        return OpenShapes.from_json(reply)
+
     def build_kernel(
         self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
     ) -> None:
@@ -232,6 +243,7 @@ class CompileSession:
         *,
         plain: bool = False,
         untuned_entries: Collection[str] = (),
+        other_shapes: bool = False,
     ) -> None:
         """Build the network: kernels with a record by that record, the others by default schedules.
 
@@ -241,6 +253,7 @@ class CompileSession:
             choices: Algorithms by the workload key of the kernel that they replace.
             plain: Use unscheduled loops instead of default schedules.
             untuned_entries: Functions that use neither records nor choices, also of kernels that they share with others.
+            other_shapes: Add a function for all sizes, as the last.
         """
         self._reload()
         params = {
@@ -249,8 +262,9 @@ class CompileSession:
             "choices": dict(choices or {}),
             "plain": plain,
             "untuned_entries": sorted(untuned_entries),
+            "other_shapes": other_shapes,
         }
-        timeout_sec = self._limits.model_sec * len(self._model.each)
+        timeout_sec = self._limits.model_sec * (len(self._model.each) + other_shapes)
         self._child.call("build_model", params, timeout_sec=timeout_sec)
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.phases.measure import TimedModel
+from tunefarm_tuning.compiler.phases.other_shapes import OtherShapes
 from tunefarm_tuning.compiler.phases.parts_check import PartsCheck
 from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
 from tunefarm_tuning.compiler.phases.shape_reports import shape_reports
@@ -58,6 +59,7 @@ def write_artifact(
     checked: CheckedModel,
     timed: TimedModel,
     proved: Mapping[str, ProvedBatches],
+    others: OtherShapes,
 ) -> Artifact:
     """Write manifest, report, records and library to one file, once that file's outputs are right."""
     direct, storage = checked_kernels.direct, loaded.info.storage
@@ -97,13 +99,14 @@ def write_artifact(
         samples=loaded.samples,
         precision=precision_report(request.precision, storage, timed.comparison, checked.as_model),
         shapes=shape_reports(request.model, loaded.info, timed.entries, timed.comparison, proved),
+        other_shapes=others.to_json(request.model),
     )
     manifest = make_manifest(
         name=request.name,
         model=request.model,
         target=request.target,
         loaded=loaded.info,
-        library=timed.library,
+        library=others.library,
         device_model=request.device_model,
         checked_here=request.here,
         threads=loaded.threads,
@@ -118,7 +121,7 @@ def write_artifact(
         check = artifact_check(loaded.sets, request.limits, request.cancellation, runner)
     complete = pack(
         output,
-        library=timed.library,
+        library=others.library,
         manifest=manifest,
         report=report,
         records=[kernel.record for kernel in tuned if kernel.record is not None],

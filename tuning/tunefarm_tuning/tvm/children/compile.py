@@ -11,12 +11,15 @@ Handlers:
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
 - `packings`: ``name``, ``tuned`` -> the order of each weight that the kernel takes, by the weight; both are opaque texts.
+- `load_other_shapes`: {} -> `OpenShapes`.
 - `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
-  of the kernel that they replace; ``plain``; ``untuned_entries``: names -> ``size_bytes``.
+  of the kernel that they replace; ``plain``; ``untuned_entries``: names; ``other_shapes``: whether to add an
+  entry for all sizes -> ``size_bytes``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
+from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
     all_kernel_calls,
@@ -44,6 +48,7 @@ from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternative
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
 from tunefarm_tuning.tvm.transform.load_entries import load_entries
+from tunefarm_tuning.tvm.transform.load_open import OpenNetwork, load_open
 from tunefarm_tuning.tvm.transform.merge_entries import with_own_kernels
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
@@ -58,6 +63,9 @@ class _Loaded:
     alternatives: list[Alternative]
     fixed: dict[str, tvm.tirx.PrimFunc]
     """The scheduled kernels of the alternatives, by name."""
+    source: Callable[[], OpenNetwork]
+    """Prepares the network for all sizes."""
+    for_all_sizes: OpenNetwork | None = None
     scheduled: dict[tuple[str, str], PackedKernel] = field(default_factory=dict)
     """Scheduled kernels by workload key and config key: the model is built of the functions that were checked."""
 
@@ -71,7 +79,8 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     global _loaded
     target = Target.from_json(params["target"])
     bindings = [Binding.from_json(binding) for binding in params["bindings"]]
-    model = load_entries(params["path"], bindings, target, Precision(params["precision"]))
+    precision = Precision(params["precision"])
+    model = load_entries(params["path"], bindings, target, precision)
     weights = params["weights"]
     kernels = primfunc_workloads(model.module, weights)
     alternatives = find_alternatives(model.module, target, model.storage.kernels, weights)
@@ -79,7 +88,14 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
     }
     fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
-    _loaded = _Loaded(model.module, target, by_name, alternatives, fixed)
+    _loaded = _Loaded(
+        model.module,
+        target,
+        by_name,
+        alternatives,
+        fixed,
+        source=lambda: load_open(params["path"], bindings[0], target, precision),
+    )
     return {
         "entries": [
             {
@@ -118,6 +134,17 @@ def _describe(kernel: Kernel) -> dict[str, Any]:
         "args": [spec.to_json() for spec in kernel_args(kernel.module)] if tunable else [],
         "rounding": rounding_of(kernel.module["main"]),
     }
+
+
+def load_other_shapes(_params: dict[str, Any]) -> dict[str, Any]:
+    """Prepare the loaded network for all sizes of the dimensions that its file leaves open.
+
+    Raises:
+        InvalidModelError: As `load_open`.
+    """
+    loaded = _get()
+    network = loaded.for_all_sizes = loaded.source()
+    return network.shapes.to_json()
 
 
 def build_one_kernel(params: dict[str, Any]) -> None:
@@ -188,6 +215,9 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
             for name, tuned in params["tuned"].items()
             if name in present
         }
+        if params["other_shapes"]:
+            network = loaded.for_all_sizes or loaded.source()
+            module, kernels = with_other_shapes(module, network.module, kernels, loaded.target)
         scheduled = put_in(module, kernels)
         build_model(scheduled, loaded.target, path, plain=params["plain"])
     except (MemoryError, TunefarmError):
@@ -222,6 +252,7 @@ def _deep(handler: Handler) -> Handler:
 
 HANDLERS: Handlers = {
     "load": _deep(load),
+    "load_other_shapes": _deep(load_other_shapes),
     "build_kernel": _deep(build_one_kernel),
     "packings": _deep(packings),
     "build_model": _deep(build_whole_model),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -23,7 +22,7 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_fas
 from tunefarm_tuning.tvm.transform.pipeline import prepare
 from tunefarm_tuning.tvm.transform.weights.storage import store_weights
 from tunefarm_tuning.workload.binding import Binding
-from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, OpenShapes, open_dimensions
 from tunefarm_tuning.workload.precision import Precision
 
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
@@ -36,15 +35,11 @@ class OpenNetwork:
 
     Attributes:
         module: Lowered. Its ``main`` takes the inputs in order, and refuses sizes that are no multiples.
-        shapes: The shapes of the inputs, in order.
-        minima: As `OpenModule.minima`.
-        maxima: As `OpenModule.maxima`.
+        shapes: The shapes that it takes.
     """
 
     module: tvm.IRModule
-    shapes: tuple[OpenShape, ...]
-    minima: Mapping[str, int]
-    maxima: Mapping[str, int]
+    shapes: OpenShapes
 
 
 def load_open(
@@ -69,7 +64,8 @@ def load_open(
     selection = select_faster if precision is Precision.AS_MODEL else select_none
     prepared, _ = prepare(opened.module, target, select=selection)
     module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes), precision)
-    return OpenNetwork(module=module, shapes=shapes, minima=opened.minima, maxima=opened.maxima)
+    taken = OpenShapes(shapes=shapes, minima=opened.minima, maxima=opened.maxima)
+    return OpenNetwork(module=module, shapes=taken)
 
 
 def _import(

@@ -12,6 +12,7 @@ from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls
 from tunefarm_tuning.workload.model import entry_name
 
@@ -48,6 +49,13 @@ def merge_entries(modules: Iterable[tvm.IRModule]) -> MergedModule:
     return MergedModule(module=merger.builder.get(), kernel_names=names)
 
 
+def add_entry(module: tvm.IRModule, other: tvm.IRModule) -> tvm.IRModule:
+    """Return a module with the ``main`` of another prepared one as its last entry; see `merge_entries`."""
+    merger = _Merger(module)
+    merger.add(other)
+    return merger.builder.get()
+
+
 def with_own_kernels(module: tvm.IRModule, entries: Collection[str]) -> tvm.IRModule:
     """Return a module in which some entries call copies of their kernels, under other names; weights stay shared.
 
@@ -69,10 +77,18 @@ def with_own_kernels(module: tvm.IRModule, entries: Collection[str]) -> tvm.IRMo
 
 
 class _Merger:
-    def __init__(self) -> None:
-        self.builder = relax.BlockBuilder()
+    """Merges networks, into a module that has some already if it is given."""
+
+    def __init__(self, module: tvm.IRModule | None = None) -> None:
+        self.builder = relax.BlockBuilder(module)
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
         self._entries = 0
+        if module is not None:
+            known = entry_names(module)
+            self._entries = len(known)
+            for node in (node for entry in known for node in walk(module[entry].body)):
+                if isinstance(node, tvm.ir.GenericConst) and isinstance(node.ty, relax.TensorType):
+                    self._shared(node)
 
     def add(self, module: tvm.IRModule) -> dict[str, str]:
         """Add a network as the next entry; return the new names of its kernels."""

@@ -1,0 +1,212 @@
+"""The phase ``other-shapes``: add code for all sizes of the dimensions that the network's file leaves open.
+
+It has default schedules: slower than the code for one set of shapes, but right for all. It is compared with ONNX Runtime in shapes
+that have no code of their own, and left out, with the reason in the report, where it is wrong or cannot be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tunefarm_tuning.compiler.model_comparison import ModelComparison, compare_model
+from tunefarm_tuning.compiler.phases.build_model import BuiltModels
+from tunefarm_tuning.compiler.phases.check_model import CheckedModel
+from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
+from tunefarm_tuning.compiler.phases.measure import TimedModel
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.core.array_file import load_arrays
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.device_run import RunFailed
+from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.workload.binding import Binding
+from tunefarm_tuning.workload.model import Model, entry_name
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
+
+_TIMINGS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherShapes:
+    """The result of the phase ``other-shapes``.
+
+    Attributes:
+        library: The library that goes into the artifact.
+        entry: The function for all sizes; empty if there is none.
+        reason: Why there is none; empty if the file leaves no dimension open, too.
+        taken: The shapes that it takes.
+        compared: The shapes that were compared, by the inputs' names, each with the comparison.
+        latency_sec: Seconds per inference in the main set of shapes.
+        output_shapes: Of each output; None stands for a size that differs among `compared`.
+    """
+
+    library: Path
+    entry: str = ""
+    reason: str = ""
+    taken: OpenShapes | None = None
+    compared: tuple[tuple[Mapping[str, tuple[int, ...]], ModelComparison], ...] = ()
+    latency_sec: float | None = None
+    output_shapes: tuple[tuple[int | None, ...], ...] = ()
+
+    def to_json(self, model: Model) -> dict[str, Any] | None:
+        """Return the report's section; None if the file leaves no dimension open."""
+        if self.taken is None:
+            return {"entry": None, "reason": self.reason} if self.reason else None
+        return {
+            "entry": self.entry,
+            "reason": None,
+            "inputs": [
+                {
+                    "name": spec.name,
+                    "dtype": spec.dtype,
+                    "shape": [
+                        clean(size.name, 60) if isinstance(size, OpenDimension) else size for size in shape
+                    ],
+                }
+                for spec, shape in zip(model.inputs, self.taken.shapes, strict=True)
+            ],
+            "outputs": [
+                {"name": spec.name, "dtype": spec.dtype, "shape": list(shape)}
+                for spec, shape in zip(model.outputs, self.output_shapes, strict=True)
+            ],
+            "dimensions": [
+                {
+                    "name": clean(size.name, 60),
+                    "multiple": size.multiple,
+                    "least": self.taken.minima.get(size.name),
+                    "most": self.taken.maxima.get(size.name),
+                }
+                for size in self.taken.dimensions
+            ],
+            "compared": [
+                {"inputs": {name: list(shape) for name, shape in shapes.items()}, **comparison.errors()}
+                for shapes, comparison in self.compared
+            ],
+            "latency_sec": self.latency_sec,
+        }
+
+
+def add_other_shapes(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    built: BuiltModels,
+    checked: CheckedModel,
+    timed: TimedModel,
+    open_compiler: OpenCompiler,
+) -> OtherShapes:
+    """Return the library with a function for all sizes, or as it is and why."""
+    if not any(spec.name in request.model.binding.shapes for spec in request.model.inputs):
+        return OtherShapes(library=timed.library)
+    if not request.other_shapes:
+        return OtherShapes(library=timed.library, reason="not asked for")
+    if request.on_gpu:
+        return OtherShapes(library=timed.library, reason="there is none for GPUs")
+    if checked.plain or built.plain:
+        return OtherShapes(library=timed.library, reason="default schedules do not work for this network")
+    with request.progress.phase("other-shapes"):
+        try:
+            return _add(request, loaded, built, timed, open_compiler)
+        except ChildClosed:
+            raise
+        except (ChildFailed, InvalidInputError, InvalidModelError, RunFailed) as error:
+            return OtherShapes(library=timed.library, reason=error.message)
+
+
+def _add(
+    request: CompileRequest,
+    loaded: LoadedModel,
+    built: BuiltModels,
+    timed: TimedModel,
+    open_compiler: OpenCompiler,
+) -> OtherShapes:
+    entry = entry_name(len(loaded.info.entries))
+    path = request.folder / "model-other-shapes.so"
+    tuned = timed.fallback is None and built.tuned != built.untuned
+    with open_compiler(request.precision) as compiler:
+        taken = compiler.load_other_shapes()
+        request.progress.step(0.2)
+        compiler.build_model(
+            path,
+            built.records if tuned else {},
+            built.alternatives.algorithms if tuned else {},
+            untuned_entries=tuple(timed.fallen) if tuned else (),
+            other_shapes=True,
+        )
+    request.progress.step(0.6)
+    compared = []
+    output_shapes = []
+    refused = ""
+    for number, shapes in enumerate(shapes_to_compare(request.model, taken)):
+        model = _in_shapes(request.model, shapes)
+        try:
+            sets = loaded.references.of_model(model, f"other-shapes-{number}").make(request.seed + number)
+        except InvalidModelError as error:
+            refused = refused or error.message
+            continue
+        own_sets = [
+            replace(input_set.with_rounding(sets_of(loaded.sets, entry_name(0))[0].rounding), entry=entry)
+            for input_set in sets
+        ]
+        comparison = compare_model(loaded.runner, path, request.output_names, own_sets, request.limits)
+        if not comparison.ok:
+            given = ", ".join(f"{clean(name, 60)} {list(shape)}" for name, shape in shapes.items())
+            return OtherShapes(
+                library=timed.library,
+                reason=f"its results are wrong with the shapes {given}: {comparison.message}",
+            )
+        compared.append((shapes, comparison))
+        output_shapes.append([array.shape for array in load_arrays(sets[0].expected)])
+    if not compared:
+        return OtherShapes(
+            library=timed.library, reason=f"ONNX Runtime runs none of the shapes that were tried: {refused}"
+        )
+    main = sets_of(loaded.sets, entry_name(0))[0].inputs
+    params = {"path": str(path), "entry": entry, "inputs": str(main), "number": 1, "repeat": _TIMINGS}
+    samples = loaded.runner.call("time_model", params, timeout_sec=request.limits.model_sec)["samples_sec"]
+    return OtherShapes(
+        library=path,
+        entry=entry,
+        taken=taken,
+        compared=tuple(compared),
+        latency_sec=median(float(sample) for sample in samples),
+        output_shapes=tuple(map(_common, zip(*output_shapes, strict=True))),
+    )
+
+
+def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...]:
+    """Return a shape with the sizes that are the same in all, None for the others."""
+    return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
+
+
+def shapes_to_compare(model: Model, taken: OpenShapes) -> list[dict[str, tuple[int, ...]]]:
+    """Return the main set of shapes, one with larger sizes and one with smaller ones, by the inputs' names."""
+    main = taken.sizes_of([spec.shape for spec in model.inputs])
+    multiples = {dimension.name: dimension.multiple for dimension in taken.dimensions}
+    choices = (
+        main,
+        {name: size + multiples[name] for name, size in main.items()},
+        {name: size * 3 // 4 for name, size in main.items()},
+    )
+    listed: list[dict[str, tuple[int, ...]]] = []
+    for choice in choices:
+        sizes = {name: taken.fitting(name, size) for name, size in choice.items()}
+        shapes = dict(zip([spec.name for spec in model.inputs], taken.bound(sizes), strict=True))
+        if shapes not in listed:
+            listed.append(shapes)
+    return listed
+
+
+def _in_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Model:
+    """Return the model in other shapes. Those of its outputs are not known."""
+    return replace(
+        model,
+        binding=Binding(
+            shapes={name: shapes[name] for name in model.binding.shapes}, values=model.binding.values
+        ),
+        inputs=tuple(replace(spec, shape=shapes[spec.name]) for spec in model.inputs),
+        specialisations=(),
+    )
