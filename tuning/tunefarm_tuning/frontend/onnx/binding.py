@@ -123,7 +123,7 @@ def open_shapes(graph: onnx.GraphProto, besides: Collection[str] = ()) -> tuple[
             tuple(
                 dim.dim_value
                 if dim.dim_value > 0
-                else OpenDimension(name=_symbol(dim) or f"{value.name}[{axis}]")
+                else OpenDimension(name=symbol_of(dim) or f"{value.name}[{axis}]")
                 for axis, dim in enumerate(value.type.tensor_type.shape.dim)
             )
         )

@@ -78,8 +78,9 @@ def _import(
         try:
             return import_open(bound_network(path, binding), tried), tried
         except InvalidModelError as error:
-            failure = failure or error
-            if not isinstance(error.__cause__, NoOneShapeError):
+            is_final = not isinstance(error.__cause__, NoOneShapeError)
+            failure = error if is_final else failure or error
+            if is_final:
                 break
     assert failure is not None
     raise failure

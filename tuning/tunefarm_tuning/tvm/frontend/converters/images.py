@@ -85,9 +85,11 @@ def _explicit_padding(x: Any, attributes: dict[str, Any]) -> dict[str, Any]:
     mode = text(attributes, "auto_pad", "NOTSET")
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         return {}
-    sizes = needed_shape(x)[2:]
     kernel = attributes["kernel_shape"]
-    strides = attributes.get("strides", (1,) * len(sizes))
+    strides = attributes.get("strides", (1,) * len(kernel))
+    # With a stride of 1 the padding does not depend on the size, which may be open then.
+    all_ones = all(stride == 1 for stride in strides)
+    sizes = (1,) * len(kernel) if all_ones else needed_shape(x)[2:]
     dilations = attributes.get("dilations", (1,) * len(sizes))
     before, after = [], []
     for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
