@@ -39,7 +39,7 @@ AWAY = "the server does not answer; trying again"
 
 _STEPS: Mapping[Phase, tuple[str, ...]] = {
     Phase.COMPILE: ("load", "reference", "check-kernels", "build-model"),
-    Phase.VERIFY: ("check-model", "measure", "pack"),
+    Phase.VERIFY: ("check-model", "measure", "other-shapes", "pack"),
 }
 """The compiler's own phases: first the network is built, then it is compared with its reference and timed."""
 

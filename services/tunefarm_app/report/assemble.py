@@ -87,6 +87,7 @@ def _assemble(
         artifact=_artifact(artifact) if artifact else None,
         latency=latency,
         shapes=evidence.shapes(),
+        other_shapes=evidence.other_shapes(),
         coverage=coverage,
         kernels=kernels,
         not_tunable=evidence.not_tunable(),

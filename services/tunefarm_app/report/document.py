@@ -15,6 +15,7 @@ from tunefarm_app.report.parts import (
     ReportChecks,
     ReportedRecord,
     ReportLatency,
+    ReportOtherShapes,
     ReportPeak,
     ReportPlace,
     ReportPrecision,
@@ -216,6 +217,9 @@ class JobReport(Part):
         default_factory=list,
         description="Sets of shapes that the artifact runs, the most important first; empty if there is only one. "
         "`latency` is that of the first.",
+    )
+    other_shapes: ReportOtherShapes | None = Field(
+        None, description="Code for all other shapes; null if the model's file fixes its shapes."
     )
     coverage: ReportCoverage | None = Field(description="Tasks with and without a tuned kernel.")
     kernels: list[ReportKernel] = Field(description="Each tuning task, in order of first use.")

@@ -14,6 +14,7 @@ from tunefarm_app.report.parts import (
     ReportChecks,
     ReportedRecord,
     ReportLatency,
+    ReportOtherShapes,
     ReportPlace,
     ReportPrecision,
     ReportShape,
@@ -59,6 +60,10 @@ class Evidence:
     def shapes(self) -> list[ReportShape]:
         """Return the sets of shapes that the artifact runs; none if there is only one."""
         return self.read("shapes", lambda data: [_shape(entry) for entry in data], [])
+
+    def other_shapes(self) -> ReportOtherShapes | None:
+        """Return what is known of the code for all other shapes."""
+        return self.read("other_shapes", ReportOtherShapes.model_validate, None)
 
     def checks(self) -> ReportChecks | None:
         return self.read("checks", ReportChecks.model_validate, None)

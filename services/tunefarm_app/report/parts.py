@@ -337,3 +337,30 @@ class ReportShape(Part):
     batches: list[int] = Field(description="Smaller batch sizes that run here, filled up.")
     no_batches: str | None = Field(description="Why smaller batches do not run here; null if they do.")
     fallback: str | None = Field(description="Why its tuned kernels are left out; null if they are not.")
+
+
+class ReportOpenDimension(Part):
+    """A dimension of any size in the code for all other shapes."""
+
+    name: str = Field(description="Its name in `inputs`.")
+    multiple: int = Field(description="What its sizes are multiples of.")
+    least: int | None = Field(description="Smallest size; null if there is no limit.")
+    most: int | None = Field(description="Largest size; null if there is no limit.")
+
+
+class ReportOtherShapes(Part):
+    """The code for all shapes that have none of their own."""
+
+    reason: str | None = Field(None, description="Why there is none; null if there is.")
+    inputs: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Name, element type and shape of each input; a name in a shape stands for an open dimension.",
+    )
+    dimensions: list[ReportOpenDimension] = Field(default_factory=list, description="Open dimensions.")
+    compared: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Shapes in which its outputs were compared with ONNX Runtime's, each with the largest errors.",
+    )
+    latency_sec: float | None = Field(
+        None, description="Median seconds per inference in the most important shapes."
+    )

@@ -13,7 +13,7 @@ ORDER = ("import", "queue", "extract", "tune", "confirm", "compile", "verify")
 
 _BY_NAME = {"extracting": "extract", "tuning": "tune", "confirming": "confirm", "compiling": "compile"}
 _BY_STATE = {"queued": "queue", **_BY_NAME}
-_VERIFYING = ("check-model", "measure", "pack")
+_VERIFYING = ("check-model", "measure", "other-shapes", "pack")
 """The compiler's own phases in which the network is built, and compared with its reference and timed."""
 
 

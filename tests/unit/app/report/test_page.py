@@ -14,6 +14,7 @@ from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.charts import _LARGEST, time_stacks
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.page import content_security_policy, report_page
+from tunefarm_app.report.parts import ReportOtherShapes
 
 TASKS = 3
 
@@ -133,3 +134,24 @@ def test_one_kernel_more_than_the_bars_name_is_one_other_kernel(report: JobRepor
         stack, _ = time_stacks(report.model_copy(update={"kernels": kernels}))
         legends.append([segment.name for segment in stack.segments if segment.color == -1])
     assert legends == [["1 other kernel"], ["2 other kernels"]]
+
+
+def test_the_page_says_which_other_shapes_run(report: JobReport) -> None:
+    others = ReportOtherShapes.model_validate(
+        {
+            "entry": "main_1",
+            "reason": None,
+            "inputs": [{"name": "<image>", "dtype": "float32", "shape": [1, 3, "h"]}],
+            "outputs": [],
+            "dimensions": [{"name": "h", "multiple": 32, "least": 64, "most": None}],
+            "compared": [{"inputs": {"<image>": [1, 3, 64]}, "max_abs_error": 0.0}],
+            "latency_sec": 0.25,
+        }
+    )
+    text = report_page(report.model_copy(update={"other_shapes": others}))
+    assert "All other shapes of &lt;image&gt; [1, 3, h] run by code for all sizes" in text
+    assert "h: multiples of 32, at least 64" in text
+    assert "in 1 set of shapes" in text
+    refused = ReportOtherShapes(reason="node 'a' (EyeLike) needs <fixed> sizes")
+    text = report_page(report.model_copy(update={"other_shapes": refused}))
+    assert "The artifact runs no other shapes: node &#39;a&#39; (EyeLike) needs &lt;fixed&gt; sizes." in text
