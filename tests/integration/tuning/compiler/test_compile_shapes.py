@@ -48,7 +48,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model, Arti
     model = import_model(path, shapes={"x": f"1..8,{WIDTH}@1,4,8"})
     with apply_history_best(applicable_records(model)):
         artifact = tunefarm_tuning.compile(
-            model, "host", output=folder / "net", limits=ANY_SPEED, baseline=False
+            model, "host", output=folder / "net", limits=ANY_SPEED, baseline=False, other_shapes=False
         )
     return path, model, artifact
 
@@ -176,7 +176,9 @@ def counting() -> onnx.ModelProto:
 def test_samples_that_depend_on_the_batch_are_never_filled_up(tmp_path: Path, build: Any) -> None:
     path = written(build(), tmp_path)
     model = import_model(path, shapes={"x": "1..4,6@2,4"})
-    artifact = tunefarm_tuning.compile(model, "host", output=tmp_path / "net", baseline=False)
+    artifact = tunefarm_tuning.compile(
+        model, "host", output=tmp_path / "net", baseline=False, other_shapes=False
+    )
     assert [shape["batches"] for shape in artifact.report["shapes"]] == [[], []]
     assert all("output 'y'" in shape["no_batches"] for shape in artifact.report["shapes"])
     tuned = load(artifact.path)

@@ -130,5 +130,5 @@ class _EntryRewriter(relax.PyExprMutator):  # type: ignore[misc]
     def visit_global_var_(self, variable: Any) -> Any:
         return self._kernels[str(variable.name_hint)]
 
-    def visit_constant_(self, constant: Any) -> Any:
+    def visit_generic_const_(self, constant: Any) -> Any:
         return self._shared(constant)

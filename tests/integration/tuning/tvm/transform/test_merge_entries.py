@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 from onnx_models import mlp
 from onnx_reference import UNOPTIMISED, library_outputs, reference_outputs
 from tvm import relax
@@ -14,10 +15,11 @@ from tvm import relax
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.merge_entries import merge_entries, with_own_kernels
+from tunefarm_tuning.tvm.transform.merge_entries import add_entry, merge_entries, with_own_kernels
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
@@ -56,6 +58,26 @@ def test_weights_are_stored_once(tmp_path: Path) -> None:
         build_model(module, UNOPTIMISED, libraries[name])
     added_bytes = libraries["merged"].stat().st_size - libraries["alone"].stat().st_size
     assert added_bytes < WEIGHT_BYTES / 4
+
+
+def test_entries_have_one_object_for_equal_weights(tmp_path: Path) -> None:
+    """What packs or places a weight knows by the object that it is the other entries' as well."""
+    _, networks = load_batches(tmp_path, (8, 16))
+    merged = merge_entries(network.module for network in networks).module
+    added = add_entry(networks[0].module, networks[1].module)
+    alone = weights_of(networks[0].module, ["main"])
+    assert weights_of(merged, ["main"]) == weights_of(merged, ["main_1"])
+    assert weights_of(added, ["main"]) == weights_of(added, ["main_1"])
+    assert len(weights_of(added, ["main"])) == len(alone) == 3
+
+
+def weights_of(module: tvm.IRModule, entries: Sequence[str]) -> set[int]:
+    constants = [node for entry in entries for node in walk(module[entry].body)]
+    return {
+        node.value.__chandle__()
+        for node in constants
+        if isinstance(node, tvm.ir.GenericConst) and len(node.value.shape) == 2 and min(node.value.shape) > 1
+    }
 
 
 def test_equal_networks_share_their_kernels_and_stay_two_entries(tmp_path: Path) -> None:
