@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
@@ -187,7 +187,7 @@ def _with_proposal(
     """Return an error of a network's open inputs with options to paste: a binding with which it runs."""
     proposal: dict[str, Any] | None = None
     # A child that proposes may die of what it tries.
-    with contextlib.suppress(InvalidModelError):
+    with contextlib.suppress(InvalidModelError, InvariantError):
         proposal = stage("finding shapes with which the model runs", _CHECK_CHILD, "propose_binding", params)
     fields = dict(error.fields)
     example = fields.pop("example", "")

@@ -71,7 +71,7 @@ def test_all_records_go_in_and_the_report_proves_it(
     assert [r["config"] for r in artifact.manifest["records"]] == [
         r.config.to_json() for r in tiny_net.records
     ]
-    assert set(report["phases_sec"]) == {*PHASES} - {"pack"}
+    assert set(report["phases_sec"]) == {*PHASES} - {"other-shapes", "pack"}  # the file fixes its shapes
     json.dumps([artifact.report, artifact.manifest], allow_nan=False)
 
 
@@ -201,7 +201,7 @@ def test_a_tuned_network_that_is_wrong_leaves_out_all_its_kernels(tiny_net: Tune
         loaded = load_model(wrong.request, stack, wrong.open_compiler, wrong.make_reference)
         checked = check_kernels(wrong.request, loaded)
         built = build_models(wrong.request, loaded, checked)
-        fallback = check_tuned(wrong.request, loaded, built)
+        fallback = check_tuned(wrong.request, loaded, built, wrong.open_compiler)
     assert isinstance(fallback, Fallback)
     kernels = final_kernels(checked.direct, built.alternatives, fallback)
     assert {kernel.miss.reason for kernel in kernels if kernel.miss} == {MissReason.WRONG_ANSWER}
