@@ -37,7 +37,7 @@ def run(params: dict[str, Any]) -> str | None:
     path = params["path"]
     binding = Binding.of(values=params["values"])
     limits = {"max_nodes": 20_000, "max_tensor_bytes": _MAX_TENSOR_BYTES}
-    inspect({"path": path, "binding": binding.to_json(), **limits})
+    inspect({"path": path, "binding": binding.to_json(), "choices": {}, **limits})
     loaded = load_relax(path, binding, _HOST)
     if any(0 in spec.shape for spec in loaded.outputs):
         import_network({"path": path, "binding": binding.to_json(), **limits})  # which refuses it
