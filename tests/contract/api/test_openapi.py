@@ -120,6 +120,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walker]:
             broker_url="redis://127.0.0.1:1/0",
             store_dir=folder / "store",
             max_upload_bytes=100_000,
+            max_samples_bytes=100_000,
         )
     )
     with api_server(farm) as server:
