@@ -124,7 +124,10 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
         timeout=PATIENCE_SEC,
     )
     np.testing.assert_allclose(np.array(json.loads(loaded.stdout)), y, rtol=1e-5)
-    assert "is 10, but the model takes 64" in shell.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
+    assert (
+        "is 10, but the model takes 64"
+        in shell.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
+    )
 
 
 @pytest.mark.exhaustive

@@ -7,12 +7,11 @@ itself be off by half a percent (packed 8-bit weights). It is timed with its bes
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
@@ -24,9 +23,10 @@ from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.reference.parts import Network
+from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Variants, open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
-from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.widths import save_widths
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.task import TensorSpec
@@ -71,7 +71,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         else:
             kind = InputKind(input_set["kind"])
             try:
-                drawn, arrays, outputs = _run_on_some(session, specs, input_set["seed"], kind, limits)
+                drawn, arrays, outputs = run_on_drawn(session, specs, input_set["seed"], kind, limits)
             except InvalidModelError as error:
                 if not any(done["kind"] is None for done in sets):
                     raise
@@ -218,35 +218,6 @@ def run_once(params: dict[str, Any]) -> None:
     network = _network(params)
     session = _session(network.model, 1, optimised=False)
     save_arrays(Path(params["outputs"]), _run(session, network.inputs, load_arrays(params["feeds"])))
-
-
-def _run_on_some(
-    session: onnxruntime.InferenceSession,
-    specs: Sequence[TensorSpec],
-    seed: int,
-    kind: InputKind,
-    limits: Mapping[str, int],
-) -> tuple[str, list[NDArray[Any]], list[NDArray[Any]]]:
-    """Run on random arrays; if that fails, with all integers below 2, then with all of them 0, then with all 1.
-
-    A random index may be out of range, which 0 never is; a divisor must not be 0.
-    """
-    arrays = random_inputs(specs, seed=seed, kind=kind)
-    attempts = [("random", arrays)]
-    if limits:
-        attempts.insert(0, ("random", random_inputs(specs, seed=seed, kind=kind, sizes=limits)))
-    if any(array.dtype.kind in "iu" for array in arrays):
-        for name, value in (("zero", 0), ("one", 1)):
-            whole = [np.full_like(a, value) if a.dtype.kind in "iu" else a for a in arrays]
-            attempts.append((name, whole))
-    failure: InvalidModelError | None = None
-    for name, attempt in attempts:
-        try:
-            return name, attempt, _run(session, specs, attempt)
-        except InvalidModelError as error:
-            failure = failure or error
-    assert failure is not None
-    raise failure
 
 
 def open_timed(params: dict[str, Any]) -> dict[str, Any]:

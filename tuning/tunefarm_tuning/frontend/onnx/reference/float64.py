@@ -133,6 +133,9 @@ class _Widening:
                 attribute.i = _WIDE
         if node.op_type == "Constant":
             return [_wide_constant(node)]
+        if node.op_type == "ConstantOfShape" and not node.attribute:  # a float32 zero
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1))))
+            return [node]
         if node.op_type in _BRANCHES or not any(map(self._is_narrow, (*node.input, *node.output))):
             return [node]
         statistics = node.op_type == "LayerNormalization" and len(node.output) > 1  # always float32

@@ -90,3 +90,12 @@ def test_what_has_no_float64_kernel_stays_between_casts() -> None:
     g.output(indices, dtype=TensorProto.INT64)
     operators = [node.op_type for node in check(g.model()).graph.node]
     assert operators == ["Sigmoid", "Cast", "Erf", "Cast", "ArgMax"]
+
+
+def test_zeros_whose_type_is_not_named_are_widened_too() -> None:
+    g = GraphBuilder()
+    zeros = g.node("ConstantOfShape", g.ints(2, 5))
+    x = g.input("x", [2, 3], TensorProto.FLOAT)
+    indices = g.constant(np.array([[0, 2, 4], [1, 3, 0]], np.int64))
+    g.output(g.node("ScatterElements", zeros, indices, x, axis=1))
+    check(g.model())
