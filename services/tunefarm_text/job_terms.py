@@ -45,5 +45,7 @@ HELP: Mapping[str, str] = {
     "priority get devices first, jobs of equal priority share them.",
     "precision": f"Format of stored weights: {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} (for quantised models). "
     "Arithmetic stays float32; the report shows the loss of accuracy. For CPUs.",
+    "other_shapes": "Whether the artifact gets code for shapes that it was not tuned for, where the model's file leaves "
+    "dimensions open. It is slower than tuned code; without it such shapes are refused, and compiling takes less time. For CPUs.",
 }
 """The meaning of each term, in a sentence."""

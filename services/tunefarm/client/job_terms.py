@@ -36,7 +36,12 @@ class JobTerms(JobChanges, total=False):
     tuner: str | None
     seed: int | None
     precision: str | None
+    other_shapes: bool | None
     options: Mapping[str, Any] | None
+
+
+_OPTIONS = ("precision", "other_shapes")
+"""Terms that the request's `options` hold."""
 
 
 def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
@@ -85,9 +90,8 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
         TypeError: If there is no such term.
     """
     _check_names(terms, JobTerms)
-    options = terms.get("options")
-    if (precision := terms.get("precision")) is not None:
-        options = {**(options or {}), "precision": precision}
+    named = _given({name: terms.get(name) for name in _OPTIONS})
+    options = {**(terms.get("options") or {}), **named} if named else terms.get("options")
     optional = {
         "target": terms.get("target"),
         "device_key": terms.get("device_key"),

@@ -41,6 +41,7 @@ class JobOptions(Input):
         None, description="Number of candidates of one round; by default, the server's setting."
     )
     precision: str | None = Field(None, max_length=100, description=HELP["precision"])
+    other_shapes: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["other_shapes"])
 
 
 class JobCheck(Input):
@@ -57,7 +58,7 @@ class JobCheck(Input):
     seed: Whole = Field(0, description=HELP["seed"])
     priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
-        JobOptions(round_size=None, precision=None), description="Options of the search."
+        JobOptions(round_size=None, precision=None, other_shapes=True), description="Options of the search."
     )
 
 
@@ -149,7 +150,7 @@ class Job(Output):
                     "tuner": "xgb",
                     "seed": 0,
                     "budget": _BUDGET,
-                    "options": {"round_size": 8, "precision": "as-model"},
+                    "options": {"round_size": 8, "precision": "as-model", "other_shapes": True},
                     "state": "tuning",
                     "error": None,
                     "cancel_requested": False,

@@ -94,6 +94,7 @@ class Engine(Protocol):
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        other_shapes: bool = True,
         samples: Sequence[Path] = (),
         device: Device,
         name: str,

@@ -212,6 +212,7 @@ class ReplayEngine:
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        other_shapes: bool = True,
         samples: Sequence[Path] = (),
         device: Device,
         name: str,
@@ -231,6 +232,7 @@ class ReplayEngine:
             "device": device.name,
             "coverage": {"tasks": scenario.num_tasks, "covered": len(best)},
             "samples": len(samples),
+            "other_shapes": None if other_shapes else {"entry": None, "reason": "not asked for"},
         }
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
         return CompiledFile(path=output, manifest=manifest, report=report)

@@ -44,6 +44,8 @@ class JobRequest(JobTerms):
             terms.append(precision.value)
         if self.samples:
             terms.append({"samples": list(self.samples)})
+        if not self.other_shapes:
+            terms.append({"other_shapes": False})
         text = json.dumps(terms, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -114,6 +116,7 @@ def _add(
             options={
                 "round_size": request.round_size or services.settings.round_size,
                 "precision": parse_precision(request.precision).value,
+                "other_shapes": request.other_shapes,
                 **({"samples": samples} if samples else {}),
             },
             idempotency_key=idempotency_key,

@@ -42,6 +42,7 @@ class JobTerms:
         round_size: Candidates of a tuning step; by default the server's setting.
         priority: Jobs with a higher one get devices first; a number, or a name in `PRIORITIES`.
         precision: Format of large weights, one of `Precision`; by default as in the model.
+        other_shapes: Whether the artifact gets code for shapes that it was not tuned for.
     """
 
     budget: Budget
@@ -52,6 +53,7 @@ class JobTerms:
     round_size: int | None = None
     priority: int | str = 0
     precision: str | None = None
+    other_shapes: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Literal
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
-from tunefarm_app.storage.rows import file_end, file_stem, precision_of
+from tunefarm_app.storage.rows import file_end, file_stem, precision_of, wants_other_shapes
 from tunefarm_db.values import Artifact, Job, Model
 from tunefarm_text.bindings import value_texts
 from tunefarm_text.job_terms import API_LIMITS
@@ -17,6 +17,9 @@ from tunefarm_tuning.workload.precision import Precision
 
 _OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.items()}
 """Options of the command, by the limits of a budget."""
+
+_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes")
+"""Options of a job that the command repeats."""
 
 
 def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evidence) -> ReportReproduce:
@@ -49,6 +52,8 @@ def _search(job: Job, model: Model, file: str) -> str:
     words += ["--tuner", job.tuner, "--seed", str(job.seed)]
     if (precision := precision_of(job)) is not Precision.AS_MODEL:
         words += ["--precision", precision.value]
+    if not wants_other_shapes(job):
+        words.append("--no-other-shapes")
     for name, shape in model.shapes.items():
         text = shape if isinstance(shape, str) else ",".join(map(str, shape))
         words += ["--shape", f"{name}={text}"]
@@ -70,6 +75,7 @@ def _from_artifact(
     threads = ["--threads", str(use.threads)] if use else []
     precision = precision_of(job)
     stored = "" if precision is Precision.AS_MODEL else f", precision={precision.value!r}"
+    options = stored if wants_other_shapes(job) else f"{stored}, other_shapes=False"
     records = f"unzip {shlex.quote(artifact.name)} records.jsonl"
     return [
         _step(f"The artifact's records, from {artifact.name}.", "sh", records),
@@ -78,7 +84,7 @@ def _from_artifact(
             "python",
             "from tunefarm_tuning import apply_history_best, compile, import_model\n\n"
             "with apply_history_best('records.jsonl'):\n"
-            f"    again = compile({imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed}{stored})\n"
+            f"    again = compile({imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed}{options})\n"
             "print(again.report['latency'])",
         ),
         _step(
@@ -100,9 +106,8 @@ def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
         caveats.append("The samples are not in the artifact: only who has the files can compare on them.")
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
         caveats.append("A limit in seconds ends after more trials on a faster machine.")
-    # The command names precision and samples.
     if others := sorted(
-        (name, value) for name, value in job.options.items() if name not in ("precision", "samples")
+        (name, value) for name, value in job.options.items() if name not in _NAMED_BY_THE_COMMAND
     ):
         options = ", ".join(f"{name} = {value}" for name, value in others)
         caveats.append(f"The command uses the server's defaults; this job had {clean(options, 300)}.")

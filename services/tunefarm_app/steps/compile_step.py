@@ -16,7 +16,7 @@ from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak
 from tunefarm_app.storage.blob_store import StoredBlob
-from tunefarm_app.storage.rows import engine_model, engine_record, file_stem, precision_of
+from tunefarm_app.storage.rows import engine_model, engine_record, file_stem, precision_of, wants_other_shapes
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
@@ -60,6 +60,7 @@ def run_compile(context: StepContext) -> None:
             Target.from_json(job.target),
             history,
             precision=precision_of(job),
+            other_shapes=wants_other_shapes(job),
             samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
             device=device.device,
             name=file_stem(row.name),

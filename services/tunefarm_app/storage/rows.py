@@ -48,6 +48,11 @@ def precision_of(job: Job) -> Precision:
     return parse_precision(job.options.get("precision"))
 
 
+def wants_other_shapes(job: Job) -> bool:
+    """Return whether a job's artifact gets code for shapes that it was not tuned for; in old releases each did."""
+    return job.options.get("other_shapes") is not False
+
+
 def store_tasks(
     repos: Repositories, model_id: str, pipeline: str, toolchain: str, tasks: Sequence[TuningTask]
 ) -> None:

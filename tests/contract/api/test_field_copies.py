@@ -238,4 +238,5 @@ def test_a_default_is_the_same_everywhere() -> None:
     terms = app_terms.JobTerms(budget=Budget(trials=1))
     assert (check.tuner, check.seed, check.priority) == (terms.tuner, terms.seed, terms.priority)
     assert (check.target, check.device_key, check.options.precision) == (None, None, None)
+    assert (check.options.other_shapes, terms.other_shapes, TermOptions().other_shapes) == (True, True, True)
     assert (TermOptions().tuner, TermOptions().seed) == (terms.tuner, terms.seed)

@@ -39,12 +39,16 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert [line.split()[0] for line in result.stderr.splitlines()][-2:] == ["compile", "verify"]
 
     job_id, model_id = tuned["job"]["id"], tuned["job"]["model_id"]
-    human = run("tune", model_file, "--trials", "4", "-o", tmp_path / "again").stdout
+    human = run("tune", model_file, "--trials", "4", "-o", tmp_path / "again", "--no-other-shapes").stdout
     assert "kernels tuned              2 of 2" in human
     assert "trials                     4: " in human
     assert "net.tunefarm" in human
 
-    assert [job["id"] for job in parsed(run, "jobs", "list")][-1] == job_id
+    later, first = parsed(run, "jobs", "list")
+    assert first["id"] == job_id
+    assert [job["options"]["other_shapes"] for job in (first, later)] == [True, False]
+    for job, left_out in ((first, "–"), (later, "the code for other shapes")):
+        assert f"left out    {left_out}\n" in run("jobs", "show", job["id"]).stdout
     assert job_id in run("jobs", "list", "--state", "succeeded").stdout
     assert parsed(run, "jobs", "show", job_id)["trials"] == 16
     assert "stopped by  trials" in run("jobs", "show", job_id).stdout

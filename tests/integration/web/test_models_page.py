@@ -150,6 +150,7 @@ def test_without_a_device_it_says_so(browser: Browser, farm) -> None:
         ({"trials": "8", "pool": "nowhere"}, "unknown-device-key"),
         ({"trials": "8", "target": "toaster"}, "unknown-target"),
         ({"trials": "8", "priority": "urgent"}, "invalid-priority"),
+        ({"trials": "8", "precision": "fp16"}, "unknown-precision"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(browser: Browser, farm, form: dict[str, str], code: str) -> None:
@@ -178,6 +179,24 @@ def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
         assert [form.attrs["action"] for form in stranger.page(path).all("form")] == ["/sign-out"]
     assert upload(stranger, b"\x08").status_code == 403
     assert stranger.post(f"/models/{model.id}/delete").status_code == 403
+
+
+def test_the_code_for_other_shapes_can_be_left_out(browser: Browser, farm) -> None:
+    farm.add_device()
+    fixed = farm.ready_model()
+    assert browser.page(f"/models/{fixed.id}").all("input", name="no_other_shapes") == []
+    content = Scenario(tasks=1).to_bytes()
+    url = url_of(upload(browser, content, "x=1,8"))
+    farm.run()
+    form = browser.page(url).element("form", id="new-job")
+    box = form.element("input", name="no_other_shapes")
+    assert "checked" not in box.attrs
+    assert form.element("span", id=box.attrs["aria-describedby"]).text == HELP["other_shapes"]
+    for fields, wanted in (({}, True), ({"no_other_shapes": box.attrs["value"]}, False)):
+        page = browser.post(form.attrs["action"], trials="8", **fields)
+        job = farm.job(page.url.path.rpartition("/")[2])
+        assert job.options["other_shapes"] is wanted
+        assert ("no code for other shapes" in page.text) is not wanted
 
 
 def test_values_are_part_of_a_model(browser: Browser, farm) -> None:

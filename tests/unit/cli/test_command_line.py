@@ -97,6 +97,12 @@ def test_wrong_usage_is_json_where_json_is_asked_for(arguments: list[str], messa
     assert json.loads(result.stdout) == json.loads(line)  # as with every other error
 
 
+def test_a_switch_takes_no_value() -> None:
+    result = CliRunner().invoke(APP, ["tune", "x.onnx", "--no-other-shapes=maybe"], env=WIDE)
+    assert result.exit_code == 2
+    assert "Option '--no-other-shapes' does not take a value" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [

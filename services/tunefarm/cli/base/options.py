@@ -117,12 +117,21 @@ class TermOptions(LimitOptions):
     ] = None
     priority: Priority = None
     precision: Annotated[str | None, typer.Option("--precision", help=HELP["precision"])] = None
+    other_shapes: Annotated[
+        bool, typer.Option("--other-shapes/--no-other-shapes", help=HELP["other_shapes"])
+    ] = True
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
         names = ("target", "tuner", "seed", "device_key", "precision")
         terms = {name: getattr(self, name) for name in names}
-        return {**LimitOptions.terms(self), **terms, "priority": _as_priority(self.priority)}
+        other_shapes = None if self.other_shapes else False  # servers of older releases have no such option
+        return {
+            **LimitOptions.terms(self),
+            **terms,
+            "priority": _as_priority(self.priority),
+            "other_shapes": other_shapes,
+        }
 
 
 def _as_priority(text: str | None) -> int | str | None:

@@ -152,6 +152,10 @@ def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:
     return quantities.percent(task.weight * task.best_cost_sec / total)
 
 
+def _leaves_out_other_shapes(job: Job) -> bool:
+    return job.raw.get("options", {}).get("other_shapes") is False
+
+
 def show_state(out: Output, job: Job) -> None:
     """Print one job."""
     if out.json:
@@ -164,6 +168,7 @@ def show_state(out: Output, job: Job) -> None:
         ("devices", job.device_key),
         ("tuner", f"{job.tuner}, seed {job.seed}"),
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
+        ("left out", "the code for other shapes" if _leaves_out_other_shapes(job) else quantities.NONE),
         ("budget", quantities.budget(job.budget)),
         ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("time left", quantities.duration(job.eta_sec)),

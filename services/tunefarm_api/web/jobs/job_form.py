@@ -63,5 +63,6 @@ def request_of(model_id: str, form: Form) -> JobRequest:
         seed=int(number_of(form, "seed")),
         priority=form.get("priority") or 0,
         precision=form.get("precision") or None,
+        other_shapes="no_other_shapes" not in form,
         samples=[form["samples"]] if form.get("samples") else [],
     )

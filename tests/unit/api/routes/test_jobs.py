@@ -78,6 +78,9 @@ WRONG = [
     ({"options": {"round_size": 0}}, 422, "invalid-round-size"),
     ({"options": {"precision": "fp16"}}, 422, "unknown-precision"),
     ({"options": {"precision": 16}}, 422, "invalid-request"),
+    ({"options": {"other_shapes": "no"}}, 422, "invalid-request"),
+    ({"options": {"other_shapes": 0}}, 422, "invalid-request"),
+    ({"options": {"other_shapes": None}}, 422, "invalid-request"),
     ({"options": {"speed": "fast"}}, 422, "invalid-request"),
     ({"bugdet": {"trials": 1}}, 422, "invalid-request"),
 ]
@@ -103,6 +106,18 @@ def test_it_is_said_before_there_is_a_model(
     client: TestClient, device: dict[str, Any], problem: Any, changes: dict[str, Any], status: int, code: str
 ) -> None:
     problem(client.post("/v1/jobs/check", json={"budget": {"trials": 64}, **changes}), status, code)
+
+
+@pytest.mark.parametrize(("options", "wanted"), [({}, True), ({"other_shapes": False}, False)])
+def test_the_code_for_other_shapes_can_be_left_out(
+    client: TestClient, body: dict[str, Any], options: dict[str, Any], wanted: bool
+) -> None:
+    assert (
+        client.post("/v1/jobs/check", json={"budget": {"trials": 1}, "options": options}).status_code == 200
+    )
+    job = client.post("/v1/jobs", json={**body, "options": options}).json()
+    assert job["options"]["other_shapes"] is wanted
+    assert client.get(f"/v1/jobs/{job['id']}").json()["options"] == job["options"]
 
 
 def test_what_a_request_comes_to(client: TestClient, device: dict[str, Any], problem: Any) -> None:

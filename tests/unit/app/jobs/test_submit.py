@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -152,6 +152,19 @@ def test_an_idempotency_key_makes_one_job(farm) -> None:
     farm.run()
     delete_model(farm.services, model.id)
     assert submit_job(farm.services, request, idempotency_key="k1").job.id == first.job.id
+
+
+def test_the_code_for_other_shapes_is_part_of_the_request(farm) -> None:
+    farm.add_device()
+    request = JobRequest(model_id=farm.ready_model().id, budget=Budget(trials=8))
+    first = submit_job(farm.services, request, idempotency_key="k")
+    same = submit_job(farm.services, replace(request, other_shapes=True), idempotency_key="k")
+    assert (same.job.id, same.job.options["other_shapes"]) == (first.job.id, True)
+    without = replace(request, other_shapes=False)
+    with pytest.raises(ConflictError) as caught:
+        submit_job(farm.services, without, idempotency_key="k")
+    assert caught.value.code == "idempotency-key-reused"
+    assert submit_job(farm.services, without).job.options["other_shapes"] is False
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "naïve", "a\nb"])

@@ -9,9 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import update
+
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.page import report_page
 from tunefarm_db.states.job import JobState
+from tunefarm_db.tables import JobRow
 from tunefarm_db.values import ModelState, StepKind, StepState
 from tunefarm_tuning.records.coverage import Coverage, CoveredTask
 from tunefarm_tuning.search.budget import Budget
@@ -81,6 +86,45 @@ def test_a_task_knows_how_fast_it_was_untuned(farm) -> None:
     with farm.services.uow.read() as repos:
         tasks = sorted(repos.jobs.tasks(job.id), key=lambda task: task.workload_key)
     assert [task.untuned_cost_sec for task in tasks] == [0.25, None]
+
+
+class AskedEngine(ReplayEngine):
+    """Notes whether compiles were asked for code for other shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[bool] = []
+
+    def compile(self, *args: Any, **named: Any) -> CompiledFile:
+        self.asked.append(named["other_shapes"])
+        return super().compile(*args, **named)
+
+
+def test_the_code_for_other_shapes_is_left_out_if_the_job_says_so(farm) -> None:
+    engine = AskedEngine()
+    farm = farm.with_engine(engine)
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    jobs = []
+    for wanted in (True, False, None):
+        jobs.append(farm.submit(model, trials=8, other_shapes=wanted is not False))
+        if wanted is None:  # as a release before the option wrote it
+            without = update(JobRow).where(JobRow.id == jobs[-1].id).values(options={"round_size": 8})
+            with farm.services.uow.engine.begin() as connection:
+                connection.execute(without)
+        farm.run()
+    assert engine.asked == [True, False, True]
+    reports = [job_report(farm.services, job.id) for job in jobs]
+    assert [report.other_shapes and report.other_shapes.reason for report in reports] == [
+        None,
+        "not asked for",
+        None,
+    ]
+    assert "The artifact runs no other shapes: not asked for." in report_page(reports[1])
+    recipes = ["\n".join(step.code for step in report.reproduce.steps) for report in reports]
+    assert ["--no-other-shapes" in recipe for recipe in recipes] == [False, True, False]
+    assert [", other_shapes=False)" in recipe for recipe in recipes] == [False, True, False]
+    assert not any("other_shapes" in caveat for report in reports for caveat in report.reproduce.caveats)
 
 
 def test_a_second_job_learns_from_the_first(farm) -> None:
