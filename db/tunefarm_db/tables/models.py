@@ -55,6 +55,7 @@ class ModelRow(Base):
     operators: Mapped[list[Any]]
     opset: Mapped[int | None]
     num_params: Mapped[int | None] = mapped_column(BigInteger)
+    parts: Mapped[list[Any] | None]
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())

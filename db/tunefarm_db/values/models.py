@@ -39,6 +39,7 @@ class Model:
         error: `TunefarmError.to_json` where the state is failed.
         inputs: `TensorSpec.to_json` objects; empty until the model is ready. `outputs` likewise.
         operators: ``[name, count]`` pairs.
+        parts: `RuntimePart.to_json` objects: what ONNX Runtime runs of it; None for a model of an earlier release.
         revision: `tunefarm_tuning.workload.revisions.IMPORTER` of the release that refused it.
         specialisations: `Specialisation.to_json` of the engine for each set of shapes; empty if there is only one.
     """
@@ -58,6 +59,7 @@ class Model:
     num_params: int | None
     created_at: float
     updated_at: float
+    parts: list[Json] | None = None
     revision: int = 0
     specialisations: list[Json] = field(default_factory=list)
 

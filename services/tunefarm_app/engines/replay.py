@@ -51,6 +51,7 @@ from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.runtime_part import OpenSpec
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
@@ -152,7 +153,7 @@ class ReplayEngine:
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
             binding=Binding.of(fixed_shapes(shapes), values),
             inputs=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
-            outputs=(TensorSpec(name="y", shape=(1, 8), dtype="float32"),),
+            outputs=(OpenSpec(name="y", shape=(1, 8), dtype="float32"),),
             operators=(("MatMul", scenario.num_tasks),),
             opset=18,
             num_params=64 * scenario.num_tasks,

@@ -38,5 +38,6 @@ def run_import(context: StepContext) -> None:
                 opset=model.opset,
                 num_params=model.num_params,
                 specialisations=[item.to_json() for item in model.specialisations],
+                parts=[part.to_json() for part in model.parts],
             )
             log.info("model imported", tasks=len(tasks), operators=len(model.operators))

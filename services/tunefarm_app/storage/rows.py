@@ -20,6 +20,7 @@ from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model, Specialisation
 from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.shapes import fixed_shapes, least_batch, shape_choices
 from tunefarm_tuning.workload.task import Alternative, TensorSpec, TuningTask, Workload
 
@@ -96,12 +97,13 @@ def engine_model(blobs: BlobStore, row: ModelValue) -> Model:
         sha256=row.sha256,
         binding=binding_of(row),
         inputs=tuple(TensorSpec.from_json(spec) for spec in row.inputs),
-        outputs=tuple(TensorSpec.from_json(spec) for spec in row.outputs),
+        outputs=tuple(OpenSpec.from_json(spec) for spec in row.outputs),
         specialisations=tuple(Specialisation.from_json(item) for item in row.specialisations),
         least_batch=least_batch(shape_choices(shape, name=name) for name, shape in row.shapes.items()),
         operators=tuple((str(name), int(count)) for name, count in row.operators),
         opset=row.opset or 0,
         num_params=row.num_params or 0,
+        parts=tuple(RuntimePart.from_json(part) for part in row.parts or ()),
     )
 
 

@@ -19,6 +19,11 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+if __package__:
+    from tunefarm_tuning.artifact.words import shape_text
+else:  # beside this file, in the zip
+    from tunefarm_words import shape_text  # type: ignore[import-not-found,no-redef]
+
 ALIGNMENT_BYTES = 64
 _SMALL_BYTES = 8 << 10
 _CPU = 1  # DLPack's number for it
@@ -223,9 +228,11 @@ def aligned_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
 
 def listed(specs: Sequence[Mapping[str, Any]]) -> str:
     """Return inputs or outputs in words, for a message."""
-    return ", ".join(f"{spec['name']!r} ({spec['dtype']} {list(spec['shape'])})" for spec in specs)
+    return ", ".join(f"{spec['name']!r} ({spec['dtype']} {shape_text(spec['shape'])})" for spec in specs)
 
 
 def _nbytes(spec: Mapping[str, Any]) -> int:
+    if None in spec["shape"]:  # it depends on values, and may be large
+        return _SMALL_BYTES + 1
     item_bytes = 2 if spec["dtype"] == "bfloat16" else int(numpy_dtype(spec["dtype"]).itemsize)
     return item_bytes * math.prod(int(size) for size in spec["shape"])

@@ -36,6 +36,10 @@ def run_in_batches(run: Run, table: ShapeTable, data: Any) -> dict[str, NDArray[
     import numpy as np
 
     inputs = table.main.inputs
+    if any(None in spec["shape"] for spec in table.main.outputs):
+        raise ArtifactInputError(
+            f"the model cannot be run in batches: the size of an output depends on values: {listed(table.main.outputs)}"
+        )
     if not table.sample_shapes:
         specs = [*inputs, *table.main.outputs]
         raise ArtifactInputError(

@@ -19,10 +19,11 @@ from typing import Any, BinaryIO
 
 FORMAT = "tunefarm-artifact"
 FORMAT_VERSION = 1
-"""The version of an artifact of one shape, which every loader reads."""
+"""The version of an artifact of one shape that is compiled whole, which every loader reads."""
 
 SHAPES_FORMAT_VERSION = 2
-"""The version of an artifact of several shapes: its manifest has ``specialisations`` or ``other_shapes``."""
+"""The version of an artifact of several shapes, whose manifest has ``specialisations`` or ``other_shapes``, or with ``parts`` for
+ONNX Runtime."""
 
 _READ_VERSIONS = (FORMAT_VERSION, SHAPES_FORMAT_VERSION)
 LIBRARY = "lib.so"
@@ -31,6 +32,9 @@ _MAX_MANIFEST_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
 _MAX_DIMENSIONS = 32  # as many as numpy knows
 _MAX_ELEMENTS = 1 << 33
+_MAX_PARTS = 1000
+_MAX_PART_BYTES = 1 << 31
+_PART_FILE = re.compile(r"part_[1-9][0-9]{0,3}\.onnx")
 _DTYPE = re.compile(r"bool|bfloat16|u?int(8|16|32|64)|float(16|32|64)")
 # NotImplementedError (an unknown compression method) and RecursionError are RuntimeErrors.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, RuntimeError, struct.error)
@@ -43,7 +47,7 @@ class ArtifactError(Exception):
     Attributes:
         code: Stable name of the problem: ``"not-an-artifact"``, ``"damaged-artifact"``, ``"format-too-new"``,
             ``"version-mismatch"``, ``"wrong-machine"``, ``"wrong-architecture"`` (of a GPU), ``"no-device"``,
-            ``"run-failed"``.
+            ``"no-onnxruntime"``, ``"run-failed"``.
     """
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -116,6 +120,13 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     for part, is_right in _PARTS.items():
         if not is_right(manifest.get(part)):
             raise ArtifactError(f"{path}: the manifest's {part!r} is invalid", code="damaged-artifact")
+    parts = manifest.get("parts") or ()
+    if not parts and not _are_specs(
+        manifest["outputs"]
+    ):  # only parts return tensors whose size depends on values
+        raise ArtifactError(f"{path}: the manifest's 'outputs' is invalid", code="damaged-artifact")
+    if not all(_is_entry(manifest["entries"], part["file"]) for part in parts):
+        raise ArtifactError(f"{path}: the manifest's 'parts' are not in it", code="damaged-artifact")
     return manifest
 
 
@@ -125,12 +136,32 @@ def _is_text(value: object) -> bool:
 
 
 def _is_library(entries: Any) -> bool:
-    library = entries.get(LIBRARY) if isinstance(entries, dict) else None
+    return isinstance(entries, dict) and _is_entry(entries, LIBRARY)
+
+
+def _is_entry(entries: Mapping[str, Any], name: str) -> bool:
+    entry = entries.get(name)
+    return isinstance(entry, dict) and _is_text(entry.get("sha256")) and type(entry.get("size_bytes")) is int
+
+
+def _are_parts(parts: Any) -> bool:
+    if parts is None:
+        return True
     return (
-        isinstance(library, dict)
-        and _is_text(library.get("sha256"))
-        and type(library.get("size_bytes")) is int
+        isinstance(parts, list)
+        and len(parts) <= _MAX_PARTS
+        and all(isinstance(part, dict) for part in parts)
+        and all(isinstance(part.get("file"), str) and _PART_FILE.fullmatch(part["file"]) for part in parts)
     )
+
+
+def _are_outputs(specs: Any) -> bool:
+    """Return whether outputs are right; a dimension that depends on values is null."""
+    if not isinstance(specs, list) or not all(isinstance(spec, dict) for spec in specs):
+        return False
+    shapes = [spec.get("shape") for spec in specs]
+    known = [[1 if size is None else size for size in s] if isinstance(s, list) else s for s in shapes]
+    return _are_specs([{**spec, "shape": shape} for spec, shape in zip(specs, known, strict=True)])
 
 
 def _are_specs(specs: Any) -> bool:
@@ -205,7 +236,8 @@ _PARTS: Mapping[str, Callable[[Any], bool]] = {
     "format_version": lambda it: type(it) is int,
     "entries": _is_library,
     "inputs": _are_specs,
-    "outputs": _are_specs,
+    "outputs": _are_outputs,
+    "parts": _are_parts,
     "specialisations": _are_specialisations,
     "other_shapes": lambda it: it is None or _are_other_shapes(it),
     "target": lambda it: isinstance(it, dict) and _is_text(it.get("kind")),
@@ -233,6 +265,29 @@ def unpack_library(archive: zipfile.ZipFile, manifest: Mapping[str, Any], output
             f"{LIBRARY} does not match the manifest's SHA-256: get the artifact again",
             code="damaged-artifact",
         )
+
+
+def read_parts(archive: zipfile.ZipFile, manifest: Mapping[str, Any]) -> list[bytes]:
+    """Return the ONNX models of the parts that ONNX Runtime runs, each checked against its SHA-256.
+
+    Raises:
+        ArtifactError: damaged-artifact.
+    """
+    return [_read_entry(archive, manifest, part["file"]) for part in manifest.get("parts") or ()]
+
+
+def _read_entry(archive: zipfile.ZipFile, manifest: Mapping[str, Any], name: str) -> bytes:
+    expected = manifest["entries"][name]
+    try:
+        with archive.open(name) as entry:
+            data = entry.read(min(expected["size_bytes"], _MAX_PART_BYTES) + 1)
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError, OSError) as error:
+        raise ArtifactError(f"{name} cannot be read: {error}", code="damaged-artifact") from error
+    if len(data) != expected["size_bytes"] or hashlib.sha256(data).hexdigest() != expected["sha256"]:
+        raise ArtifactError(
+            f"{name} does not match the manifest's SHA-256: get the artifact again", code="damaged-artifact"
+        )
+    return data
 
 
 def _copy(source: BinaryIO, target: BinaryIO, limit: int) -> tuple[str, int]:

@@ -27,11 +27,14 @@ if __package__:
         ArtifactError,
         manifest_in,
         open_zip,
+        read_parts,
         unpack_library,
     )
     from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime, why_no_gpu
     from tunefarm_tuning.artifact.entry import TVM_ERRORS, Entry, last_line
     from tunefarm_tuning.artifact.machine_check import check_gpu_of, check_machine_of, check_versions_of
+    from tunefarm_tuning.artifact.onnxruntime_parts import OnnxRuntimeParts
+    from tunefarm_tuning.artifact.part_calls import Parts, register, running
     from tunefarm_tuning.artifact.specialisations import ShapeTable
     from tunefarm_tuning.artifact.threads import KernelThreads, choose_threads
 else:  # beside this file, in the zip
@@ -40,6 +43,7 @@ else:  # beside this file, in the zip
         ArtifactError,
         manifest_in,
         open_zip,
+        read_parts,
         unpack_library,
     )
     from tunefarm_arrays import (  # type: ignore[import-not-found,no-redef]
@@ -58,6 +62,8 @@ else:  # beside this file, in the zip
         check_machine_of,
         check_versions_of,
     )
+    from tunefarm_onnxruntime_parts import OnnxRuntimeParts  # type: ignore[import-not-found,no-redef]
+    from tunefarm_part_calls import Parts, register, running  # type: ignore[import-not-found,no-redef]
     from tunefarm_specialisations import ShapeTable  # type: ignore[import-not-found,no-redef]
     from tunefarm_threads import (  # type: ignore[import-not-found,no-redef]
         KernelThreads,
@@ -95,8 +101,9 @@ class TunedModel:
     Attributes:
         manifest: The facts about the model: versions, checks, latencies, records.
         inputs: ``{"name", "shape", "dtype"}`` of each input, in order; of several shapes, those that matter most.
-        outputs: The same of each output.
+        outputs: The same of each output; a dimension that depends on values is None.
         threads: The number of threads that kernels run on.
+        parts: What runs the parts that are ONNX Runtime's; None for a network that is compiled whole.
         shape_table: Which shapes run where; `shapes` lists them.
     """
 
@@ -108,6 +115,12 @@ class TunedModel:
             if check_versions:
                 check_versions_of(self.manifest)
             check_machine_of(self.manifest)
+            self.threads = choose_threads(threads, self.manifest)
+            models = read_parts(archive, self.manifest)
+            # Before anything is unpacked: it may be that ONNX Runtime is not installed.
+            self.parts: Parts | None = OnnxRuntimeParts(models, threads=self.threads) if models else None
+            if models:
+                register()
             if self.manifest["target"]["kind"] == "cuda":
                 preload_cuda_runtime()
             # A new folder, since a library is not read again from a path that it was loaded from. The file can be deleted once
@@ -115,7 +128,6 @@ class TunedModel:
             with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
                 library = Path(folder) / LIBRARY
                 unpack_library(archive, self.manifest, library)
-                self.threads = choose_threads(threads, self.manifest)
                 self._threads = KernelThreads(self.threads)
                 self._library, self._device = _open(library, self.manifest)
         self._names = [spec["name"] for spec in self.inputs]
@@ -264,9 +276,17 @@ class TunedModel:
 
     def _invoke(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         try:
+            if self.parts is not None:
+                return self._threads.call(self._with_parts, (self.parts, function, arguments))
             return self._threads.call(function, arguments)
         except TVM_ERRORS as error:  # the inputs were checked against the manifest, so they are not the cause
             raise ArtifactError(f"{LIBRARY} cannot be run: {last_line(error)}", code="run-failed") from error
+
+    @staticmethod
+    def _with_parts(parts: Parts, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """Call a function on the thread that runs it: there the network finds its parts."""
+        with running(parts):
+            return function(*arguments)
 
     def _ones(self) -> dict[str, NDArray[Any]]:
         import numpy as np

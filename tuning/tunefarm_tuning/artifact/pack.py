@@ -26,8 +26,8 @@ PROGRAMS = {
     **{
         f"tunefarm_{part}.py": f"{part}.py"
         for part in (
-            *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "session"),
-            *("other_shapes", "specialisations", "threads"),
+            *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "onnxruntime_parts"),
+            *("other_shapes", "part_calls", "session", "specialisations", "threads", "words"),
         )
     },
 }
@@ -45,6 +45,7 @@ def pack(
     manifest: Mapping[str, Any],
     report: Mapping[str, Any],
     records: Sequence[TuningRecord],
+    parts: Sequence[Path] = (),
     check: Callable[[Path], None] | None = None,
 ) -> dict[str, Any]:
     """Write an artifact.
@@ -57,6 +58,7 @@ def pack(
         manifest: From `compiler.report.make_manifest`.
         report: From `compiler.report.make_report`.
         records: The records whose kernels are in the library.
+        parts: The ONNX models of the parts that ONNX Runtime runs, in order.
         check: Called with the complete file under a temporary name; if it raises, nothing appears at `output`.
 
     Returns:
@@ -69,7 +71,8 @@ def pack(
         RECORDS: "".join(record.to_json() + "\n" for record in records),
         REPORT: _json_text(report),
     }
-    entries = {LIBRARY: _digest_file(library)}
+    stored = {LIBRARY: library, **{part_file(number): part for number, part in enumerate(parts)}}
+    entries = {name: _digest_file(path) for name, path in stored.items()}
     entries |= {name: _digest_bytes(text.encode()) for name, text in texts.items()}
     complete = {**manifest, "entries": entries}
     handle, temporary = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
@@ -78,12 +81,13 @@ def pack(
             with zipfile.ZipFile(file, "w") as archive:
                 # First, so that reading it needs only the head and the directory of a large file.
                 archive.writestr(_info(MANIFEST), _json_text(complete))
-                with (
-                    library.open("rb") as source,
-                    archive.open(_info(LIBRARY, stored=True), "w", force_zip64=True) as entry,
-                ):
-                    while chunk := source.read(_CHUNK_BYTES):
-                        entry.write(chunk)
+                for name, path in stored.items():
+                    with (
+                        path.open("rb") as source,
+                        archive.open(_info(name, stored=True), "w", force_zip64=True) as entry,
+                    ):
+                        while chunk := source.read(_CHUNK_BYTES):
+                            entry.write(chunk)
                 for name in sorted(texts):
                     archive.writestr(_info(name), texts[name])
             file.flush()
@@ -98,6 +102,11 @@ def pack(
         Path(temporary).unlink(missing_ok=True)
         raise
     return complete
+
+
+def part_file(number: int) -> str:
+    """Return the name of a part's entry; the first part is number 0."""
+    return f"part_{number + 1}.onnx"
 
 
 def _info(name: str, *, stored: bool = False) -> zipfile.ZipInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tunefarm_tuning.artifact.words import part_text, shape_text
 from tunefarm_tuning.core.untrusted_text import clean
 
 
@@ -27,7 +28,7 @@ Outputs:
 
 {_table(outputs)}
 
-{_shapes(manifest)}## Run it
+{_shapes(manifest)}{_parts(manifest)}## Run it
 
     pip install apache-tvm=={versions["apache-tvm"]} apache-tvm-ffi=={versions["apache-tvm-ffi"]} numpy{_more(manifest)}
 
@@ -61,7 +62,7 @@ records of the kernels inside. The file is a zip; it holds native code, so run i
 
 
 def _table(specs: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(f"    {clean(s['name'], 80)}: {s['dtype']} {list(s['shape'])}" for s in specs)
+    return "\n".join(f"    {clean(s['name'], 80)}: {s['dtype']} {shape_text(s['shape'])}" for s in specs)
 
 
 def _shapes(manifest: Mapping[str, Any]) -> str:
@@ -88,4 +89,18 @@ def _threads(manifest: Mapping[str, Any]) -> str:
 
 
 def _more(manifest: Mapping[str, Any]) -> str:
-    return " nvidia-cuda-runtime" if manifest["target"]["kind"] == "cuda" else ""
+    packages = " nvidia-cuda-runtime" if manifest["target"]["kind"] == "cuda" else ""
+    return packages + (" onnxruntime" if manifest.get("parts") else "")
+
+
+def _parts(manifest: Mapping[str, Any]) -> str:
+    """Return the paragraph on what ONNX Runtime runs; empty for a network that is compiled whole."""
+    parts = manifest.get("parts") or []
+    if not parts:
+        return ""
+    listed = "\n".join(f"    {part['file']}: {clean(part_text(part), 300)}" for part in parts)
+    return f"""ONNX Runtime runs a part of this network, inside the artifact; the rest is compiled:
+
+{listed}
+
+"""

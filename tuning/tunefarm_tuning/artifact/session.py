@@ -37,10 +37,10 @@ _TYPES = {"float32": "float", "float64": "double"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeArg:
-    """An input or output; `type` is as ONNX Runtime writes it: ``"tensor(float)"``."""
+    """An input or output; `type` is as ONNX Runtime writes it: ``"tensor(float)"``. An open dimension of an output is None."""
 
     name: str
-    shape: list[int | str]
+    shape: list[int | str | None]
     type: str
 
 
@@ -182,7 +182,7 @@ class InferenceSession:
         return value
 
 
-def _node(spec: Mapping[str, Any], shape: list[int | str]) -> NodeArg:
+def _node(spec: Mapping[str, Any], shape: list[int | str | None]) -> NodeArg:
     return NodeArg(
         name=spec["name"],
         shape=shape,

@@ -134,7 +134,7 @@ class ShapeTable:
         ]
         return sorted(fitting, key=lambda specialisation: specialisation.batch or 0)
 
-    def open_shape(self, specs_of: str, position: int) -> list[int | str]:
+    def open_shape(self, specs_of: str, position: int) -> list[int | str | None]:
         """Return the shape of an input or output over all specialisations: names stand for dimensions that vary.
 
         Args:
@@ -153,7 +153,7 @@ class ShapeTable:
             return list(first)
         name = getattr(self.main, specs_of)[position]["name"]
         batch_varies = any(item.batches for item in self.specialisations)
-        dims: list[int | str] = []
+        dims: list[int | str | None] = []
         for axis, size in enumerate(first):
             varies = len({shape[axis] for shape in every}) > 1 or (axis == 0 and batch_varies)
             dims.append(f"{name}_dim_{axis}" if varies else size)

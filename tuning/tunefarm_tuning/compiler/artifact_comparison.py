@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tunefarm_tuning.artifact.reading import manifest_of
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
@@ -146,10 +147,11 @@ def artifact_check(
     return check
 
 
-def _files(input_set: InputSet) -> dict[str, str]:
+def _files(input_set: InputSet) -> dict[str, Any]:
     return {
         "inputs": str(input_set.inputs),
         "expected": str(input_set.expected),
         "rounding": input_set.rounding,
         **({} if input_set.widths is None else {"widths": str(input_set.widths)}),
+        "recorded": [part.to_json() for part in input_set.parts],
     }

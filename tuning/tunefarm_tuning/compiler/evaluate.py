@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from tunefarm_tuning.artifact.reading import fetch_library, manifest_of
+from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -68,6 +68,7 @@ def evaluate(
             inputs, random_inputs([TensorSpec.from_json(spec) for spec in manifest["inputs"]], seed=0)
         )
         runner = DeviceRun(device, kind=kind, threads=threads, limits=child_limits)
+        runner.use_parts(fetch_parts(path, scratch.path))
         try:
             threads = runner.connect()
             params = {"path": str(library), "entry": "main", "inputs": str(inputs), "number": 1, "repeat": 1}

@@ -32,19 +32,25 @@ class ModelComparison:
     """How a library's outputs compare with the reference, on every input set.
 
     Attributes:
-        sets: The input sets, each with the comparison of every output.
+        sets: The input sets, each with the comparison of every output; of a network of which ONNX Runtime runs parts, also of
+            what goes into these and comes out.
+        unforced: How an output differs if each part runs on what the compiled network gives it, not on what the reference
+            did; empty if it does not.
     """
 
     sets: tuple[tuple[InputSet, tuple[Comparison, ...]], ...]
+    unforced: str = ""
 
     @classmethod
     def from_replies(cls, sets: Sequence[InputSet], replies: Iterable[Mapping[str, Any]]) -> ModelComparison:
-        """Read a child's replies, one for each input set: ``{"comparisons": [...]}``."""
+        """Read a child's replies, one for each input set: ``{"comparisons": [...]}``, and ``"unforced"`` if it has parts."""
+        replies = list(replies)
         return cls(
             sets=tuple(
                 (input_set, tuple(Comparison.from_json(comparison) for comparison in reply["comparisons"]))
                 for input_set, reply in zip(sets, replies, strict=True)
-            )
+            ),
+            unforced=next((text for reply in replies if (text := reply.get("unforced", ""))), ""),
         )
 
     @property
@@ -160,6 +166,7 @@ def compare_model(
                     "widths": None if input_set.widths is None else str(input_set.widths),
                     "names": list(names),
                     "rounding": input_set.rounding,
+                    "recorded": [part.to_json() for part in input_set.parts],
                 },
                 timeout_sec=limits.model_sec,
             )

@@ -15,6 +15,7 @@ from tunefarm_tuning.artifact.reading import library_machine
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.model_timing import METHOD as MODEL_METHOD
+from tunefarm_tuning.compiler.runtime_parts import parts_manifest
 from tunefarm_tuning.compiler.session import KernelInfo, LoadedInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.kernel_timing import METHOD as KERNEL_METHOD
@@ -106,6 +107,7 @@ def make_report(
     shapes: Sequence[Mapping[str, Any]] = (),
     samples: Sequence[SampleSummary] = (),
     other_shapes: Mapping[str, Any] | None = None,
+    hybrid: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -126,6 +128,7 @@ def make_report(
         precision: `precision_report`.
         runs: The ways in which ONNX Runtime was run for the comparison: `Reference.runs`.
         parts: The check part by part: `PartsCheck.to_json`, if there was one.
+        hybrid: `parts_report`, if ONNX Runtime runs parts of the network.
         no_torch_compile: Why `torch.compile` was not timed on a GPU; empty if it was, and on CPUs.
         shapes: `shape_reports`, of a network of several sets of shapes; `latency` is then that of the first.
         samples: A summary of each of the user's files of samples.
@@ -162,6 +165,7 @@ def make_report(
         "shapes": [dict(shape) for shape in shapes],
         "other_shapes": other_shapes,
         "precision": dict(precision or {"name": Precision.AS_MODEL.value}),
+        **({"hybrid": dict(hybrid)} if hybrid else {}),
         "records": [
             _record(kernel.task, kernel.record)
             for kernel in kernels
@@ -253,7 +257,7 @@ def make_manifest(
     checks, latency = report["checks"], report["latency"]
     return {
         "format": FORMAT,
-        "format_version": SHAPES_FORMAT_VERSION if _needs_shapes(report) else FORMAT_VERSION,
+        "format_version": SHAPES_FORMAT_VERSION if _needs_shapes(report) or model.parts else FORMAT_VERSION,
         "name": name,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": {"sha256": model.sha256, "opset": model.opset, "num_params": model.num_params},
@@ -261,6 +265,7 @@ def make_manifest(
         "outputs": [spec.to_json() for spec in model.outputs],
         **_specialisations(report),
         **_other_shapes(report),
+        **({"parts": parts_manifest(model.parts)} if model.parts else {}),
         "target": target.to_json(),
         "target_key": target.key,
         "machine": library_machine(library),

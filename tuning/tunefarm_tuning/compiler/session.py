@@ -120,6 +120,7 @@ class LoadedInfo:
         storage: How its weights are stored: numbers of tensors ``stored`` in the precision and ``kept`` as they were, and
             ``bytes_before`` and ``bytes_after`` of the stored ones.
         warnings: Sentences for people about what could not be done with it.
+        parts: The ONNX models of the parts that ONNX Runtime runs, in order; `Model.parts` describes them.
     """
 
     entries: tuple[EntryInfo, ...]
@@ -129,6 +130,7 @@ class LoadedInfo:
     alternatives: tuple[AlternativeInfo, ...] = ()
     storage: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    parts: tuple[Path, ...] = ()
 
 
 class CompileSession:
@@ -154,6 +156,7 @@ class CompileSession:
         precision: Precision = Precision.AS_MODEL,
     ) -> None:
         self._precision = precision
+        self._folder = folder
         self._model = model
         self._target = target
         self._limits = limits
@@ -180,6 +183,8 @@ class CompileSession:
                 "weights": list(self._model.weights),
                 "target": self._target.to_json(),
                 "precision": self._precision.value,
+                "parts": [part.to_json() for part in self._model.parts],
+                "parts_folder": str(self._folder),
             },
             timeout_sec=self._limits.load_sec * len(self._model.each),
         )
@@ -199,6 +204,7 @@ class CompileSession:
             alternatives=_alternatives(reply["alternatives"]),
             storage=reply["storage"],
             warnings=tuple(reply["warnings"]),
+            parts=tuple(Path(part) for part in reply["parts"]),
         )
 
     def load_other_shapes(self) -> OpenShapes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.reading import fetch_library, manifest_of
+from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
 from tunefarm_tuning.compiler.artifact_comparison import compare_packed
 from tunefarm_tuning.compiler.model_comparison import compare_model
 from tunefarm_tuning.compiler.session import CompileLimits
@@ -107,6 +107,7 @@ def verify(
             target = Target.from_json(manifest["target"])
             runner = DeviceRun(device, kind=device_kind(target), threads=threads, limits=ChildLimits())
             stack.callback(runner.close)
+            runner.use_parts(fetch_parts(path, folder))
             names = [spec.name for spec in model.outputs]
             comparison = compare_model(runner, folder / "lib.so", names, sets, limits)
     errors = comparison.errors()

@@ -58,6 +58,7 @@ def extract_tasks(
             "path": str(model.path.absolute()),
             "bindings": [each.binding.to_json() for each in model.each],
             "weights": list(model.weights),
+            "parts": [part.to_json() for part in model.parts],
             "target": target.to_json(),
             "alternatives": alternatives,
             "precision": parse_precision(precision, target).value,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, error_from_json
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
@@ -21,6 +21,7 @@ from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.workload.binding import Binding, Value
 from tunefarm_tuning.workload.binding_text import option_line
 from tunefarm_tuning.workload.model import Model, Specialisation
+from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes, open_texts
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -30,6 +31,8 @@ _PROPOSED_FOR = frozenset(
     {"unknown-dimension", "cannot-run", "invalid-onnx", "unequal-branches", "unknown-loop"}
 )
 """Errors that other shapes or values may avoid, if the file leaves any open."""
+_UNKNOWN_TO_ONNX_RUNTIME = frozenset({"invalid-onnx", "unsupported-operator"})
+"""Errors of ONNX Runtime for a network with an operator that it does not know."""
 _RUNNING = "loading the model in ONNX Runtime and running it once"
 _FLOAT_BYTES = 4
 _OPERATOR_CODE_BYTES = 16 << 10
@@ -45,6 +48,7 @@ def import_model(
     *,
     shapes: Mapping[str, GivenShape] | None = None,
     values: Mapping[str, Any] | None = None,
+    hybrid: bool = True,
     limits: ImportLimits | None = None,
     cancellation: Cancellation | None = None,
 ) -> Model:
@@ -61,6 +65,8 @@ def import_model(
             Of a TFLite file, of any inputs that shall have other shapes than the file states.
         values: Values of inputs that decide the network, by input name: ``{"sr": 16000}``. Numbers, nested sequences of them,
             or arrays of up to 4,096 elements. Such an input becomes a constant, and is no input any more.
+        hybrid: Whether ONNX Runtime may run the parts of the network that cannot be compiled, inside the artifact
+            (`Model.parts`); if not, such a network is refused. One of several shapes is always compiled whole.
         limits: Limits of the import.
         cancellation: Ends the import from another thread.
 
@@ -77,33 +83,39 @@ def import_model(
     limits = limits or ImportLimits()
     sha256 = _hash(path, limits.file_bytes)
     choices = open_texts(shapes or {})
+    hybrid = hybrid and not choices
     bound = Binding.of({} if choices else fixed_shapes(shapes or {}), values)
     source = {"path": str(path.absolute()), "binding": bound.to_json()}
     common = {**source, "max_tensor_bytes": limits.tensor_bytes}
     stage = partial(_stage, limits=limits, cancellation=cancellation)
-    is_open = True
+    is_open, not_compiled = True, None
     try:
         inspected = stage(
             "reading the model",
             _CHECK_CHILD,
             "inspect",
-            {**common, "choices": choices, "max_nodes": limits.nodes},
+            {**common, "choices": choices, "max_nodes": limits.nodes, "hybrid": hybrid},
         )
-        is_open = bool(inspected["open_inputs"])
+        is_open, not_compiled = bool(inspected["open_inputs"]), inspected["not_compiled"]
         combined = inspected["combinations"]
         if combined:
             _refuse_huge_artifact(path, inspected, limits)
             bound = replace(bound, shapes=combined[0]["shapes"])
             source = {**source, "binding": bound.to_json()}
             common = {**common, **source}
-        reference = stage(_RUNNING, _CHECK_CHILD, "load_reference", source)
+        reference = _reference(source, not_compiled, stage)
+        imported = stage(
+            "importing the model into TVM",
+            _IMPORT_CHILD,
+            "import_network",
+            {**common, "hybrid": hybrid, "not_compiled": not_compiled},
+        )
     except InvalidModelError as error:
         raise (
             _with_proposal(error, common, stage) if is_open and error.code in _PROPOSED_FOR else error
         ) from None
     inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
-    imported = stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common)
-    outputs = tuple(TensorSpec.from_json(spec) for spec in imported["outputs"])
+    outputs = tuple(OpenSpec.from_json(spec) for spec in imported["outputs"])
     _refuse_other_dtypes(outputs, reference["output_dtypes"])
     if not reference["fits"]:
         raise _out_of_memory(_RUNNING, limits)
@@ -142,6 +154,7 @@ def import_model(
         operators=tuple((name, count) for name, count in inspected["operators"]),
         opset=inspected["opset"],
         num_params=inspected["num_params"],
+        parts=tuple(RuntimePart.from_json(part) for part in imported["parts"]),
     )
 
 
@@ -160,7 +173,7 @@ def _specialisation(
     return Specialisation(
         binding=_binding(values, inputs, open_inputs),
         inputs=inputs,
-        outputs=tuple(TensorSpec.from_json(spec) for spec in described["outputs"]),
+        outputs=tuple(OpenSpec.from_json(spec) for spec in described["outputs"]),
         weight=weight,
     )
 
@@ -179,6 +192,18 @@ def _refuse_huge_artifact(path: Path, inspected: Mapping[str, Any], limits: Impo
             size_bytes=size_bytes,
             limit_bytes=limits.artifact_bytes,
         )
+
+
+def _reference(
+    source: Mapping[str, Any], not_compiled: Mapping[str, Any] | None, stage: Callable[..., Any]
+) -> Any:
+    """Have ONNX Runtime load and run the network; if it cannot run what cannot be compiled either, say why that is."""
+    try:
+        return stage(_RUNNING, _CHECK_CHILD, "load_reference", source)
+    except InvalidModelError as error:
+        if not_compiled is None or error.code not in _UNKNOWN_TO_ONNX_RUNTIME:
+            raise
+        raise error_from_json(not_compiled) from error
 
 
 def _with_proposal(
@@ -201,7 +226,7 @@ def _with_proposal(
     )
 
 
-def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str | None]) -> None:
+def _refuse_other_dtypes(outputs: Sequence[OpenSpec], expected: Sequence[str | None]) -> None:
     """Refuse a network that TVM is known to compute differently, before hours are spent on tuning it."""
     for spec, dtype in zip(outputs, expected, strict=True):
         if dtype is not None and spec.dtype != dtype:

@@ -73,7 +73,11 @@ def check_artifact(request: str) -> str:
 
 def _absolute(input_set: dict[str, Any]) -> dict[str, Any]:
     files = {name: str(Path(input_set[name]).absolute()) for name in ARRAY_FILES if input_set.get(name)}
-    return {**files, "rounding": input_set["rounding"]}
+    recorded = [
+        {end: str(Path(file).absolute()) for end, file in part.items()}
+        for part in input_set.get("recorded", ())  # farms of older releases name none
+    ]
+    return {**files, "rounding": input_set["rounding"], "recorded": recorded}
 
 
 FUNCTIONS = {NOT_INSTALLED: not_installed, TIME_OTHER: time_other, CHECK_ARTIFACT: check_artifact}

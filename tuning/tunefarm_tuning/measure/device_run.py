@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, TunefarmError
@@ -49,6 +50,7 @@ class DeviceRun:
         self._threads = threads
         self._connect_timeout_sec = connect_timeout_sec
         self._connected = False
+        self._parts: dict[str, Any] = {}
         self._child = ChildProcess(_MODULE, limits=limits, env={"TVM_NUM_THREADS": str(threads)})
 
     def connect(self) -> int:
@@ -86,6 +88,16 @@ class DeviceRun:
         self._threads = int(reply["threads"])
         return self._threads
 
+    def use_parts(self, models: Sequence[Path], recorded: Sequence[Mapping[str, str]] = ()) -> None:
+        """Run these parts of the networks of later calls in ONNX Runtime.
+
+        Args:
+            models: The ONNX model of each part.
+            recorded: What each part returns (see `InputSet.parts`) when a network is timed where ONNX Runtime is missing.
+        """
+        if models:
+            self._parts = {"parts": {"models": [str(model) for model in models], "recorded": list(recorded)}}
+
     def call(self, method: str, params: Mapping[str, Any], *, timeout_sec: float) -> dict[str, Any]:
         """Call a handler of the child, on the device.
 
@@ -104,7 +116,9 @@ class DeviceRun:
         """
         self.connect()
         try:
-            reply: dict[str, Any] = self._child.call(method, params, timeout_sec=timeout_sec)
+            reply: dict[str, Any] = self._child.call(
+                method, {**params, **self._parts}, timeout_sec=timeout_sec
+            )
         except ChildClosed:
             raise
         except InvalidInputError:

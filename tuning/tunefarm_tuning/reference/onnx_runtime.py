@@ -22,6 +22,17 @@ _BUDGET_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPart:
+    """What a part of the network was given and returned in the reference, in files."""
+
+    inputs: Path
+    outputs: Path
+
+    def to_json(self) -> dict[str, str]:
+        return {"inputs": str(self.inputs), "outputs": str(self.outputs)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputSet:
     """Inputs and the expected outputs, in files.
 
@@ -34,6 +45,7 @@ class InputSet:
         rounding: The rounding that widens the tolerance of the comparison; see `comparison.compare_arrays`.
         widths: The file of how far outputs may be from the expected ones (`reference.widths`); None takes fixed shares.
         entry: The library's function that takes inputs of these shapes.
+        parts: Of each part that ONNX Runtime runs in the artifact, what the reference gave it and what it returned.
     """
 
     kind: InputKind | None = None
@@ -44,6 +56,7 @@ class InputSet:
     rounding: str = "float32"
     widths: Path | None = None
     entry: str = "main"
+    parts: tuple[RecordedPart, ...] = ()
 
     def with_rounding(self, rounding: str) -> InputSet:
         """Return the set with another rounding, unless the model's own rounding (`STEPS`, `BFLOAT16`) is coarser."""
@@ -110,6 +123,7 @@ class Reference:
                     expected=self._folder / f"expected-sample-{feed.file}-{feed.index}.npz",
                     rounding=rounding,
                     widths=self._folder / f"widths-sample-{feed.file}-{feed.index}.npz",
+                    parts=self._recorded(f"sample-{feed.file}-{feed.index}"),
                 )
                 for feed in feeds
             ),
@@ -121,6 +135,7 @@ class Reference:
                     expected=self._folder / f"expected-{number}.npz",
                     rounding=rounding,
                     widths=self._folder / f"widths-{number}.npz",
+                    parts=self._recorded(str(number)),
                 )
                 for number, kind in enumerate(kinds_for(self._model.inputs))
             ),
@@ -130,6 +145,13 @@ class Reference:
             {
                 **self._common(),
                 "budget_sec": self._budget_sec,
+                "parts": [
+                    {
+                        "inputs": [spec.name for spec in part.inputs],
+                        "outputs": [spec.name for spec in part.outputs],
+                    }
+                    for part in self._model.parts
+                ],
                 "sets": [
                     {
                         "kind": None if input_set.kind is None else input_set.kind.value,
@@ -137,6 +159,7 @@ class Reference:
                         "inputs": str(input_set.inputs),
                         "outputs": str(input_set.expected),
                         "widths": str(input_set.widths),
+                        "parts": [part.to_json() for part in input_set.parts],
                     }
                     for input_set in sets
                 ],
@@ -154,9 +177,21 @@ class Reference:
         sets = sets[: reply["made"]]
         if self.runs is not None:
             return sets
+        if not (reply["rounds"] or self.bfloat16):
+            return [replace(input_set, widths=None) for input_set in sets]
         # A step of a quantised network, or of bfloat16, is far wider than any other order of sums.
         coarse = STEPS if reply["rounds"] else BFLOAT16
         return [replace(input_set, rounding=coarse, widths=None) for input_set in sets]
+
+    def _recorded(self, stem: str) -> tuple[RecordedPart, ...]:
+        """Return the files of what each part for ONNX Runtime is given and returns on a set of inputs."""
+        return tuple(
+            RecordedPart(
+                inputs=self._folder / f"part-inputs-{stem}-{part}.npz",
+                outputs=self._folder / f"part-outputs-{stem}-{part}.npz",
+            )
+            for part in range(len(self._model.parts))
+        )
 
     def make_parts(self, input_set: InputSet, within: str | None, name: str) -> dict[str, Any]:
         """Cut the model into parts that are fed with the reference's values on a set of inputs.

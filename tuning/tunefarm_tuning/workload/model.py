@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from tunefarm_tuning.core.json_fields import OMIT_DEFAULT, JsonFields, fields_from_json, fields_to_json
 from tunefarm_tuning.workload.binding import Binding, Value
+from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.task import TensorSpec
 
 
@@ -30,7 +31,7 @@ class Specialisation(JsonFields):
 
     binding: Binding
     inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[OpenSpec, ...]
     weight: int = 1
 
 
@@ -44,25 +45,28 @@ class Model:
         binding: Shapes for the inputs whose shape the file leaves open, and values of inputs that became constants.
         inputs: All inputs but those bound to values, with every dimension known, in the file's order. Names are the file's:
             untrusted text.
-        outputs: All outputs, as `inputs`.
+        outputs: All outputs, as `inputs`; what a part for ONNX Runtime returns may have open dimensions.
         operators: Names of ONNX operators and how often each occurs, the most frequent first.
         opset: Version of ONNX's operator set.
         num_params: Number of elements of the floating-point weights.
         specialisations: All sets of shapes that it is compiled for, if there are several or batches of other sizes are run.
             `binding`, `inputs` and `outputs` are those of the first, which matters most.
         least_batch: The smallest batch that the user runs.
+        parts: The parts that cannot be compiled, which ONNX Runtime runs inside the artifact; none for most networks, and for
+            those of several sets of shapes.
     """
 
     path: Path
     sha256: str
     binding: Binding = field(default_factory=Binding)
     inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[OpenSpec, ...]
     operators: tuple[tuple[str, int], ...]
     opset: int
     num_params: int
     specialisations: tuple[Specialisation, ...] = field(default=(), metadata=OMIT_DEFAULT)
     least_batch: int = field(default=1, metadata=OMIT_DEFAULT)
+    parts: tuple[RuntimePart, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
     def __init__(
         self,
@@ -70,13 +74,14 @@ class Model:
         path: Path,
         sha256: str,
         inputs: tuple[TensorSpec, ...],
-        outputs: tuple[TensorSpec, ...],
+        outputs: tuple[OpenSpec, ...],
         operators: tuple[tuple[str, int], ...],
         opset: int,
         num_params: int,
         binding: Binding | None = None,
         specialisations: tuple[Specialisation, ...] = (),
         least_batch: int = 1,
+        parts: tuple[RuntimePart, ...] = (),
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         """Set the fields; `shapes` instead of a binding is what releases before bindings took."""
@@ -91,6 +96,7 @@ class Model:
             "num_params": num_params,
             "specialisations": specialisations,
             "least_batch": least_batch,
+            "parts": parts,
         }
         for name, value in members.items():
             object.__setattr__(self, name, value)

@@ -104,6 +104,7 @@ class Models(Repository):
         opset: int,
         num_params: int,
         specialisations: Sequence[Json] = (),
+        parts: Sequence[Json] = (),
     ) -> Model:
         """Importing -> ready.
 
@@ -121,6 +122,7 @@ class Models(Repository):
             opset=opset,
             num_params=num_params,
             specialisations=list(specialisations),
+            parts=list(parts),
         )
 
     def set_failed(self, model_id: str, error: Json, *, revision: int = 0) -> Model:

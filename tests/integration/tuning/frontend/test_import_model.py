@@ -20,6 +20,7 @@ from tunefarm_tuning import ImportLimits, Model, TensorSpec, extract_tasks, impo
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import ChildClosed
+from tunefarm_tuning.workload.runtime_part import OpenSpec
 
 LIMITS = ImportLimits(memory_bytes=4 << 30, timeout_sec=120)
 
@@ -278,7 +279,7 @@ def test_half_precision_is_accepted(stored: Path) -> None:
     g.node("Conv", x, g.constant(np.ones((3, 2, 3, 3), np.float16)), out="y")
     g.output("y", [1, 3, 7, 7], TensorProto.FLOAT16)
     model = import_model(write(stored, g.model().SerializeToString()))
-    assert model.outputs == (TensorSpec(name="y", shape=(1, 3, 7, 7), dtype="float16"),)
+    assert model.outputs == (OpenSpec(name="y", shape=(1, 3, 7, 7), dtype="float16"),)
 
 
 def test_the_model_file_is_only_read(stored: Path) -> None:

@@ -61,6 +61,7 @@ def test_entries_and_their_checksums(tmp_path: Path) -> None:
             "manifest.json", "lib.so", "report.json", "records.jsonl", "container.py", "loader.py", "__main__.py", "README.md",
             "tunefarm_arrays.py", "tunefarm_batches.py", "tunefarm_cuda_runtime.py", "tunefarm_machine_check.py", "tunefarm_model.py",
             "tunefarm_session.py", "tunefarm_threads.py", "tunefarm_entry.py", "tunefarm_other_shapes.py", "tunefarm_specialisations.py",
+            "tunefarm_onnxruntime_parts.py", "tunefarm_part_calls.py", "tunefarm_words.py",
         }  # fmt: skip
         manifest = json.loads(archive.read("manifest.json"))
         assert set(manifest["entries"]) == set(names) - {"manifest.json"}
@@ -165,6 +166,8 @@ def _parts(manifest: dict[str, Any]) -> dict[str, Any]:
         (_rewrite(lambda m: m.update(cpu_features=["avx2", 1])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(entries=[])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(format_version=3)), "format-too-new"),
+        (_rewrite(lambda m: m.update(parts=[{"file": "../lib.so"}])), "damaged-artifact"),
+        (_rewrite(lambda m: m.update(parts=[{"file": "part_1.onnx"}])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(specialisations=[])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(specialisations=[{"entry": 1}])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(specialisations=[{**_parts(m), "batches": [0]}])), "damaged-artifact"),

@@ -21,6 +21,7 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.reference.samples import SampleSummary, write_all_feeds
 from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.runtime_part import runtime_warning
 
 _NO_BFLOAT16 = (
     "the network computes in bfloat16, which ONNX Runtime's CPU provider cannot: outputs were compared with those of the same "
@@ -114,8 +115,11 @@ def load(
             sets += entry_sets
             runs = reference.runs if number == 0 else runs
             warnings |= dict.fromkeys(_warnings_of(reference))
+        if text := runtime_warning(request.model.parts):
+            warnings[text] = None
         with compiling("preparing the model"):
             info = loading.result()
+        runner.use_parts(info.parts, [part.to_json() for part in sets[0].parts])
         tolerance = tolerance_of(request.precision, info.storage)
     return LoadedModel(
         compiler=compiler,

@@ -15,6 +15,7 @@ from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
 from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.compiler.runtime_parts import PartTimes, time_parts
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.measure.gpu.baseline import budget_sec, time_baselines
@@ -53,6 +54,7 @@ class TimedModel:
         baselines: Latencies of a GPU's baselines, by name.
         not_timed: Why a GPU's baseline was not timed, by its name.
         fallback: Why no tuned kernel is used at all.
+        parts: The times of the parts that ONNX Runtime runs; None if there are none.
     """
 
     library: Path
@@ -62,6 +64,7 @@ class TimedModel:
     not_timed: Mapping[str, str] = field(default_factory=dict)
     fallback: Fallback | None = None
     warnings: tuple[str, ...] = ()
+    parts: PartTimes | None = None
 
     @property
     def latency(self) -> Mapping[str, Latency]:
@@ -93,6 +96,8 @@ def time_model(
     """
     with request.progress.phase("measure"):
         timed = _settled(request, loaded, built, checked, open_compiler)
+        if request.model.parts:
+            timed = replace(timed, parts=_time_parts(request, loaded, timed))
         if not request.on_gpu:
             return timed
         latency, not_timed = time_baselines(
@@ -104,6 +109,19 @@ def time_model(
             loaded.runner if request.device is not None else None,
         )
         return replace(timed, baselines=latency, not_timed=not_timed)
+
+
+def _time_parts(request: CompileRequest, loaded: LoadedModel, timed: TimedModel) -> PartTimes:
+    try:
+        return time_parts(
+            loaded.runner,
+            timed.library,
+            loaded.sets[0].inputs,
+            request.limits,
+            timed.latency["tuned"].median_sec,
+        )
+    except RunFailed as error:
+        raise does_not_run(error) from error
 
 
 def _settled(

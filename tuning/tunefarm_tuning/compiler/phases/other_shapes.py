@@ -105,6 +105,8 @@ def add_other_shapes(
         return OtherShapes(library=timed.library, reason="not asked for")
     if request.on_gpu:
         return OtherShapes(library=timed.library, reason="there is none for GPUs")
+    if request.model.parts:
+        return OtherShapes(library=timed.library, reason="ONNX Runtime runs parts of the network")
     if checked.plain or built.plain:
         return OtherShapes(library=timed.library, reason="default schedules do not work for this network")
     with request.progress.phase("other-shapes"):

@@ -28,6 +28,7 @@ from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
 from tunefarm_tuning.compiler.phases.shape_reports import shape_reports
 from tunefarm_tuning.compiler.report import Environment, make_manifest, make_report, why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.compiler.runtime_parts import parts_report, unforced_warning
 from tunefarm_tuning.compiler.session import EntryInfo
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE
@@ -100,6 +101,7 @@ def write_artifact(
         precision=precision_report(request.precision, storage, timed.comparison, checked.as_model),
         shapes=shape_reports(request.model, loaded.info, timed.entries, timed.comparison, proved),
         other_shapes=others.to_json(request.model),
+        hybrid=parts_report(request.model.parts, timed.parts),
     )
     manifest = make_manifest(
         name=request.name,
@@ -125,6 +127,7 @@ def write_artifact(
         manifest=manifest,
         report=report,
         records=[kernel.record for kernel in tuned if kernel.record is not None],
+        parts=loaded.info.parts,
         check=check,
     )
     request.history.coverage = coverage
@@ -194,6 +197,12 @@ def _warnings(
             f"with the shapes {shapes[entry]}, all kernels fell back to untuned: {fallback.message}"
             for entry, fallback in timed.fallen.items()
         ]
+    if timed.comparison.unforced:
+        warnings.append(unforced_warning(timed.comparison.unforced))
+    if timed.parts is not None and timed.parts.missing:
+        warnings.append(
+            f"ONNX Runtime's parts of the network were not timed on the device: {timed.parts.missing}"
+        )
     warnings += comparison_warnings(timed.comparison, checked.parts)
     return warnings + storage_warnings(request.precision, loaded.info.storage)
 

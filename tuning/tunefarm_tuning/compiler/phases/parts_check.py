@@ -22,6 +22,7 @@ from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.runtime_part import OpenSpec
 from tunefarm_tuning.workload.task import TensorSpec
 
 
@@ -105,6 +106,8 @@ def check_parts(
         input_set: Whose values the parts are fed with.
         plain: Build with unscheduled loops.
     """
+    if request.model.parts:
+        return PartsCheck(not_checked="ONNX Runtime runs parts of the network itself")
     try:
         parts, compared = _compare(request, loaded, open_compiler, input_set, None, plain=plain)
         position = _first_wrong(compared)
@@ -150,7 +153,7 @@ def _compare(
     reply = loaded.references.of(number).make_parts(input_set, within, name)
     if reply["parts"] is None:
         raise _NothingToCutError("the network has no tensors to cut it at")
-    outputs = tuple(TensorSpec.from_json(spec) for spec in reply["outputs"])
+    outputs = tuple(OpenSpec.from_json(spec) for spec in reply["outputs"])
     model = Model(
         path=Path(reply["files"]["model"]),
         sha256="",

@@ -59,7 +59,9 @@ def prove_batches(request: CompileRequest, loaded: LoadedModel, library: Path) -
 
 def batch_of(model: Model) -> int | None:
     """Return the first dimension of all inputs and outputs; None if they do not have the same, or the file fixes it."""
-    sizes = {spec.shape[0] if spec.shape else 0 for spec in (*model.inputs, *model.outputs)}
+    shapes: list[tuple[int | None, ...]] = [spec.shape for spec in model.inputs]
+    shapes += [spec.shape for spec in model.outputs]
+    sizes = {shape[0] if shape else 0 for shape in shapes}
     is_open = all(spec.name in model.binding.shapes for spec in model.inputs)
     return (sizes.pop() or None) if is_open and len(sizes) == 1 and model.inputs else None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16, widened
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, real_inputs
 from tunefarm_tuning.frontend.onnx.bound_values import bound_arrays
@@ -28,10 +29,12 @@ class BoundNetwork:
     Attributes:
         model: Inputs bound to values are constants (initializers). Weights are not among the inputs.
         inputs: The other inputs, in the file's order, as `model` lists them.
+        unresolved: Why its first control flow that could not be resolved cannot be compiled; None if there is none.
     """
 
     model: onnx.ModelProto
     inputs: tuple[TensorSpec, ...]
+    unresolved: InvalidModelError | None = None
 
 
 def bound_network(path: Path | str, binding: Binding) -> BoundNetwork:
@@ -40,14 +43,14 @@ def bound_network(path: Path | str, binding: Binding) -> BoundNetwork:
     Raises:
         InvalidModelError: As `bind_model`, or a code of `read_model`.
     """
-    return bind_model(read_model(path, binding.shapes), binding)
+    return bind_model(read_model(path, binding.shapes), binding, keep_unresolved=True)
 
 
-def bind_model(model: onnx.ModelProto, binding: Binding) -> BoundNetwork:
+def bind_model(model: onnx.ModelProto, binding: Binding, *, keep_unresolved: bool = False) -> BoundNetwork:
     """Bind the inputs of a model, which is changed.
 
     Equal files with equal bindings give equal networks, in whatever process. Control flow is resolved: no node of the
-    network has an inner graph.
+    network has an inner graph, but those that cannot be resolved, if these are kept.
 
     Raises:
         InvalidModelError: unknown-input, bad-shape, bad-value, zero-size, unknown-dimension, unsupported-dtype, or a code of
@@ -57,9 +60,10 @@ def bind_model(model: onnx.ModelProto, binding: Binding) -> BoundNetwork:
     specs = bind_inputs(model.graph, binding.shapes, set(arrays))
     _fix_inputs(model, specs)
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
-    if has_control_flow(model.graph):
-        flatten_control_flow(model)
-    return BoundNetwork(model=model, inputs=specs)
+    unresolved = flatten_control_flow(model) if has_control_flow(model.graph) else []
+    if unresolved and not keep_unresolved:
+        raise unresolved[0]
+    return BoundNetwork(model=model, inputs=specs, unresolved=unresolved[0] if unresolved else None)
 
 
 def _fix_inputs(model: onnx.ModelProto, specs: tuple[TensorSpec, ...]) -> None:

@@ -26,8 +26,10 @@ from tunefarm_tuning.frontend.onnx.bound_network import (
     bound_network,
     runnable_bytes,
 )
+from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
+from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
 from tunefarm_tuning.frontend.onnx.proposals import propose
 from tunefarm_tuning.frontend.onnx.rules import (
     check_bound_rules,
@@ -46,8 +48,12 @@ _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 def inspect(params: dict[str, Any]) -> dict[str, Any]:
     """Check a file and describe it: inputs, operators, opset, parameters.
 
-    Params: ``path``, ``binding``, ``max_nodes``, ``max_tensor_bytes``; ``choices``: texts of `tunefarm_text.shape_text` by input,
-    for several sets of shapes, which ``combinations`` of the answer lists: ``shapes``, ``weight``. The inputs are of the first.
+    Params: ``path``, ``binding``, ``max_nodes``, ``max_tensor_bytes``, ``hybrid`` (whether ONNX Runtime may run what cannot be
+    compiled); ``choices``: texts of `tunefarm_text.shape_text` by input, for several sets of shapes, which ``combinations`` of the
+    answer lists: ``shapes``, ``weight``. The inputs are of the first.
+
+    Returns:
+        ``not_compiled``: why ONNX Runtime has to run a part of it, as an error; null if that is not known yet.
 
     Raises:
         InvalidModelError: With the code of the first fault.
@@ -66,16 +72,23 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
         check_onnx_bytes(data)
         model = _parse(data)
         open_names = open_inputs(model.graph)
-    check_rules(model, max_nodes=params["max_nodes"])
+    not_compiled = check_rules(model, max_nodes=params["max_nodes"])
+    if not_compiled is not None and not params["hybrid"]:
+        raise not_compiled
     if not is_tflite:
         combined = _combinations(model, binding, choices, params["max_tensor_bytes"])
         binding = replace(binding, shapes=combined[0].shapes) if combined else binding
     if has_control_flow(model.graph):
-        _run_checker(_with_ranks(model))  # inner graphs, which are gone in the bound network
-    inputs = bind_model(model, binding).inputs
-    check_bound_rules(model, max_nodes=params["max_nodes"])
+        _run_checker(_with_ranks(model), not_compiled)  # inner graphs, which are gone in the bound network
+    bound = bind_model(model, binding, keep_unresolved=True)
+    inputs = bound.inputs
+    if bound.unresolved is not None and VALUE_HINT in bound.unresolved.message:
+        raise bound.unresolved  # better than to leave it to ONNX Runtime: a value decides it
+    not_compiled = not_compiled or bound.unresolved or check_bound_rules(model, max_nodes=params["max_nodes"])
+    if not_compiled is not None and not (params["hybrid"] and may_be_hybrid(model)):
+        raise not_compiled
     check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
-    _run_checker(_with_ranks(model))
+    _run_checker(_with_ranks(model), not_compiled)
     return {
         "inputs": [spec.to_json() for spec in inputs],
         "open_inputs": open_names,
@@ -84,6 +97,7 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
         "operators": count_operators(model),
         "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),
         "num_params": count_parameters(model),
+        "not_compiled": None if not_compiled is None else not_compiled.to_json(),
     }
 
 
@@ -241,11 +255,14 @@ def _with_ranks(model: onnx.ModelProto) -> bytes:
     return onnx_bytes(model)
 
 
-def _run_checker(data: bytes) -> None:
+def _run_checker(data: bytes, not_compiled: InvalidModelError | None) -> None:
+    """Have ONNX check a model; if it refuses one that could not be compiled anyway, say why that is."""
     try:
         # Without full_check: its shape inference can run for ever.
         onnx.checker.check_model(data)
     except onnx.checker.ValidationError as error:
+        if not_compiled is not None:
+            raise not_compiled from error
         reason = _reason(error)
         raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
 

@@ -41,9 +41,11 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Run the model on random inputs; write inputs, expected outputs, and how far outputs may be from those.
 
     Args:
-        params: ``path``, ``binding``, ``threads``, ``budget_sec`` (for all runs but the plain ones), and ``sets``: of
-            ``{"kind", "seed", "inputs", "outputs", "widths"}``, the last three being files to write. A set of kind null is a
-            sample set of the user's: its ``inputs`` are there, and ``seed`` is its index.
+        params: ``path``, ``binding``, ``threads``, ``budget_sec`` (for all runs but the plain ones); ``parts``: of each part that ONNX
+            Runtime runs in the artifact, the names that it takes (``inputs``) and gives (``outputs``); and ``sets``: of
+            ``{"kind", "seed", "inputs", "outputs", "widths", "parts"}``, all but the first two being files to write, ``parts``
+            ``{"inputs", "outputs"}`` of each part. A set of kind null is a sample set of the user's: its ``inputs`` are there, and
+            ``seed`` is its index.
 
     Returns:
         ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``;
@@ -58,9 +60,13 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     network = _network(params)
     model, specs = network.model, network.inputs
     rounds, bfloat16 = rounds_values(model.graph), uses_bfloat16(model.graph)
+    count = len(model.graph.output)
+    _add_outputs(model.graph, [name for part in params["parts"] for end in part.values() for name in end])
     source = runnable_bytes(model)
     session = open_session(source, params["threads"], optimised=False)
     variants = Variants(source, model, specs, threads=params["threads"], budget_sec=params["budget_sec"])
+    # What is left of a set by the order of a selection has another shape in another run.
+    widened = not (rounds or bfloat16 or params["parts"])
     integers, limits, random_fails = "random", index_limits(model.graph), ""
     sets: list[dict[str, Any]] = []
     for input_set in params["sets"]:
@@ -80,24 +86,35 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
             integers = drawn if drawn != "random" else integers
             save_arrays(Path(input_set["inputs"]), arrays)
         seconds = time.monotonic() - started
-        save_arrays(Path(input_set["outputs"]), outputs)
+        save_arrays(Path(input_set["outputs"]), outputs[:count])
+        values = dict(zip([output.name for output in session.get_outputs()], outputs, strict=True))
+        values |= dict(zip([spec.name for spec in specs], arrays, strict=True))
+        for part, files in zip(params["parts"], input_set["parts"], strict=True):
+            for end in ("inputs", "outputs"):
+                save_arrays(Path(files[end]), [values[name] for name in part[end]])
         variants.add(arrays, outputs, seconds)
         sets.append(input_set)
         if len(sets) >= _LEAST_SETS and seconds > _SLOW_SEC:
             break
-    if not (rounds or bfloat16):
+    if widened:
         for input_set, expected in zip(sets, variants.run(), strict=True):
             save_arrays(Path(input_set["outputs"]), expected.outputs)
             save_widths(Path(input_set["widths"]), expected.widths)
     return {
-        "outputs": [output.name for output in session.get_outputs()],
+        "outputs": [output.name for output in session.get_outputs()[:count]],
         "integers": integers,
         "rounds": rounds,
         "bfloat16": bfloat16,
         "made": len(sets),
         "random_fails": random_fails,
-        "runs": None if rounds or bfloat16 else variants.report.to_json(),
+        "runs": variants.report.to_json() if widened else None,
     }
+
+
+def _add_outputs(graph: onnx.GraphProto, names: Sequence[str]) -> None:
+    """Make a network return some of its inner values, too."""
+    there = {value.name for value in (*graph.output, *graph.input)}
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in there)
 
 
 def run_samples(params: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -25,14 +25,17 @@ _LISTED = 8
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}
 
 
-def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
+def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> InvalidModelError | None:
     """Refuse a file's model that tunefarm does not take, even if it is valid ONNX.
 
     Operators of inner graphs are not looked at: which of them are computed is known once inputs are bound; see
     `check_bound_rules`.
 
+    Returns:
+        Why not all of the model can be compiled: code unsupported-operator or unsupported-dtype. None if this is not known yet.
+
     Raises:
-        InvalidModelError: external-data, unsupported-operator, unsupported-dtype, too-large, invalid-onnx.
+        InvalidModelError: external-data, unsupported-dtype, too-large, invalid-onnx.
     """
     if not model.HasField("graph"):
         raise InvalidModelError("the model has no graph; is the ONNX file complete?", code="invalid-onnx")
@@ -41,8 +44,9 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
     nodes = list(all_nodes(model.graph))
     _refuse_many_nodes(nodes, max_nodes)
     plain = [node for node in model.graph.node if not is_control_flow(node)]
-    _refuse_unsupported_operators(model, plain if has_control_flow(model.graph) else nodes)
-    _refuse_unsupported_dtypes(model, nodes)
+    not_compiled = _unsupported_operators(
+        model, plain if has_control_flow(model.graph) else nodes
+    ) or _unsupported_dtypes(model, nodes)
     if not model.graph.node or not model.graph.output:
         raise InvalidModelError(
             "the graph computes nothing: it has no nodes, or no outputs", code="invalid-onnx"
@@ -55,17 +59,44 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
             code="invalid-onnx",
         )
     _refuse_new_opsets(model)
+    return not_compiled
 
 
-def check_bound_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
+def why_not_compiled(node: onnx.NodeProto, functions: Collection[tuple[str, str]]) -> str:
+    """Return why these rules leave a node to ONNX Runtime, its inner graphs included; empty if they do not.
+
+    Args:
+        node: The node.
+        functions: Domain and name of the functions that the model defines itself.
+    """
+    inside = list(all_nodes(onnx.GraphProto(node=[node])))
+    for inner in inside:
+        if is_control_flow(inner):
+            return "has inner graphs, which of them run is known at run time only"
+        if (inner.domain, inner.op_type) in functions:
+            return "is a function of the model"
+        if not is_supported(inner.domain, inner.op_type):
+            return "is not supported by TVM's ONNX importer"
+    if any(
+        not _is_inside(message.data_type) for message in _messages(node) if isinstance(message, TensorProto)
+    ):
+        return "has a constant of another dtype than numbers"
+    narrow = _bad_type_attribute(inside)
+    return f"makes a tensor of type {onnx_name(narrow[2])}" if narrow is not None else ""
+
+
+def check_bound_rules(model: onnx.ModelProto, *, max_nodes: int) -> InvalidModelError | None:
     """Refuse what tunefarm does not take of a bound network, whose control flow is resolved.
 
+    Returns:
+        Why not all of the network can be compiled, as `check_rules`.
+
     Raises:
-        InvalidModelError: unsupported-operator, too-large.
+        InvalidModelError: too-large.
     """
     nodes = list(all_nodes(model.graph))
     _refuse_many_nodes(nodes, max_nodes)
-    _refuse_unsupported_operators(model, nodes)
+    return _unsupported_operators(model, nodes)
 
 
 def check_input_sizes(inputs: Sequence[TensorSpec], *, max_bytes: int) -> None:
@@ -102,7 +133,7 @@ def item_bytes(dtype: str) -> int:
 
 def count_operators(model: onnx.ModelProto) -> list[tuple[str, int]]:
     """Return how often each operator occurs, the most frequent first."""
-    counts = Counter(_operator_name(node) for node in all_nodes(model.graph))
+    counts = Counter(operator_name(node) for node in all_nodes(model.graph))
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -162,18 +193,20 @@ def _refuse_external_data(model: onnx.ModelProto) -> None:
             )
 
 
-def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+def _unsupported_operators(
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]
+) -> InvalidModelError | None:
     functions = {(function.domain, function.name) for function in model.functions}
     first_nodes: dict[str, str] = {}
     for number, node in enumerate(nodes):
         if (node.domain, node.op_type) in functions or not is_supported(node.domain, node.op_type):
             first_nodes.setdefault(
-                _operator_name(node), f"'{clean(node.name, 100)}'" if node.name else f"number {number}"
+                operator_name(node), f"'{clean(node.name, 100)}'" if node.name else f"number {number}"
             )
     if not first_nodes:
-        return
+        return None
     operator, where = next(iter(first_nodes.items()))
-    is_function = any(_operator_name(n) == operator and (n.domain, n.op_type) in functions for n in nodes)
+    is_function = any(operator_name(n) == operator and (n.domain, n.op_type) in functions for n in nodes)
     others = [f"{name} (node {node})" for name, node in list(first_nodes.items())[1:_LISTED]]
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     message = f"operator {operator} (node {where}, opset {opset}) is not supported by TVM's ONNX importer"
@@ -183,7 +216,7 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
         message += f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
     if len(first_nodes) > _LISTED:
         message += f" and {len(first_nodes) - _LISTED} more"
-    raise InvalidModelError(
+    return InvalidModelError(
         message,
         code="unsupported-operator",
         operator=operator,
@@ -193,25 +226,33 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
     )
 
 
-def _refuse_unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+def _unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> InvalidModelError | None:
     if any(graph.sparse_initializer for graph in all_graphs(model.graph)):
-        raise InvalidModelError(
+        return InvalidModelError(
             "the model has sparse weights; tunefarm supports only dense tensors",
             code="unsupported-dtype",
             dtype="sparse",
         )
     for tensor in _tensors(model):
         if not _is_inside(tensor.data_type):
-            raise _bad_dtype(f"tensor '{clean(tensor.name, 60)}'", tensor.data_type)
+            return _bad_dtype(f"tensor '{clean(tensor.name, 60)}'", tensor.data_type)
+    narrow = _bad_type_attribute(nodes)
+    if narrow is None:
+        return None
+    number, node, element_type = narrow
+    return _bad_dtype(f"the output of node '{clean(node.name, 60)}' (number {number})", element_type)
+
+
+def _bad_type_attribute(nodes: Sequence[onnx.NodeProto]) -> tuple[int, onnx.NodeProto, int] | None:
+    """Return the first node whose attribute asks for a dtype that is not supported: its number, itself, the dtype."""
     for number, node in enumerate(nodes):
         wanted = _TYPE_ATTRIBUTES.get(node.op_type)
         for attribute in node.attribute:
             if attribute.name != wanted or not attribute.i:
                 continue
             if not _is_inside(attribute.i) or (node.op_type != "Cast" and dtype_name(attribute.i) is None):
-                raise _bad_dtype(
-                    f"the output of node '{clean(node.name, 60)}' (number {number})", attribute.i
-                )
+                return number, node, attribute.i
+    return None
 
 
 def _is_inside(element_type: int) -> bool:
@@ -249,7 +290,8 @@ def _refuse_new_opsets(model: onnx.ModelProto) -> None:
             )
 
 
-def _operator_name(node: onnx.NodeProto) -> str:
+def operator_name(node: onnx.NodeProto) -> str:
+    """Return a node's operator with its domain, if that is not ONNX's own; cleaned."""
     domain = f"{clean(node.domain, 60)}." if node.domain not in ("", "ai.onnx") else ""
     return domain + clean(node.op_type, 60)
 

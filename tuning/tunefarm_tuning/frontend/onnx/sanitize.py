@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import onnx
 
-_COUNTED_OUTPUTS = frozenset({"Split"})
+PART_DOMAIN, PART_OPERATOR = "tunefarm", "RunPart"
+"""The node that stands for a part of the network which ONNX Runtime runs (`parts.cut`); no file may have it."""
+_COUNTED_OUTPUTS = frozenset({"Split", PART_OPERATOR})
 """Operators whose results depend on how many outputs they list."""
 
 
@@ -25,7 +27,7 @@ def sanitize_model(model: onnx.ModelProto) -> list[str]:
     del model.metadata_props[:]
     _drop_unused_outputs(graph)
     old_names = [node.name for node in all_nodes(graph)]
-    _rename(graph, {})
+    rename(graph, {})
     for number, node in enumerate(all_nodes(graph)):
         node.name = f"n{number}"
     return old_names
@@ -61,7 +63,7 @@ def _drop_unused_outputs(graph: onnx.GraphProto) -> None:
                 node.output.pop()
 
 
-def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Replace each name by one of ours. One table serves all graphs: equal names stay equal, others stay apart."""
 
     def new(name: str) -> str:
@@ -85,6 +87,8 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
         for tensor in part.initializer:
             tensor.name = new(tensor.name)
             tensor.ClearField("doc_string")
+        for sparse in part.sparse_initializer:
+            sparse.values.name = new(sparse.values.name)
         for node in part.node:
             node.ClearField("doc_string")
             del node.metadata_props[:]

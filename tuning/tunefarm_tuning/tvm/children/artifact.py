@@ -4,8 +4,9 @@ The artifact of the last call stays loaded. Arrays are files of `core.array_file
 
 Handlers:
 
-- `check`: ``path``, ``threads``, ``inputs``, ``expected``, ``widths`` (files; the last may be null or missing), ``rounding`` ->
-  ``comparisons`` of the outputs.
+- `check`: ``path``, ``threads``, ``inputs``, ``expected``, ``widths`` (files; the last may be null or missing), ``rounding``,
+  ``recorded`` (`InputSet.parts`) -> ``comparisons`` of the outputs, with the results of the parts that ONNX Runtime runs replayed,
+  and of what these were given.
 - `run`: ``path``, ``threads``, ``inputs``, ``outputs`` (files; the second is written) -> ``names`` of the outputs.
 - `time`: ``path``, ``threads``, ``repeat``, ``number`` -> ``samples_sec``, ``threads``.
 
@@ -21,8 +22,9 @@ from typing import Any
 from tunefarm_tuning.artifact.loader import ArtifactError, TunedModel, load
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.measure.session_parts import SessionParts
 from tunefarm_tuning.process import Handlers
-from tunefarm_tuning.reference.comparison import compare_outputs
+from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
 from tunefarm_tuning.reference.widths import load_widths
 
 _loaded: tuple[str, TunedModel] | None = None
@@ -31,15 +33,27 @@ _loaded: tuple[str, TunedModel] | None = None
 def check(params: dict[str, Any]) -> dict[str, Any]:
     """Run the artifact and compare its outputs with the expected ones."""
     model = _load(params)
-    outputs = model(*load_arrays(params["inputs"]))
-    expected = load_arrays(params["expected"])
-    comparisons = compare_outputs(
-        list(outputs),
-        list(outputs.values()),
-        expected,
-        rounding=params["rounding"],
-        widths=load_widths(params.get("widths")),
-    )
+    inputs, expected = load_arrays(params["inputs"]), load_arrays(params["expected"])
+    rounding = params["rounding"]
+    comparisons: list[Comparison] = []
+    if (parts := model.parts) is not None:
+        model(*inputs)  # it has to run with its own parts, too
+        replayed = SessionParts()
+        replayed.replay(params["recorded"], rounding)
+        model.parts = replayed
+    try:
+        outputs = model(*inputs)
+        comparisons += compare_outputs(
+            list(outputs),
+            list(outputs.values()),
+            expected,
+            rounding=rounding,
+            widths=load_widths(params.get("widths")),
+        )
+    finally:
+        model.parts = parts
+    if parts is not None:
+        comparisons += replayed.comparisons()
     return {"comparisons": [comparison.to_json() for comparison in comparisons]}
 
 

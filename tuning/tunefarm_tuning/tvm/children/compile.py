@@ -4,10 +4,10 @@ A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart
 
 Handlers:
 
-- `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision`` -> ``entries``: name, weight, names of the
-  kernels; ``kernels``: name, workload key, weight,
+- `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision``, ``parts`` (that ONNX Runtime runs),
+  ``parts_folder`` -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
   ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels;
-  ``cpu_features``, ``storage``, ``warnings``.
+  ``cpu_features``, ``storage``, ``warnings``; ``parts``: their ONNX models, files in ``parts_folder``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
 - `packings`: ``name``, ``tuned`` -> the order of each weight that the kernel takes, by the weight; both are opaque texts.
@@ -52,6 +52,7 @@ from tunefarm_tuning.tvm.transform.load_open import OpenNetwork, load_open
 from tunefarm_tuning.tvm.transform.merge_entries import with_own_kernels
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.runtime_part import RuntimePart
 
 
 @dataclass(slots=True)
@@ -80,7 +81,8 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     target = Target.from_json(params["target"])
     bindings = [Binding.from_json(binding) for binding in params["bindings"]]
     precision = Precision(params["precision"])
-    model = load_entries(params["path"], bindings, target, precision)
+    parts = [RuntimePart.from_json(part) for part in params["parts"]]
+    model = load_entries(params["path"], bindings, target, precision, parts)
     weights = params["weights"]
     kernels = primfunc_workloads(model.module, weights)
     alternatives = find_alternatives(model.module, target, model.storage.kernels, weights)
@@ -121,7 +123,20 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         "cpu_features": sorted(cpu_features(target) & KNOWN_CPU_FEATURES.keys()),
         "storage": model.storage.to_json(),
         "warnings": list(model.warnings),
+        "parts": [
+            _written(Path(params["parts_folder"], f"part-{number}.onnx"), part)
+            for number, part in enumerate(model.parts)
+        ],
     }
+
+
+def _written(path: Path, part: bytes) -> str:
+    """Write a part, unless a child before this one has; the parts of a network are always the same."""
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_bytes(part)
+        new.replace(path)
+    return str(path)
 
 
 def _describe(kernel: Kernel) -> dict[str, Any]:

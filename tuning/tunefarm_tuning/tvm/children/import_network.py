@@ -2,9 +2,11 @@
 
 Handlers:
 
-- `import_network`: ``path``, ``binding``, ``max_tensor_bytes`` -> ``outputs`` (specs), for no CPU in particular.
+- `import_network`: ``path``, ``binding``, ``max_tensor_bytes``, ``hybrid`` (whether ONNX Runtime may run what cannot be compiled),
+  ``not_compiled`` (an error of the checks, or null) -> ``outputs`` (specs), for no CPU in particular; ``parts``, which ONNX Runtime runs.
 - `import_more`: ``path``, ``bindings``, ``max_tensor_bytes`` -> ``inputs`` and ``outputs`` (specs) of each.
-- `extract`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``alternatives`` (bool), ``precision`` -> tuning tasks.
+- `extract`: ``path``, ``bindings``, ``weights`` (one for each), ``parts``, ``target``, ``alternatives`` (bool), ``precision`` -> tuning
+  tasks.
 """
 
 from __future__ import annotations
@@ -15,21 +17,30 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError, error_from_json
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.bound_network import bound_network
+from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid, plan_parts
 from tunefarm_tuning.frontend.onnx.rules import item_bytes
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.frontend.survey import survey_model
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm.tasks.extract import tuning_tasks
 from tunefarm_tuning.tvm.transform.load_entries import load_entries
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.runtime_part import RuntimePart
 
 _ANY_CPU = Target(kind="llvm")
+_LEFT_TO_ONNX_RUNTIME = (
+    *("unsupported-operator", "unsupported-dtype"),
+    *("unequal-branches", "unknown-loop", "zero-size", "too-large"),  # control flow that is not resolved
+)
+"""The codes of what ONNX Runtime may be able to run."""
 
 
 def import_network(params: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +49,28 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidModelError: unsupported-operator, zero-size, too-large.
     """
-    return {"outputs": [spec.to_json() for spec in _checked(params, params["binding"]).outputs]}
+    parts: tuple[RuntimePart, ...] = ()
+    try:
+        if params["not_compiled"] is not None:
+            raise error_from_json(params["not_compiled"])
+        loaded = _checked(params, params["binding"])
+    except InvalidModelError as error:
+        if not params["hybrid"] or error.code not in _LEFT_TO_ONNX_RUNTIME:
+            raise
+        parts = with_deep_stack(lambda: _planned(params))
+        if not parts:
+            raise
+        loaded = _checked(params, params["binding"], parts)
+    return {
+        "outputs": [spec.to_json() for spec in loaded.outputs],
+        "parts": [part.to_json() for part in parts],
+    }
+
+
+def _planned(params: dict[str, Any]) -> tuple[RuntimePart, ...]:
+    """Plan which parts of a network that cannot be compiled whole ONNX Runtime runs."""
+    network = bound_network(params["path"], Binding.from_json(params["binding"]))
+    return plan_parts(network.model, survey_model(network)) if may_be_hybrid(network.model) else ()
 
 
 def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -67,8 +99,12 @@ def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:
     return described
 
 
-def _checked(params: dict[str, Any], binding: dict[str, Any]) -> LoadedModel:
-    loaded = with_deep_stack(lambda: load_relax(params["path"], Binding.from_json(binding), _ANY_CPU))
+def _checked(
+    params: dict[str, Any], binding: dict[str, Any], parts: tuple[RuntimePart, ...] = ()
+) -> LoadedModel:
+    loaded = with_deep_stack(
+        lambda: load_relax(params["path"], Binding.from_json(binding), _ANY_CPU, parts=parts)
+    )
     for spec in loaded.outputs:
         if 0 in spec.shape:
             raise InvalidModelError(
@@ -83,8 +119,9 @@ def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the tuning tasks of a model for a target; of several shapes, the tasks of all."""
     target = Target.from_json(params["target"])
     bindings = [Binding.from_json(binding) for binding in params["bindings"]]
+    parts = [RuntimePart.from_json(part) for part in params["parts"]]
     loaded = with_deep_stack(
-        lambda: load_entries(params["path"], bindings, target, Precision(params["precision"]))
+        lambda: load_entries(params["path"], bindings, target, Precision(params["precision"]), parts)
     )
     module = loaded.module
     tasks = tuning_tasks(module, target, params["weights"])

@@ -12,11 +12,15 @@ Handlers:
 - `compare_kernel`: ``path``, ``untuned`` (path of `run_untuned`), ``time`` (bool), ``rounding`` -> ``comparisons`` of all arguments;
   ``tuned_sec``, ``untuned_sec``: samples, empty where not timed.
 - `check_model`: ``path``, ``entry`` (the library's function), ``inputs``, ``expected``, ``widths`` (files; the last may be null),
-  ``names``, ``rounding`` -> ``comparisons`` of the outputs.
+  ``names``, ``rounding``, ``recorded`` (`InputSet.parts`) -> ``comparisons`` of the outputs, and of what goes into and comes out of
+  parts; ``unforced``: how the outputs differ if each part runs on what the compiled network gives it, empty if they do not.
 - `run_model`: ``path``, ``entry``, ``inputs``, ``outputs`` (files on this machine; the second is written) -> {}.
 - `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up.
+- `time_parts`: the same -> ``samples_sec``; ``parts_sec``: of each part, a sample a repeat; ``missing``: why parts were not run, else empty.
 - `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
   are uploaded first; ``missing`` or ``not_offered`` where the device does not have them.
+
+Each takes ``parts`` if ONNX Runtime runs parts of the network: ``models`` (files), and ``recorded``, to be replayed where it is missing.
 
 Where TVM fails, the answer is ``failure`` (a text), ``session_lost``, ``poisoned`` (nothing more can run in this session, or in
 this process if it is the device), ``devices_fault``. Unless the failure itself blames the device, the parent finds out whether it
@@ -28,6 +32,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +50,17 @@ from tunefarm_tuning.measure.device_functions import ARRAY_FILES
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.kernel_timing import time_tuned_and_untuned
 from tunefarm_tuning.process import Handler, Handlers
-from tunefarm_tuning.reference.comparison import compare_outputs
+from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.reference.widths import load_widths
+from tunefarm_tuning.tvm.device.parts import DeviceParts
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.workload.task import TensorSpec
 
 _session: DeviceSession | None = None
 _kind = "cpu"
+_threads = 1
+_parts: DeviceParts | None = None
 _models: dict[str, Any] = {}
 # The last `run_untuned`: path, library, inputs, inputs as packed, all arguments after the call, seconds of a call.
 _untuned: tuple[str, Any, list[NDArray[Any]], list[NDArray[Any]], list[NDArray[Any]], float] | None = None
@@ -64,13 +72,13 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
     Raises:
         DeviceLostError: If the device cannot be reached.
     """
-    global _session, _kind
+    global _session, _kind, _threads
     hang_up({})
     address = params["address"]
     session = local_session() if address is None else open_session(address, timeout_sec=params["timeout_sec"])
     session.function("runtime.config_threadpool")(0, params["threads"])
     threads = int(session.function("runtime.NumThreads")())
-    _session, _kind = session, params["kind"]
+    _session, _kind, _threads = session, params["kind"], threads
     exists = bool(session.device(_kind).exist)
     why = why_no_gpu() if not exists and address is None and _kind == "cuda" else ""
     return {"threads": threads, "device_exists": exists, "why": why}
@@ -78,9 +86,9 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
 
 def hang_up(_params: dict[str, Any]) -> None:
     """Release all objects of the session, and close it."""
-    global _session, _untuned
+    global _session, _untuned, _parts
     _models.clear()
-    _untuned = None
+    _untuned = _parts = None
     gc.collect()
     if _session is not None:
         _session.close()
@@ -135,16 +143,36 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
 
 def check_model(params: dict[str, Any]) -> dict[str, Any]:
     """Run a model and compare its outputs."""
-    outputs = _outputs(params)
+    parts = _open_parts(params)  # first: a network that calls parts cannot be loaded without
     expected = load_arrays(params["expected"])
-    comparisons = compare_outputs(
-        params["names"],
-        outputs,
-        expected,
-        rounding=params["rounding"],
-        widths=load_widths(params.get("widths")),
-    )
-    return {"comparisons": [comparison.to_json() for comparison in comparisons]}
+
+    def compare() -> list[Comparison]:
+        return compare_outputs(
+            params["names"],
+            _outputs(params),
+            expected,
+            rounding=params["rounding"],
+            widths=load_widths(params.get("widths")),
+        )
+
+    if parts is None:
+        return {"comparisons": [comparison.to_json() for comparison in compare()]}
+    # Each half by itself: the compiled one between results of the reference, each part on inputs of the reference.
+    recorded, rounding = params["recorded"], params["rounding"]
+    parts.replay(recorded, rounding)
+    with parts.running():
+        comparisons = compare()
+    comparisons += parts.comparisons()
+    comparisons += parts.compare_parts(recorded, rounding)
+    parts.replay([], None)
+    unforced = ""
+    if not parts.missing:
+        with parts.running():
+            unforced = next((f"{c.name!r}: {c.message}" for c in compare() if not c.ok), "")
+    return {
+        "comparisons": [comparison.to_json() for comparison in comparisons],
+        "unforced": clean(unforced, 300),
+    }
 
 
 def run_model(params: dict[str, Any]) -> dict[str, Any]:
@@ -162,14 +190,51 @@ def _outputs(params: dict[str, Any]) -> list[NDArray[Any]]:
 
 def time_model(params: dict[str, Any]) -> dict[str, Any]:
     """Time a model; return when the threads of this machine are idle again."""
+    return {"samples_sec": _time_model(params)}
+
+
+def time_parts(params: dict[str, Any]) -> dict[str, Any]:
+    """Time a model, and the parts of it that ONNX Runtime runs."""
+    parts = _open_parts(params)
+    samples: list[float] = []
+    by_sample: list[list[float]] = []
+    for _ in range(params["repeat"]):
+        samples += _time_model({**params, "repeat": 1})
+        by_sample.append(parts.taken_sec() if parts is not None else [])
+    return {
+        "samples_sec": samples,
+        "parts_sec": [list(part) for part in zip(*by_sample, strict=True)],
+        "missing": parts.missing if parts is not None else "",
+    }
+
+
+def _time_model(params: dict[str, Any]) -> list[float]:
+    parts = _open_parts(params)
     machine, entry = _model(params["path"]), params["entry"]
     machine.set_input(entry, *_to_device(load_arrays(params["inputs"])))
     timer = machine.time_evaluator(
         "invoke_stateful", _get().device(_kind), number=params["number"], repeat=params["repeat"]
     )
-    samples = [float(sample) for sample in timer(entry).results]
+    if parts is not None:
+        recorded = params["parts"]["recorded"]
+        if parts.missing and not recorded:
+            raise InvalidInputError(parts.missing, code="no-onnxruntime")
+        parts.replay(recorded if parts.missing else [], None)
+    with parts.running() if parts is not None else nullcontext():
+        samples = [float(sample) for sample in timer(entry).results]
     wait_until_idle()
-    return {"samples_sec": samples}
+    return samples
+
+
+def _open_parts(params: dict[str, Any]) -> DeviceParts | None:
+    """Return the parts of the network that ONNX Runtime runs, loaded once a session."""
+    global _parts
+    if "parts" not in params:
+        return None
+    models = tuple(params["parts"]["models"])
+    if _parts is None or _parts.models != models:
+        _parts = DeviceParts(_get(), models, _threads)
+    return _parts
 
 
 def time_other(params: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +256,13 @@ def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
     if run is None:
         return {"not_offered": True}
     sets = [
-        {**arrays, **{name: _get().upload(arrays[name]) for name in ARRAY_FILES if arrays.get(name)}}
+        {
+            **arrays,
+            **{name: _get().upload(arrays[name]) for name in ARRAY_FILES if arrays.get(name)},
+            "recorded": [
+                {end: _get().upload(file) for end, file in files.items()} for files in arrays["recorded"]
+            ],
+        }
         for arrays in params["sets"]
     ]
     reply: dict[str, Any] = json.loads(
@@ -295,4 +366,5 @@ HANDLERS: Handlers = {
     "check_model": _failure_as_value(check_model),
     "run_model": _failure_as_value(run_model),
     "time_model": _failure_as_value(time_model),
+    "time_parts": _failure_as_value(time_parts),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, sanitize_model
+from tunefarm_tuning.frontend.onnx.sanitize import PART_DOMAIN, PART_OPERATOR, all_nodes, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend.constant_folding import fold
 from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, widen_constants
+from tunefarm_tuning.tvm.frontend.converters.runtime_part import convert_part
 from tunefarm_tuning.tvm.frontend.converters.symbolic import SYMBOLIC_CONVERTERS
 from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT, ML
 from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
@@ -30,6 +31,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 )
 from tunefarm_tuning.tvm.frontend.symbolic_sizes import SymbolicSizes
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
+from tunefarm_tuning.workload.runtime_part import OpenSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -42,16 +44,20 @@ _CONTRIBUTED = frozenset({
 })  # fmt: skip
 """Names that mean operators of ONNX Runtime in TVM's importer, not the ones that ONNX adopted later."""
 _CONTRIBUTED_ONLY = _CONTRIBUTED - {"Gelu"}
+_PARTS = {f"{PART_DOMAIN}.{PART_OPERATOR}": convert_part}
 _NO_PLAIN_FUNCTIONS = frozenset({"Bernoulli", "SequenceMap"})
 """Operators that ONNX defines by random numbers or by a graph in the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedModule:
-    """An imported model: ``main`` is the network, in Relax; the shape and dtype of each output."""
+    """An imported model: ``main`` is the network, in Relax; the shape and dtype of each output.
+
+    A dimension is None if it depends on values, which only a part for ONNX Runtime may return.
+    """
 
     module: tvm.IRModule
-    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    outputs: tuple[tuple[tuple[int | None, ...], str], ...]
 
 
 def supported_operators() -> frozenset[str]:
@@ -75,16 +81,28 @@ def _converted(prefix: str) -> frozenset[str]:
     return frozenset(name.removeprefix(prefix) for name in CONVERTERS if name.startswith(prefix))
 
 
-def import_bound(network: BoundNetwork) -> ImportedModule:
+def import_bound(network: BoundNetwork, open_values: Sequence[OpenSpec] = ()) -> ImportedModule:
     """Import a network whose inputs have been bound. Its model is changed on the way.
+
+    Args:
+        network: The network, or the compiled half of one (`frontend.onnx.parts.cut`).
+        open_values: The values whose sizes depend on other values: what parts return.
+
+    Args:
+        model: The model, or the compiled part of one (`frontend.onnx.parts.cut`).
+        inputs: Its inputs.
+        open_values: The values whose sizes depend on other values: what parts return.
 
     Raises:
         InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported.
     """
+    by_name = {spec.name: spec for spec in open_values if spec.is_open}
+    outputs = network.model.graph.output
+    open_outputs = {n: by_name[v.name] for n, v in enumerate(outputs) if v.name in by_name}
     node_names = sanitize_model(network.model)
-    importer = _Importer()
+    importer = NetworkImporter()
     module = importer.import_sanitized(network.model, node_names)
-    return ImportedModule(module, _output_types(module, importer, node_names))
+    return ImportedModule(module, _output_types(module, importer, node_names, open_outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +132,7 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
         InvalidModelError: unsupported-operator, if a node cannot be imported for all sizes.
     """
     node_names = sanitize_model(network.model)
-    importer = _Importer(shapes)
+    importer = NetworkImporter(shapes)
     module = importer.import_sanitized(network.model, node_names)
     minima, maxima = (
         {
@@ -127,7 +145,14 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
     return OpenModule(module, minima, maxima)
 
 
-class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+def with_domains(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Put the domain of operators that are not ONNX's own in front of their names: TVM's importer knows names only."""
+    for node in nodes:
+        if node.domain not in ("", "ai.onnx"):
+            node.op_type = f"{node.domain}.{node.op_type}"
+
+
+class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
     """TVM's importer with our converters first.
 
     Attributes:
@@ -148,9 +173,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def import_sanitized(self, model: onnx.ModelProto, node_names: Sequence[str]) -> tvm.IRModule:
         """Import a model whose names are ours. Errors as of `import_bound`."""
-        for node in all_nodes(model.graph):
-            if node.domain not in ("", "ai.onnx"):
-                node.op_type = f"{node.domain}.{node.op_type}"
+        with_domains(all_nodes(model.graph))
         opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
         try:
             # TVM prints the arguments of a node that fails: weights, perhaps.
@@ -213,7 +236,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             sizes=self.sizes,
             convert=self._converter(operator, custom),
         )
-        for converters in (SYMBOLIC_CONVERTERS if is_symbolic else {}, CONVERTERS):
+        for converters in (SYMBOLIC_CONVERTERS if is_symbolic else {}, CONVERTERS, _PARTS):
             if operator in converters:
                 converted = converters[operator](context, inputs, own_attributes)
                 if converted is not None:
@@ -288,12 +311,18 @@ def _check_outputs(converted: Any, count: int) -> None:
 
 
 def _output_types(
-    module: tvm.IRModule, importer: _Importer, node_names: Sequence[str]
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+    module: tvm.IRModule,
+    importer: NetworkImporter,
+    node_names: Sequence[str],
+    open_outputs: Mapping[int, OpenSpec],
+) -> tuple[tuple[tuple[int | None, ...], str], ...]:
     returned = module["main"].ret_ty
     types = list(returned.fields) if isinstance(returned, tvm.ir.TupleType) else [returned]
-    outputs = []
+    outputs: list[tuple[tuple[int | None, ...], str]] = []
     for number, kind in enumerate(types):
+        if (spec := open_outputs.get(number)) is not None:
+            outputs.append((spec.shape, spec.dtype))
+            continue
         if not _has_fixed_shape(kind) or not isinstance(kind, relax.TensorType):
             where = ""
             fields = {}

@@ -14,6 +14,7 @@ from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.tvm.transform.weights.storage import Storage, StoredKernel
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.runtime_part import RuntimePart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,13 @@ class LoadedEntries:
         module: Its entries, `relax_graph.entry_names`, are in the order of the bindings.
         storage: How weights are stored; the numbers are those of the first entry, since all share their weights.
         warnings: Sentences for people, each once.
+        parts: The ONNX models of the parts that ONNX Runtime runs; none of a network of several sets of shapes.
     """
 
     module: tvm.IRModule
     storage: Storage
     warnings: tuple[str, ...]
+    parts: tuple[bytes, ...] = ()
 
 
 def load_entries(
@@ -36,15 +39,20 @@ def load_entries(
     bindings: Sequence[Binding],
     target: Target,
     precision: Precision = Precision.AS_MODEL,
+    parts: Sequence[RuntimePart] = (),
 ) -> LoadedEntries:
     """Read and prepare a network once for each binding; see `load_relax`. A network of one binding keeps its names.
+
+    ONNX Runtime may run `parts` of a network of one binding.
 
     Raises:
         InvalidModelError: If the file cannot be imported after all.
     """
     if len(bindings) == 1:
-        loaded = load_relax(path, bindings[0], target, precision)
-        return LoadedEntries(module=loaded.module, storage=loaded.storage, warnings=loaded.warnings)
+        loaded = load_relax(path, bindings[0], target, precision, parts=parts)
+        return LoadedEntries(
+            module=loaded.module, storage=loaded.storage, warnings=loaded.warnings, parts=loaded.parts
+        )
     storages: list[Storage] = []
     warnings: dict[str, None] = {}
 

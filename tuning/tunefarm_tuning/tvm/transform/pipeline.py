@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import tvm
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
-from tunefarm_tuning.frontend.onnx.bound_network import bound_network
+from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network
+from tunefarm_tuning.frontend.onnx.parts.cut import CutModel, cut
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
@@ -24,6 +26,7 @@ from tunefarm_tuning.tvm.transform.passes import Layout, PassContext, passes_for
 from tunefarm_tuning.tvm.transform.weights.storage import Storage, store_weights
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.task import TensorSpec
 
 _LAYOUTS = {
@@ -50,12 +53,14 @@ class LoadedModel:
         module: ``main`` takes `inputs` in order and returns the outputs: a tensor if there is one, else a tuple.
         inputs: Under the names that the file gives them.
         outputs: Likewise.
+        parts: The ONNX models of the parts that ONNX Runtime runs, which `main` calls by number.
         warnings: Sentences for people about what could not be done with it.
     """
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[OpenSpec, ...]
+    parts: tuple[bytes, ...] = ()
     storage: Storage = field(default_factory=Storage)
     warnings: tuple[str, ...] = ()
 
@@ -66,6 +71,7 @@ def load_relax(
     target: Target,
     precision: Precision = Precision.AS_MODEL,
     *,
+    parts: Sequence[RuntimePart] = (),
     select: Selection = select_faster,
 ) -> LoadedModel:
     """Read an ONNX file that `import_model` has accepted, and prepare it for a target.
@@ -75,6 +81,7 @@ def load_relax(
         binding: `Model.binding`.
         target: Decides which passes run, and constants are folded with it.
         precision: Format of stored weights; for CPUs.
+        parts: `Model.parts`.
         select: As for `prepare`. If weights are stored in fewer bytes, nothing is fused horizontally: the branches may each have
             a weight format, and their joint weight none.
 
@@ -83,7 +90,11 @@ def load_relax(
     """
     network = bound_network(path, binding)
     output_names = [value.name for value in network.model.graph.output]
-    imported = import_bound(network)
+    halves = cut(network.model, parts) if parts else CutModel(network.model, ())
+    imported = import_bound(
+        BoundNetwork(model=halves.compiled, inputs=network.inputs),
+        [spec for part in parts for spec in part.outputs],
+    )
     selection = select if precision is Precision.AS_MODEL else select_none
     prepared, warnings = prepare(imported.module, target, select=selection)
     module, storage = store_weights(prepared, precision)
@@ -92,8 +103,9 @@ def load_relax(
         storage=storage,
         warnings=warnings,
         inputs=network.inputs,
+        parts=halves.parts,
         outputs=tuple(
-            TensorSpec(name=name, shape=shape, dtype=dtype)
+            OpenSpec(name=name, shape=shape, dtype=dtype)
             for name, (shape, dtype) in zip(output_names, imported.outputs, strict=True)
         ),
     )

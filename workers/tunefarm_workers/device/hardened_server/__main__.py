@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
+from tunefarm_tuning.artifact.part_calls import serve
 from tunefarm_tuning.measure.device_functions import FUNCTIONS
 from tunefarm_tuning.measure.gpu.nvml import preload
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.reading import state_and_users
 from tunefarm_tuning.measure.gpu.state import GPU_STATE
+from tunefarm_tuning.measure.session_parts import CONTROL, SessionParts
 from tunefarm_tuning.process.lifeline import wake_at_end
 from tunefarm_workers.device.hardened_server import tvm_private
 from tunefarm_workers.device.hardened_server.loop import RpcServer, ServerOptions
@@ -90,17 +92,32 @@ def _write(events: int, event: dict[str, Any]) -> None:
 
 
 def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None:
-    """Let sessions call `FUNCTIONS` and read the GPU's state, if the agent named one GPU. The first call opens the driver."""
+    """Let sessions run parts of networks in ONNX Runtime, and call `FUNCTIONS` and read the GPU's state if the agent named one GPU.
+
+    The first call opens ONNX Runtime or the driver.
+    """
+    import tvm
+
+    tvm.register_global_func(CONTROL, _control_parts, override=True)
     uuid = environment.get(_VISIBLE, "")
     if not uuid.startswith("GPU-") or "," in uuid:
         return
-    import tvm
 
     nvml = open_nvml(environment)
     preload()
     tvm.register_global_func(GPU_STATE, lambda: state_and_users(nvml, uuid), override=True)
     for name, function in FUNCTIONS.items():
         tvm.register_global_func(name, function, override=True)
+
+
+def _control_parts(request: str) -> str:
+    """Answer a session about the parts of its networks, which run on this thread of the session's process."""
+    serve(_parts)
+    return _parts.control(str(request))
+
+
+_parts = SessionParts()
+"""Each session has its own: it is a forked process."""
 
 
 if __name__ == "__main__":

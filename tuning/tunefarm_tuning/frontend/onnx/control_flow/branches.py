@@ -39,7 +39,7 @@ _SELECTED_AS = {
 }
 """ONNX Runtime selects these element types in a wider one only."""
 _WHERE_OPSET = 9
-_HINT = "--value "
+VALUE_HINT = "--value "
 
 
 def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inline: Inline) -> list[str]:
@@ -60,7 +60,7 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
     try:
         then_results, else_results = (inline(branch, []) for branch in branches)
     except InvalidModelError as error:
-        if not hint or _HINT in error.message:
+        if not hint or VALUE_HINT in error.message:
             raise
         raise InvalidModelError(
             f"{describe(node)} is decided by the run, so that both of its branches would be computed; but {error.message}{hint}",

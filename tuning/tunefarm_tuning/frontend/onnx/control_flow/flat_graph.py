@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.graph_names import names_read
 from tunefarm_tuning.frontend.onnx.node_folding import MAX_ELEMENTS, fold_node
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 
@@ -125,6 +126,12 @@ class FlatGraph:
         for name in node.output:
             self._producers[name] = node
         self._types.update(self._inferred(node))
+
+    def keep(self, node: onnx.NodeProto) -> None:
+        """Add a node with inner graphs as it is: it is not compiled."""
+        self._nodes.append(node)
+        for name in node.output:
+            self._producers[name] = node
 
     def make(self, operator: str, inputs: Sequence[str], stem: str, **attributes: Any) -> str:
         """Add a node of ONNX's own operators with one output; return the output's name."""
@@ -245,7 +252,7 @@ class FlatGraph:
             name = left.pop()
             if name and name not in seen:
                 seen.add(name)
-                left += self._producers[name].input if name in self._producers else ()
+                left += names_read(self._producers[name]) if name in self._producers else ()
         return seen
 
     def _upstream(self, name: str) -> list[onnx.NodeProto]:

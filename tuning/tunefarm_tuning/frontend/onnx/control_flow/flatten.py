@@ -12,6 +12,7 @@ from tunefarm_tuning.frontend.onnx.control_flow.branches import resolve_if
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
 from tunefarm_tuning.frontend.onnx.control_flow.loops import unroll_loop
 from tunefarm_tuning.frontend.onnx.control_flow.scans import unroll_scan
+from tunefarm_tuning.frontend.onnx.graph_names import names_read
 from tunefarm_tuning.frontend.onnx.sanitize import all_nodes
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -27,20 +28,32 @@ def is_control_flow(node: onnx.NodeProto) -> bool:
     return node.op_type in CONTROL_FLOW and node.domain in ("", "ai.onnx")
 
 
-def flatten_control_flow(model: onnx.ModelProto) -> None:
+def flatten_control_flow(model: onnx.ModelProto) -> list[InvalidModelError]:
     """Replace the control flow of a bound network, in place.
 
     A branch whose condition is known is taken. Of one that the run decides both branches are computed, and the run selects
     (see `resolve_if`). Loops of known length are unrolled. Equal networks become equal networks.
 
+    Returns:
+        Why each node that is left cannot be replaced: unsupported-operator, unequal-branches, unknown-loop, zero-size or
+        too-large. Such a node cannot be compiled.
+
     Raises:
-        InvalidModelError: unsupported-operator, unequal-branches, unknown-loop, zero-size, too-large or invalid-onnx.
+        InvalidModelError: invalid-onnx, or too-large of the whole.
     """
     flat = FlatGraph(model)
     scope = _Scope(flat, {}, is_whole=True)
+    left = []
     for node in list(model.graph.node):
-        scope.add(node)
+        try:
+            scope.add(node)
+        except InvalidModelError as error:
+            if not is_control_flow(node) or error.code == "invalid-onnx":
+                raise
+            left.append(error)
+            scope.keep(node)
     flat.replace_graph([scope.name(value.name) for value in model.graph.output])
+    return left
 
 
 class _Scope:
@@ -71,6 +84,16 @@ class _Scope:
                 self._names[name] = self._flat.new_name(name)
             copy.output.append(self.name(name))
         self._flat.add(copy)
+
+    def keep(self, node: onnx.NodeProto) -> None:
+        """Add a node of the graph with its inner graphs, which read tensors of `flat` under the names of the graph."""
+        for name in names_read(node):
+            if self.name(name) != name:
+                alias = onnx.helper.make_node(
+                    "Identity", [self._names.pop(name)], [name], name=f"{name}/kept"
+                )
+                self._flat.add(alias)
+        self._flat.keep(node)
 
     def _inline(self, graph: onnx.GraphProto, arguments: Sequence[str]) -> list[str]:
         """Add the nodes of an inner graph; return the names of its outputs."""
