@@ -182,9 +182,9 @@ def clock(mhz: float | None) -> str:
     return NONE if mhz is None else f"{mhz / 1000:.2f} GHz"
 
 
-def shape(dims: Sequence[int], dtype: str = "") -> str:
-    """Return ``"1×3×224×224 float32"``."""
-    return f"{'×'.join(map(str, dims)) or 'scalar'} {dtype}".rstrip()
+def shape(dims: Sequence[int | None], dtype: str = "") -> str:
+    """Return ``"1×3×224×224 float32"``; a question mark for a dimension that depends on values."""
+    return f"{'×'.join('?' if size is None else str(size) for size in dims) or 'scalar'} {dtype}".rstrip()
 
 
 def tensor(spec: Mapping[str, object]) -> str:

@@ -213,6 +213,10 @@ def _show(out: Output, model: Model) -> None:
         return
     out.text(f"opset {model.opset}, {model.num_params or 0:,} parameters")
     out.text("operators: " + ", ".join(f"{count} {name}" for name, count in model.operators))
+    for part in model.parts:
+        operators = ", ".join(f"{count} {name}" for name, count in part.operators)
+        reasons = "; ".join(f"node {why.node} ({why.operator}) {why.reason}" for why in part.reasons)
+        out.text(f"ONNX Runtime runs {operators}: {reasons}")
     rows = [("input", t) for t in model.inputs] + [("output", t) for t in model.outputs]
     out.table(
         ("", "name", "shape", "dtype"),

@@ -15,7 +15,9 @@ class Tensor(Output):
     """An input, an output or a kernel's argument."""
 
     name: str = Field(description="Name in the network.")
-    shape: list[int] = Field(description="Dimensions; empty for a scalar.")
+    shape: list[int | None] = Field(
+        description="Dimensions; empty for a scalar. Null if it depends on values, as an output of a part for ONNX Runtime."
+    )
     dtype: str = Field(description="Element type, as numpy spells it.")
 
 
@@ -25,6 +27,23 @@ class ShapeSet(Output):
     inputs: list[Tensor] = Field(description="Inputs with these shapes.")
     outputs: list[Tensor] = Field(description="Outputs with these shapes.")
     weight: int = Field(description="How often the user runs it, relative to the other sets.")
+
+
+class NotCompiled(Output):
+    """A node that cannot be compiled."""
+
+    operator: str = Field(description="Operator of the node.")
+    node: str = Field(description="Name of the node in quotes, or its number.")
+    reason: str = Field(description="Why it cannot be compiled.")
+
+
+class RuntimePart(Output):
+    """A part of a network that ONNX Runtime runs inside the artifact."""
+
+    inputs: list[Tensor] = Field(description="Tensors that it takes of the rest of the network.")
+    outputs: list[Tensor] = Field(description="Tensors that the rest of the network takes of it.")
+    operators: list[list[Any]] = Field(description="Pairs of an operator and its count.")
+    reasons: list[NotCompiled] = Field(description="Its first nodes that cannot be compiled.")
 
 
 class Model(Output):
@@ -45,6 +64,7 @@ class Model(Output):
                     "inputs": [{"name": "x", "shape": [1, 3, 224, 224], "dtype": "float32"}],
                     "outputs": [{"name": "y", "shape": [1, 1000], "dtype": "float32"}],
                     "specialisations": [],
+                    "parts": [],
                     "operators": [["Conv", 20], ["Relu", 17]],
                     "opset": 17,
                     "num_params": 11689512,
@@ -69,6 +89,10 @@ class Model(Output):
     outputs: list[Tensor] = Field(description="Outputs; empty until the model is ready.")
     specialisations: list[ShapeSet] = Field(
         description="Sets of shapes that the model is tuned for, the most important first; empty if there is only one."
+    )
+    parts: list[RuntimePart] | None = Field(
+        description="Parts that cannot be compiled, which ONNX Runtime runs inside the artifact; empty if there are none, null if "
+        "an older release imported it."
     )
     operators: list[list[Any]] = Field(description="Pairs of an operator and its count, most frequent first.")
     opset: int | None = Field(description="ONNX operator set; null until the model is ready.")

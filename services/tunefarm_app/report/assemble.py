@@ -88,6 +88,7 @@ def _assemble(
         latency=latency,
         shapes=evidence.shapes(),
         other_shapes=evidence.other_shapes(),
+        hybrid=evidence.hybrid(),
         coverage=coverage,
         kernels=kernels,
         not_tunable=evidence.not_tunable(),

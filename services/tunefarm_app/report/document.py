@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from tunefarm_app.report.hybrid import ReportHybrid
 from tunefarm_app.report.parts import (
     Part,
     ReportAlternative,
@@ -220,6 +221,9 @@ class JobReport(Part):
     )
     other_shapes: ReportOtherShapes | None = Field(
         None, description="Code for all other shapes; null if the model's file fixes its shapes."
+    )
+    hybrid: ReportHybrid | None = Field(
+        None, description="What ONNX Runtime runs inside the artifact; null if the network is compiled whole."
     )
     coverage: ReportCoverage | None = Field(description="Tasks with and without a tuned kernel.")
     kernels: list[ReportKernel] = Field(description="Each tuning task, in order of first use.")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tunefarm_app.records.farm_facts import FARM, PEAK
 from tunefarm_app.report.document import ReportBreakdown, ReportCoverage, ReportedDevice, ReportKernel
+from tunefarm_app.report.hybrid import ReportHybrid
 from tunefarm_app.report.parts import (
     ReportAlternative,
     ReportChecks,
@@ -64,6 +65,10 @@ class Evidence:
     def other_shapes(self) -> ReportOtherShapes | None:
         """Return what is known of the code for all other shapes."""
         return self.read("other_shapes", ReportOtherShapes.model_validate, None)
+
+    def hybrid(self) -> ReportHybrid | None:
+        """Return which part of the network ONNX Runtime runs; None if it is compiled whole."""
+        return self.read("hybrid", ReportHybrid.model_validate, None)
 
     def checks(self) -> ReportChecks | None:
         return self.read("checks", ReportChecks.model_validate, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.hybrid import hybrid_sentence
 from tunefarm_app.report.parts import ReportChecks, ReportLatency, ReportPrecision, ReportStored, ReportTiming
 from tunefarm_db.states.job import JobState
 from tunefarm_text.quantities import error, plural, ratio, seconds, signed_percent, size
@@ -18,6 +19,8 @@ def summary(report: JobReport) -> list[str]:
         sentences.append("This farm runs in simulation: all measurements below are synthetic.")
     if report.latency is not None:
         sentences += _latency(report.latency)
+    if report.hybrid is not None:
+        sentences.append(hybrid_sentence(report.hybrid))
     if report.checks is not None:
         sentences.append(
             f"The largest difference from ONNX Runtime's outputs is {error(report.checks.max_abs_error)}, or "

@@ -26,10 +26,12 @@ def model_of(
     outputs: Sequence[onnx.ValueInfoProto],
     constants: dict[str, NDArray[Any]],
     domains: Sequence[str] = (),
+    *,
+    opset: int = 17,
 ) -> onnx.ModelProto:
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "net", inputs, outputs, tensors)
-    opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
@@ -133,6 +135,60 @@ def contributed() -> onnx.ModelProto:
         [value("y", FLOAT, [8, 5])],
         {"w1": weights(8, 3, 3, 3), "shape": np.array([8, 64]), "w2": weights(8, 5)},
         ["com.microsoft"],
+    )
+
+
+def strings_inside() -> onnx.ModelProto:
+    """Text is selected and compared between two products."""
+    return model_of(
+        [
+            node("MatMul", ["x", "w1"], ["a"]),
+            node("Greater", ["a", "zero"], ["positive"]),
+            node("Where", ["positive", "yes", "no"], ["text"], name="choose"),
+            node("Equal", ["text", "yes"], ["equal"]),
+            node("Cast", ["equal"], ["b"], to=FLOAT),
+            node("MatMul", ["b", "w2"], ["y"]),
+        ],
+        [value("x", FLOAT, [2, 7])],
+        [value("y", FLOAT, [2, 3])],
+        {
+            "w1": weights(7, 5),
+            "w2": weights(5, 3),
+            "zero": np.zeros((), "f4"),
+            "yes": np.array(["yes"], object),
+            "no": np.array(["no"], object),
+        },
+        opset=19,
+    )
+
+
+def random_numbers() -> onnx.ModelProto:
+    """Random numbers are added between two products."""
+    return model_of(
+        [
+            node("MatMul", ["x", "w1"], ["a"]),
+            node("RandomNormalLike", ["a"], ["noise"], name="noise"),
+            node("Add", ["a", "noise"], ["b"]),
+            node("MatMul", ["b", "w2"], ["y"]),
+        ],
+        [value("x", FLOAT, [2, 7])],
+        [value("y", FLOAT, [2, 3])],
+        {"w1": weights(7, 5), "w2": weights(5, 3)},
+    )
+
+
+def nobody_knows() -> onnx.ModelProto:
+    """An operator that ONNX Runtime does not know either."""
+    return model_of(
+        [
+            node("MatMul", ["x", "w1"], ["a"]),
+            node("Mystery", ["a"], ["b"], domain="my.company", name="mystery"),
+            node("MatMul", ["b", "w2"], ["y"]),
+        ],
+        [value("x", FLOAT, [2, 7])],
+        [value("y", FLOAT, [2, 3])],
+        {"w1": weights(7, 5), "w2": weights(5, 3)},
+        ["my.company"],
     )
 
 

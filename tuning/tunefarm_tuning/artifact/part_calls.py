@@ -73,8 +73,9 @@ def _shared() -> Any:
 
         state = ModuleType(_STATE)
         state.current = threading.local()  # type: ignore[attr-defined]
-        state = sys.modules.setdefault(_STATE, state)
+        # First: another thread may load a network that calls it as soon as the state is there.
         tvm_ffi.register_global_func(FUNCTION, _run_part, override=True)
+        state = sys.modules.setdefault(_STATE, state)
     return state
 
 

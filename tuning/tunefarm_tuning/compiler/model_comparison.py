@@ -36,14 +36,16 @@ class ModelComparison:
             what goes into these and comes out.
         unforced: How an output differs if each part runs on what the compiled network gives it, not on what the reference
             did; empty if it does not.
+        random_parts: Numbers of ONNX Runtime's parts whose results are random, and were not compared.
     """
 
     sets: tuple[tuple[InputSet, tuple[Comparison, ...]], ...]
     unforced: str = ""
+    random_parts: tuple[int, ...] = ()
 
     @classmethod
     def from_replies(cls, sets: Sequence[InputSet], replies: Iterable[Mapping[str, Any]]) -> ModelComparison:
-        """Read a child's replies, one for each input set: ``{"comparisons": [...]}``, and ``"unforced"`` if it has parts."""
+        """Read a child's replies, one for each input set: ``{"comparisons": [...]}``, and ``"unforced"`` and ``"random_parts"`` if it has parts."""
         replies = list(replies)
         return cls(
             sets=tuple(
@@ -51,6 +53,7 @@ class ModelComparison:
                 for input_set, reply in zip(sets, replies, strict=True)
             ),
             unforced=next((text for reply in replies if (text := reply.get("unforced", ""))), ""),
+            random_parts=tuple(sorted({part for reply in replies for part in reply.get("random_parts", ())})),
         )
 
     @property

@@ -105,6 +105,15 @@ def unforced_warning(unforced: str) -> str:
     )
 
 
+def random_warning(random_parts: Sequence[int]) -> str:
+    """Return the warning of a network whose parts for ONNX Runtime return other values in every run."""
+    files = ", ".join(part_file(number) for number in random_parts)
+    return (
+        f"{files}: its results are random, so two runs differ. The rest of the network was compared with the reference's random "
+        "values in place of its own"
+    )
+
+
 def _described(number: int, part: RuntimePart) -> Mapping[str, Any]:
     return {
         "file": part_file(number),

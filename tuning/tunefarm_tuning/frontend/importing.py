@@ -203,7 +203,12 @@ def _reference(
     except InvalidModelError as error:
         if not_compiled is None or error.code not in _UNKNOWN_TO_ONNX_RUNTIME:
             raise
-        raise error_from_json(not_compiled) from error
+        reason = error_from_json(not_compiled)
+        raise type(reason)(
+            f"{reason.message}; ONNX Runtime, which might run it instead, does not: {error.message}",
+            code=reason.code,
+            **reason.fields,
+        ) from error
 
 
 def _with_proposal(

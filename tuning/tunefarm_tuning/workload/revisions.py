@@ -6,7 +6,7 @@ change its meaning: workload keys do not show the change, and a farm would keep 
 
 from __future__ import annotations
 
-IMPORTER = 3
+IMPORTER = 4
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
 GRAPH_PASSES = 9

@@ -26,10 +26,10 @@ class Problem(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor(Result):
-    """An input or output of a model."""
+    """An input or output of a model. A dimension is None if it depends on values, as of what ONNX Runtime's parts return."""
 
     name: str
-    shape: tuple[int, ...] = ()
+    shape: tuple[int | None, ...] = ()
     dtype: str
 
 
@@ -46,6 +46,30 @@ class ShapeSet(Result):
     weight: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCompiled(Result):
+    """A node that cannot be compiled, and why."""
+
+    operator: str
+    node: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimePart(Result):
+    """A part of a network that ONNX Runtime runs inside the artifact.
+
+    Attributes:
+        operators: Operator names and their counts.
+        reasons: Its first nodes that cannot be compiled.
+    """
+
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    operators: tuple[tuple[str, int], ...] = ()
+    reasons: tuple[NotCompiled, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Model(Shown, Answer):
     """An uploaded model.
@@ -58,6 +82,7 @@ class Model(Shown, Answer):
         shapes: Shapes given for inputs with dynamic dimensions: sizes, or a text with several sizes.
         values: Values given for inputs that became constants.
         specialisations: The sets of shapes that it is tuned for, the most important first; none if there is only one.
+        parts: The parts that cannot be compiled, which ONNX Runtime runs inside the artifact.
         operators: Operator names and their counts.
         opset: The ONNX operator set of the file.
         num_params: Number of parameters.
@@ -78,6 +103,7 @@ class Model(Shown, Answer):
     opset: int | None = None
     num_params: int | None = None
     specialisations: tuple[ShapeSet, ...] = ()
+    parts: tuple[RuntimePart, ...] = ()
 
     def summary(self) -> Mapping[str, str]:
         """Return the model's row in a notebook: column name to text."""

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from hybrid_models import (
     contributed,
     detector,
     endless_loop,
+    nobody_knows,
     nothing_to_tune,
+    random_numbers,
     sequence_output,
+    strings_inside,
 )
 
 import tunefarm_tuning
@@ -185,13 +189,42 @@ def test_a_wrong_value_before_a_part_is_found_though_the_part_hides_it(
     assert "input 2 of ONNX Runtime's part 1" in comparison.message
 
 
-@pytest.mark.parametrize("network", [between_products, endless_loop, contributed])
+@pytest.mark.parametrize("network", [between_products, endless_loop, contributed, strings_inside])
 def test_other_parts(network: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
     model = imported(network, tmp_path)
     artifact = tunefarm_tuning.compile(model, output=tmp_path / "net.tunefarm", baseline=False)
     inputs = inputs_of(model)
     (output,) = load(artifact.path).run(inputs).values()
     np.testing.assert_allclose(output, expected_of(model, inputs)[0], rtol=1e-3, atol=1e-2)
+
+
+def test_random_numbers_differ_in_every_run_and_the_rest_is_compared(tmp_path: Path) -> None:
+    artifact = tunefarm_tuning.compile(
+        imported(random_numbers, tmp_path), output=tmp_path / "net.tunefarm", baseline=False
+    )
+    tuned, x = load(artifact.path), np.ones((2, 7), "f4")
+    assert np.abs(tuned(x)["y"] - tuned(x)["y"]).max() > 0
+    assert any("its results are random" in warning for warning in artifact.report["warnings"])
+    names = {output["name"] for s in artifact.report["checks"]["input_sets"] for output in s["outputs"]}
+    assert names == {"y", "input 1 of ONNX Runtime's part 1"} or names == {"y"}
+
+
+def test_threads_run_an_artifact_at_once(model: Model, artifact: Artifact) -> None:
+    tuned = load(artifact.path)
+    data = [inputs_of(model, seed) for seed in range(8)]
+    expected = [tuned.run(inputs)["selected"] for inputs in data]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            for outputs, selected in zip(pool.map(tuned.run, data), expected, strict=True):
+                np.testing.assert_array_equal(outputs["selected"], selected)
+
+
+def test_a_network_that_onnx_runtime_cannot_run_either_names_both_reasons(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidModelError, match=r"my\.company\.Mystery .* ONNX Runtime, which might run it"
+    ) as caught:
+        imported(nobody_knows, tmp_path)
+    assert caught.value.code == "unsupported-operator"
 
 
 def test_networks_that_stay_refused(tmp_path: Path) -> None:

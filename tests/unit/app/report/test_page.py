@@ -13,6 +13,7 @@ from reported_farm import HOSTILE, ReportingEngine, approx, finished_job, second
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.charts import _LARGEST, time_stacks
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.hybrid import ReportHybrid, hybrid_sentence
 from tunefarm_app.report.page import content_security_policy, report_page
 from tunefarm_app.report.parts import ReportOtherShapes
 
@@ -134,6 +135,38 @@ def test_one_kernel_more_than_the_bars_name_is_one_other_kernel(report: JobRepor
         stack, _ = time_stacks(report.model_copy(update={"kernels": kernels}))
         legends.append([segment.name for segment in stack.segments if segment.color == -1])
     assert legends == [["1 other kernel"], ["2 other kernels"]]
+
+
+def test_the_page_says_what_onnx_runtime_runs_and_its_share(report: JobReport) -> None:
+    part = {
+        "file": "part_1.onnx",
+        "nodes": 4,
+        "operators": [["Gather", 2], ["NonMaxSuppression", 1], ["<b>", 1]],
+        "reasons": [{"operator": "NonMaxSuppression", "node": "'nms'", "reason": "is not supported"}],
+        "median_sec": 0.002,
+        "share": 0.25,
+    }
+    hybrid = ReportHybrid.model_validate(
+        {
+            "method": "Timed once more.",
+            "parts": [part],
+            "median_sec": 0.008,
+            "onnxruntime_share": 0.25,
+            "not_timed": None,
+        }
+    )
+    text = report_page(report.model_copy(update={"hybrid": hybrid}))
+    assert "1 part of the network cannot be compiled, and runs in ONNX Runtime inside the artifact" in text
+    assert "25 % are in ONNX Runtime and 75 % in compiled code" in text
+    assert "2 Gather, NonMaxSuppression, &lt;b&gt;" in text
+    assert "node &#39;nms&#39; (NonMaxSuppression) is not supported" in text
+    assert "25 % of the time (2.00 ms)" in hybrid_sentence(hybrid)
+    update = {"onnxruntime_share": None, "not_timed": "onnxruntime is missing"}
+    untimed = hybrid.model_copy(update=update)
+    assert "share of the time is not known: onnxruntime is missing" in hybrid_sentence(untimed)
+    text = report_page(report.model_copy(update={"hybrid": untimed}))
+    assert "The parts were not timed: onnxruntime is missing." in text
+    assert "What ONNX Runtime runs" not in report_page(report)
 
 
 def test_the_page_says_which_other_shapes_run(report: JobReport) -> None:

@@ -28,7 +28,7 @@ from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
 from tunefarm_tuning.compiler.phases.shape_reports import shape_reports
 from tunefarm_tuning.compiler.report import Environment, make_manifest, make_report, why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
-from tunefarm_tuning.compiler.runtime_parts import parts_report, unforced_warning
+from tunefarm_tuning.compiler.runtime_parts import parts_report, random_warning, unforced_warning
 from tunefarm_tuning.compiler.session import EntryInfo
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE
@@ -199,6 +199,8 @@ def _warnings(
         ]
     if timed.comparison.unforced:
         warnings.append(unforced_warning(timed.comparison.unforced))
+    if timed.comparison.random_parts:
+        warnings.append(random_warning(timed.comparison.random_parts))
     if timed.parts is not None and timed.parts.missing:
         warnings.append(
             f"ONNX Runtime's parts of the network were not timed on the device: {timed.parts.missing}"

@@ -13,7 +13,8 @@ Handlers:
   ``tuned_sec``, ``untuned_sec``: samples, empty where not timed.
 - `check_model`: ``path``, ``entry`` (the library's function), ``inputs``, ``expected``, ``widths`` (files; the last may be null),
   ``names``, ``rounding``, ``recorded`` (`InputSet.parts`) -> ``comparisons`` of the outputs, and of what goes into and comes out of
-  parts; ``unforced``: how the outputs differ if each part runs on what the compiled network gives it, empty if they do not.
+  parts; ``unforced``: how the outputs differ if each part runs on what the compiled network gives it, empty if they do not;
+  ``random_parts``: numbers of the parts whose results are random. The last two only if there are parts.
 - `run_model`: ``path``, ``entry``, ``inputs``, ``outputs`` (files on this machine; the second is written) -> {}.
 - `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up.
 - `time_parts`: the same -> ``samples_sec``; ``parts_sec``: of each part, a sample a repeat; ``missing``: why parts were not run, else empty.
@@ -166,12 +167,13 @@ def check_model(params: dict[str, Any]) -> dict[str, Any]:
     comparisons += parts.compare_parts(recorded, rounding)
     parts.replay([], None)
     unforced = ""
-    if not parts.missing:
+    if not parts.missing and not parts.random:
         with parts.running():
             unforced = next((f"{c.name!r}: {c.message}" for c in compare() if not c.ok), "")
     return {
         "comparisons": [comparison.to_json() for comparison in comparisons],
         "unforced": clean(unforced, 300),
+        "random_parts": sorted(parts.random),
     }
 
 

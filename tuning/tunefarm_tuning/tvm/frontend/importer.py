@@ -88,11 +88,6 @@ def import_bound(network: BoundNetwork, open_values: Sequence[OpenSpec] = ()) ->
         network: The network, or the compiled half of one (`frontend.onnx.parts.cut`).
         open_values: The values whose sizes depend on other values: what parts return.
 
-    Args:
-        model: The model, or the compiled part of one (`frontend.onnx.parts.cut`).
-        inputs: Its inputs.
-        open_values: The values whose sizes depend on other values: what parts return.
-
     Raises:
         InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported.
     """

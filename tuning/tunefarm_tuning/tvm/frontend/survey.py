@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 from tunefarm_tuning.frontend.onnx.binding import dtype_name
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
-from tunefarm_tuning.frontend.onnx.graph_names import constant_nodes, names_read
+from tunefarm_tuning.frontend.onnx.graph_names import constant_nodes, names_read, weights_of
 from tunefarm_tuning.frontend.onnx.parts.plan import DEPENDS, Survey
 from tunefarm_tuning.frontend.onnx.parts.value_types import TypeInference, is_fixed, open_spec, tensor_type
 from tunefarm_tuning.frontend.onnx.rules import why_not_compiled
@@ -27,6 +27,7 @@ from tunefarm_tuning.tvm.frontend.importer import NetworkImporter, with_domains
 from tunefarm_tuning.tvm.frontend.node_context import constant, fixed_shape
 from tunefarm_tuning.workload.runtime_part import NotCompiled
 
+_READS = "reads a weight that is sparse, or of another dtype than numbers"
 _MAKES = "makes a tensor whose size depends on values"
 
 
@@ -75,6 +76,7 @@ class _Surveyor(NetworkImporter):
         self._functions = {(function.domain, function.name) for function in model.functions}
         self._constants = constant_nodes(model.graph)
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._strange = weights_of(model.graph) - weights_of(_without_strange_tensors(model.graph))
         self._outputs = [value.name for value in model.graph.output]
         self.reasons: dict[int, NotCompiled] = {}
         self.types: dict[str, onnx.TypeProto | None] = {value.name: value.type for value in model.graph.input}
@@ -97,11 +99,11 @@ class _Surveyor(NetworkImporter):
 
     def _import_node(self, node: onnx.NodeProto) -> str:
         """Import a node; return why it cannot be compiled, empty if it can."""
-        if any(name not in self._nodes for name in names_read(node)):
-            return DEPENDS
-        domain, operator = node.domain, node.op_type
         if why := why_not_compiled(node, self._functions):
             return why
+        if any(name not in self._nodes for name in names_read(node)):
+            return _READS if self._strange.intersection(names_read(node)) else DEPENDS
+        domain, operator = node.domain, node.op_type
         with_domains([node])
         try:
             super()._construct_nodes(SimpleNamespace(node=[node]))

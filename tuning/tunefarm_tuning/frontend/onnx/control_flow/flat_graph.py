@@ -127,6 +127,15 @@ class FlatGraph:
             self._producers[name] = node
         self._types.update(self._inferred(node))
 
+    def checkpoint(self) -> tuple[int, int]:
+        """Return where the graph stands now, for `back_to`."""
+        return len(self._nodes), self._work
+
+    def back_to(self, checkpoint: tuple[int, int]) -> None:
+        """Drop the nodes that were added since a checkpoint, which no node after it may read."""
+        size, self._work = checkpoint
+        del self._nodes[size:]
+
     def keep(self, node: onnx.NodeProto) -> None:
         """Add a node with inner graphs as it is: it is not compiled."""
         self._nodes.append(node)

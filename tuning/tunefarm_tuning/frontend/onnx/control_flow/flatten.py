@@ -45,12 +45,14 @@ def flatten_control_flow(model: onnx.ModelProto) -> list[InvalidModelError]:
     scope = _Scope(flat, {}, is_whole=True)
     left = []
     for node in list(model.graph.node):
+        checkpoint = flat.checkpoint()
         try:
             scope.add(node)
         except InvalidModelError as error:
             if not is_control_flow(node) or error.code == "invalid-onnx":
                 raise
             left.append(error)
+            flat.back_to(checkpoint)  # what was unrolled of it counts no more
             scope.keep(node)
     flat.replace_graph([scope.name(value.name) for value in model.graph.output])
     return left

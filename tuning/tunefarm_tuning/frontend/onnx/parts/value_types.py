@@ -132,5 +132,7 @@ def _of_onnxruntime(output: Any) -> onnx.TypeProto | None:
         element = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     except (TypeError, KeyError, ValueError):
         return None
+    if not output.shape:  # it says so of scalars, and of tensors of an unknown number of dimensions
+        return None
     shape = [size if isinstance(size, int) else None for size in output.shape]
     return onnx.helper.make_tensor_type_proto(element, shape)
