@@ -66,7 +66,6 @@ def parts_report(parts: Sequence[RuntimePart], times: PartTimes | None) -> dict[
     """Return the report's section on what ONNX Runtime runs; empty for a network that is compiled whole."""
     if not parts or times is None:
         return {}
-    whole = median(times.whole_sec)
     seconds = [median(samples) for samples in times.parts_sec]
     return {
         "method": _METHOD,
@@ -75,12 +74,16 @@ def parts_report(parts: Sequence[RuntimePart], times: PartTimes | None) -> dict[
                 **_described(number, part),
                 "reasons": [asdict(reason) for reason in part.reasons],
                 "median_sec": seconds[number] if seconds else None,
-                "share": seconds[number] / whole if seconds else None,
+                "share": _share(times.parts_sec[number], times.whole_sec) if seconds else None,
             }
             for number, part in enumerate(parts)
         ],
-        "median_sec": whole,
-        "onnxruntime_share": sum(seconds) / whole if seconds else None,
+        "median_sec": median(times.whole_sec),
+        "onnxruntime_share": _share(
+            [sum(each) for each in zip(*times.parts_sec, strict=True)], times.whole_sec
+        )
+        if seconds
+        else None,
         "not_timed": times.missing or None,
     }
 
@@ -112,6 +115,11 @@ def random_warning(random_parts: Sequence[int]) -> str:
         f"{files}: its results are random, so two runs differ. The rest of the network was compared with the reference's random "
         "values in place of its own"
     )
+
+
+def _share(parts_sec: Sequence[float], whole_sec: Sequence[float]) -> float:
+    """Return the median share of the whole's samples; at most 1, since the clock around a part runs in a warm-up, too."""
+    return min(1.0, median(part / whole for part, whole in zip(parts_sec, whole_sec, strict=True)))
 
 
 def _described(number: int, part: RuntimePart) -> Mapping[str, Any]:

@@ -72,7 +72,7 @@ def why_not_compiled(node: onnx.NodeProto, functions: Collection[tuple[str, str]
     inside = list(all_nodes(onnx.GraphProto(node=[node])))
     for inner in inside:
         if is_control_flow(inner):
-            return "has inner graphs, which of them run is known at run time only"
+            return "has inner graphs that cannot be resolved before it runs"
         if (inner.domain, inner.op_type) in functions:
             return "is a function of the model"
         if not is_supported(inner.domain, inner.op_type):

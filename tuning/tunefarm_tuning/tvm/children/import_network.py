@@ -12,6 +12,7 @@ Handlers:
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import tvm
@@ -20,7 +21,7 @@ from tvm import relax, tirx
 from tunefarm_tuning.core.errors import InvalidModelError, error_from_json
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import bound_network
-from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid, plan_parts
+from tunefarm_tuning.frontend.onnx.parts.plan import Survey, may_be_hybrid, plan_parts
 from tunefarm_tuning.frontend.onnx.rules import item_bytes
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
@@ -57,9 +58,7 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
     except InvalidModelError as error:
         if not params["hybrid"] or error.code not in _LEFT_TO_ONNX_RUNTIME:
             raise
-        parts = with_deep_stack(lambda: _planned(params))
-        if not parts:
-            raise
+        parts = with_deep_stack(partial(_planned, params, error))
         loaded = _checked(params, params["binding"], parts)
     return {
         "outputs": [spec.to_json() for spec in loaded.outputs],
@@ -67,10 +66,23 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _planned(params: dict[str, Any]) -> tuple[RuntimePart, ...]:
-    """Plan which parts of a network that cannot be compiled whole ONNX Runtime runs."""
+def _planned(params: dict[str, Any], error: InvalidModelError) -> tuple[RuntimePart, ...]:
+    """Plan which parts of a network that cannot be compiled whole ONNX Runtime runs.
+
+    Raises:
+        InvalidModelError: `error`, the reason why it cannot be compiled whole, if there is no such plan.
+    """
     network = bound_network(params["path"], Binding.from_json(params["binding"]))
-    return plan_parts(network.model, survey_model(network)) if may_be_hybrid(network.model) else ()
+    survey = survey_model(network) if may_be_hybrid(network.model) else Survey()
+    if parts := plan_parts(network.model, survey):
+        return parts
+    if not survey.reasons:
+        raise error
+    raise InvalidModelError(
+        f"{error.message}; with that in ONNX Runtime, nothing would be left that tuning makes faster",
+        code=error.code,
+        **error.fields,
+    )
 
 
 def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:

@@ -260,3 +260,26 @@ def test_a_loop_that_is_too_long_is_refused() -> None:
 
 def test_a_loop_without_steps_that_makes_rows_is_refused() -> None:
     assert "takes no step" in refused(parsed(LOOP), "zero-size", count=0).message
+
+
+@pytest.mark.parametrize("steps", [5, MAX_NODES + 1])
+def test_what_cannot_be_resolved_can_be_kept(steps: int) -> None:
+    """The number of steps is an input, or too large; a node before the loop and one behind it are there as well."""
+    graph = f"""
+    net (float[1, 3] x, int64 count) => (float[1, 3] y) <int64 many = {{{steps}}}> {{
+      a = Neg(x)
+      b = Loop({"count" if steps == 5 else "many"}, , a) <body = step (int64 i, bool cond, float[1, 3] value)
+        => (bool still, float[1, 3] next) {{ next = Sub(value, x)  still = Identity(cond) }}>
+      y = Neg(b)
+    }}"""
+    model = parsed(graph)
+    file = onnx.ModelProto()
+    file.CopyFrom(model)
+    binding = Binding.of({"x": X.shape, "count": ()}, {})
+    network = bind_model(model, binding, keep_unresolved=True)
+    assert network.unresolved is not None
+    assert network.unresolved.code == ("unknown-loop" if steps == 5 else "too-large")
+    assert operators(network.model).count("Loop") == 1
+    assert len(network.model.graph.node) == 3
+    feeds = {"x": X, "count": np.array(5)}
+    np.testing.assert_array_equal(run(network.model, feeds)[0], run(file, feeds)[0])
