@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from app_farm import farm_settings, make_farm
 from html_page import Page
+from hybrid_models import between_products
 from onnx_models import GraphBuilder
 from waiting import wait_until
 
@@ -131,6 +132,33 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         with farm.services.uow.read() as repos:
             assert repos.artifacts.for_job(second.id) is None
             assert repos.devices.in_pool("pool")[0].lease_owner is None
+
+
+def test_a_job_for_a_network_that_onnx_runtime_runs_in_part(farm: Any) -> None:
+    model = imported(farm, between_products().SerializeToString())
+    assert model.state is ModelState.READY, model.error
+    (part,) = model.parts
+    assert part["reasons"][0]["node"] == "'say'"
+    with local_rpc() as rpc:
+        farm.add_device(
+            target=detect_host_target().to_json(),
+            device_model=host_device_model(),
+            tracker_host=rpc.device.tracker_host,
+            tracker_port=rpc.device.tracker_port,
+            rpc_key=rpc.device.key,
+        )
+        job = farm.submit(model, trials=4, round_size=4)
+        farm.run()
+        job = farm.job(job.id)
+    assert job.state is JobState.SUCCEEDED, job.error
+    report = job_report(farm.services, job.id)
+    assert report.hybrid is not None
+    assert report.hybrid.parts[0].operators == [["Cast", 2]]
+    share = report.hybrid.onnxruntime_share
+    assert share is not None
+    assert 0 < share <= 1
+    assert any("ONNX Runtime runs 2 nodes of the network" in sentence for sentence in report.summary)
+    assert "part_1.onnx" in report_page(report)
 
 
 def check_source(farm: Any, job_id: str) -> None:

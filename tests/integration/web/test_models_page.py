@@ -225,3 +225,25 @@ def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(brow
     assert browser.page(f"/models/{model.id}").element("pre", id="options").text == options
     assert hint in browser.page("/models").text, "that is what the form calls it"
     assert hint not in browser.page(f"/models/{other.id}").text
+
+
+def test_the_page_says_what_onnx_runtime_runs(browser: Browser, farm) -> None:
+    reason = {"operator": "NonMaxSuppression", "node": "'<nms>'", "reason": "is not supported"}
+    kept = {"name": "kept", "shape": [None, 4], "dtype": "float32"}
+    operators = [["Gather", 2], ["NonMaxSuppression", 1]]
+    part = {"nodes": [8, 9], "inputs": [], "outputs": [kept], "operators": operators, "reasons": [reason]}
+    with farm.services.uow.write() as repos:
+        model = repos.models.add(name="net", sha256="cd" * 32, size_bytes=9)
+        repos.models.set_ready(
+            model.id,
+            inputs=[{"name": "x", "shape": [1, 3], "dtype": "float32"}],
+            outputs=[kept],
+            operators=[("Conv", 2)],
+            opset=17,
+            num_params=1000,
+            parts=[part],
+        )
+    text = browser.page(f"/models/{model.id}").element("main").text
+    assert "node '<nms>' (NonMaxSuppression) is not supported" in text
+    assert "2 Gather, NonMaxSuppression" in text
+    assert "?×4 float32" in text

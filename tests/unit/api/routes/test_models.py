@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+import tunefarm.client
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Model, StepKind, StepState, Workload
+from tunefarm_tuning.workload.runtime_part import NotCompiled, OpenSpec, RuntimePart
 
 ONNX_BYTES = b"\x08\x0a" + bytes(range(200))
 BINARY = {"Content-Type": "application/octet-stream"}
@@ -180,3 +182,31 @@ def test_tasks(client: TestClient, services: Services, ready_model: Model, probl
     (listed,) = client.get("/v1/workloads/w1").json()["items"]
     assert listed == {"key": "w1", "toolchain": "t1", "name": "conv", "flops": 1e9, "args": args}
     problem(client.get("/v1/workloads/w2"), 404, "workload-not-found")
+
+
+def test_a_models_parts_for_onnx_runtime_are_reach_the_client(client: TestClient, services: Services) -> None:
+    part = RuntimePart(
+        nodes=(8, 9),
+        inputs=(OpenSpec(name="boxes", shape=(1, 64, 4), dtype="float32"),),
+        outputs=(OpenSpec(name="kept", shape=(None, 4), dtype="float32"),),
+        operators=(("Gather", 2), ("NonMaxSuppression", 1)),
+        reasons=(NotCompiled(operator="NonMaxSuppression", node="'<nms>'", reason="is not supported"),),
+    )
+    with services.uow.write() as repos:
+        model = repos.models.add(name="net", sha256="cd" * 32, size_bytes=9)
+        repos.models.set_ready(
+            model.id,
+            inputs=[{"name": "x", "shape": [1, 3], "dtype": "float32"}],
+            outputs=[part.outputs[0].to_json()],
+            operators=[("Conv", 2)],
+            opset=17,
+            num_params=1000,
+            parts=[part.to_json()],
+        )
+    answer = client.get(f"/v1/models/{model.id}").json()
+    assert answer["outputs"][0]["shape"] == [None, 4]
+    assert answer["parts"][0]["operators"] == [["Gather", 2], ["NonMaxSuppression", 1]]
+    read = tunefarm.client.Model.read({**answer, "raw": answer})
+    assert read.outputs[0].shape == (None, 4)
+    assert read.summary()["outputs"] == "kept ?×4 float32"
+    assert read.parts[0].reasons[0].node == "'<nms>'"

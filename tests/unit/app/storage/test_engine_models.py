@@ -5,13 +5,16 @@ from __future__ import annotations
 from tunefarm_app.storage.rows import engine_model
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Specialisation
+from tunefarm_tuning.workload.runtime_part import OpenSpec
 from tunefarm_tuning.workload.task import TensorSpec
 
 
 def shaped(*shape: int) -> Specialisation:
-    spec = TensorSpec(name="x", shape=shape, dtype="float32")
     return Specialisation(
-        binding=Binding(shapes={"x": shape}), inputs=(spec,), outputs=(spec,), weight=shape[0]
+        binding=Binding(shapes={"x": shape}),
+        inputs=(TensorSpec(name="x", shape=shape, dtype="float32"),),
+        outputs=(OpenSpec(name="y", shape=shape, dtype="float32"),),
+        weight=shape[0],
     )
 
 
