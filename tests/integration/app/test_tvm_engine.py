@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -134,12 +135,16 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
             assert repos.devices.in_pool("pool")[0].lease_owner is None
 
 
-def test_a_job_for_a_network_that_onnx_runtime_runs_in_part(farm: Any) -> None:
+def test_a_job_for_a_network_that_onnx_runtime_runs_in_part(farm: Any, tmp_path: Path) -> None:
     model = imported(farm, between_products().SerializeToString())
     assert model.state is ModelState.READY, model.error
     (part,) = model.parts
     assert part["reasons"][0]["node"] == "'say'"
-    with local_rpc() as rpc:
+    server = (
+        *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
+        *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", str(tmp_path / "sessions")),
+    )
+    with local_rpc(server_command=server) as rpc:
         farm.add_device(
             target=detect_host_target().to_json(),
             device_model=host_device_model(),
