@@ -206,7 +206,10 @@ session = InferenceSession(sys.argv[1])
 (double,) = session.run(["double"], inputs)
 assert (double == 2).all() and session.get_inputs()[1].type == "tensor(int64)"
 assert {name for name in sys.modules if "tunefarm" in name} == {
-    "tunefarm_tuning", *(f"tunefarm_{n}" for n in "arrays batches cuda_runtime entry machine_check model other_shapes session specialisations threads".split())
+    "tunefarm_tuning", *(f"tunefarm_{n}" for n in (
+        "arrays batches cuda_runtime entry machine_check model onnxruntime_parts other_shapes part_calls session specialisations "
+        "threads words".split()
+    ))
 }
 """
 
