@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import onnx
@@ -48,6 +49,20 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from all_graphs(attribute.g)
             for inner in attribute.graphs:
                 yield from all_graphs(inner)
+
+
+def name_nodes_apart(graph: onnx.GraphProto) -> None:
+    """Give every node but the first of a name another one, in place: a graph's nodes must have different names."""
+    taken = {node.name for node in all_nodes(graph)}
+    seen: set[str] = set()
+    copies: Counter[str] = Counter()
+    for node in all_nodes(graph):
+        stem = node.name
+        while node.name and node.name in (seen if node.name == stem else taken):
+            copies[stem] += 1
+            node.name = f"{stem}/{copies[stem]}"
+        taken.add(node.name)
+        seen.add(node.name)
 
 
 def _drop_unused_outputs(graph: onnx.GraphProto) -> None:

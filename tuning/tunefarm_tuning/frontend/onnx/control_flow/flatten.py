@@ -13,7 +13,7 @@ from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import FlatGraph
 from tunefarm_tuning.frontend.onnx.control_flow.loops import unroll_loop
 from tunefarm_tuning.frontend.onnx.control_flow.scans import unroll_scan
 from tunefarm_tuning.frontend.onnx.graph_names import names_read
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes
+from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, name_nodes_apart
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
@@ -55,7 +55,8 @@ def flatten_control_flow(model: onnx.ModelProto) -> list[InvalidModelError]:
             flat.back_to(checkpoint)  # what was unrolled of it counts no more
             scope.keep(node)
     flat.replace_graph([scope.name(value.name) for value in model.graph.output])
-    return left
+from tunefarm_tuning.frontend.onnx.graph_names import names_read
+from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, name_nodes_apart
 
 
 class _Scope:

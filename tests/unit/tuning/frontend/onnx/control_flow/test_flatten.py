@@ -283,3 +283,17 @@ def test_what_cannot_be_resolved_can_be_kept(steps: int) -> None:
     assert len(network.model.graph.node) == 3
     feeds = {"x": X, "count": np.array(5)}
     np.testing.assert_array_equal(run(network.model, feeds)[0], run(file, feeds)[0])
+
+
+def test_the_copies_of_a_loops_named_nodes_have_names_of_their_own() -> None:
+    def names() -> list[str]:
+        model = parsed(LOOP)
+        for number, node in enumerate(model.graph.node[0].attribute[0].g.node):
+            node.name = ("", "step", "step/1", "")[number]  # the copies' names are taken
+        return [
+            node.name for node in flat(model, {"x": X, "count": np.array(3)}, count=3).graph.node if node.name
+        ]
+
+    assert {"step", "step/1"} <= set(names())
+    assert len(names()) == len(set(names())), names()
+    assert names() == names()
