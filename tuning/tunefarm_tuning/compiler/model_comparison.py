@@ -13,7 +13,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed
-from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.comparison import STEPS, Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.precision import Precision
 
@@ -25,6 +25,8 @@ _METHOD = (
 
 LARGEST_WIDTH = 0.1
 """A comparison within more than this share of an output's root mean square says nothing."""
+_LARGEST_WIDTH_OF_STEPS = 0.3
+"""The same for a network that rounds its activations, whose fixed shares are some 0.2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,12 @@ class ModelComparison:
     @property
     def says_nothing(self) -> bool:
         """Whether every output may be off by more than `LARGEST_WIDTH`, on every set of inputs, or is not compared at all."""
-        return all(output.width > LARGEST_WIDTH or output.comparable == 0 for output in self.outputs)
+        return all(
+            output.comparable == 0
+            or output.width > (_LARGEST_WIDTH_OF_STEPS if input_set.rounding == STEPS else LARGEST_WIDTH)
+            for input_set, outputs in self.sets
+            for output in outputs
+        )
 
     @property
     def moved(self) -> float:

@@ -175,13 +175,16 @@ class Reference:
         self.random_fails = str(reply["random_fails"])
         self.runs = reply["runs"]
         sets = sets[: reply["made"]]
-        if self.runs is not None:
+        if self.runs is not None and not reply["rounds"]:
             return sets
         if not (reply["rounds"] or self.bfloat16):
             return [replace(input_set, widths=None) for input_set in sets]
         # A step of a quantised network, or of bfloat16, is far wider than any other order of sums.
         coarse = STEPS if reply["rounds"] else BFLOAT16
-        return [replace(input_set, rounding=coarse, widths=None) for input_set in sets]
+        return [
+            replace(input_set, rounding=coarse, widths=None if self.runs is None else input_set.widths)
+            for input_set in sets
+        ]
 
     def _recorded(self, stem: str) -> tuple[RecordedPart, ...]:
         """Return the files of what each part for ONNX Runtime is given and returns on a set of inputs."""

@@ -27,6 +27,8 @@ MULTIPLE = 64.0
 """How many times as far as ONNX Runtime's runs an element may be."""
 _WHOLE_MULTIPLE = 16.0
 """The same for the largest error of the whole output, which elements of calm slices may reach."""
+STEPS_MULTIPLE = 4.0
+"""The same where a tie moves an output: errors of ties are large, but they do not differ as those of rounding do."""
 QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_FOR_QUANTILES = 256
 _LEAST_SLICE = 64
@@ -92,6 +94,31 @@ def width_of(
         return _width_of_integers(reference, [*runs, *stirred])
     with np.errstate(all="ignore"):
         return _width_of_floats(reference, runs, stirred)
+
+
+def width_of_steps(reference: NDArray[Any], runs: Sequence[NDArray[Any]]) -> Width:
+    """Return how far an output of a network that rounds its activations to integers may be, beside the fixed shares.
+
+    Args:
+        reference: The plain run's output.
+        runs: The same output as ONNX Runtime computes it in several ways. Which elements a tie moves is chance, so the largest error of
+            any run, times `STEPS_MULTIPLE`, is allowed in all of them.
+    """
+    if not _is_float(reference):
+        return _width_of_integers(reference, runs)
+    with np.errstate(all="ignore"):
+        want = reference.astype(np.float64)
+        finite = np.isfinite(want)
+        largest = 0.0
+        torn = np.zeros(want.shape, bool)
+        for run in runs:
+            values = run.astype(np.float64)
+            torn |= (finite != np.isfinite(values)) | (~finite & ~_same_kind(values, want))
+            largest = max(largest, float(np.abs(values - want)[finite & ~torn].max(initial=0.0)))
+        calm = finite & ~torn
+        rms = float(np.sqrt(np.mean(np.square(want[calm])))) if calm.any() else 0.0
+    allowed = np.where(calm, STEPS_MULTIPLE * largest, np.where(torn, np.inf, 0.0))
+    return Width(allowed=allowed.astype(np.float32), moved=largest / rms if 0 < rms < np.inf else 0.0)
 
 
 def _width_of_floats(

@@ -24,7 +24,7 @@ from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_netw
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.reference.parts import Network
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
-from tunefarm_tuning.frontend.onnx.reference.variants import Variants, open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants, open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.widths import save_widths
@@ -49,9 +49,10 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``;
-        ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16. Of those
-        two no widths are written. ``made``: how many of the sets were made; ``random_fails``: why the
-        model was run on sample sets alone, or ``""``. ``runs``: `reference.variants.Runs`, null without widths.
+        ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16. Of the latter
+        no widths are written, and of the former only if the fixed shares are too small for ONNX Runtime's own runs. ``made``: how
+        many of the sets were made; ``random_fails``: why the model was run on sample sets alone, or ``""``. ``runs``:
+        `reference.variants.Runs`, null without widths.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
@@ -66,7 +67,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     session = open_session(source, params["threads"], optimised=False)
     variants = Variants(source, model, specs, threads=params["threads"], budget_sec=params["budget_sec"])
     # What is left of a set by the order of a selection has another shape in another run.
-    widened = not (rounds or bfloat16 or params["parts"])
+    widened = not (bfloat16 or params["parts"])
     integers, limits, random_fails = "random", index_limits(model.graph), ""
     sets: list[dict[str, Any]] = []
     for input_set in params["sets"]:
@@ -96,8 +97,11 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         sets.append(input_set)
         if len(sets) >= _LEAST_SETS and seconds > _SLOW_SEC:
             break
+    every: list[Expected] | None = None
     if widened:
-        for input_set, expected in zip(sets, variants.run(), strict=True):
+        every = variants.run_steps() if rounds else variants.run()
+    if every is not None:
+        for input_set, expected in zip(sets, every, strict=True):
             save_arrays(Path(input_set["outputs"]), expected.outputs)
             save_widths(Path(input_set["widths"]), expected.widths)
     return {
@@ -107,7 +111,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         "bfloat16": bfloat16,
         "made": len(sets),
         "random_fails": random_fails,
-        "runs": variants.report.to_json() if widened else None,
+        "runs": None if every is None else variants.report.to_json(),
     }
 
 

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import rewrite_calls
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.transform.convolution import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
@@ -27,6 +28,15 @@ LAYOUTS = {
     "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
 """The layouts of data and weights for TVM's ``ConvertLayout``, by operator."""
+
+
+def convert_layout(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with channels last, by TVM's layout rule for each operator; the same module if nothing convolves.
+
+    TVM's pass takes minutes of a graph of some thousand nodes, as unrolled loops are.
+    """
+    convolves = any(isinstance(node, tvm.ir.Op) and node.name in LAYOUTS for node in walk(mod["main"].body))
+    return relax.transform.ConvertLayout(LAYOUTS)(mod) if convolves else mod
 
 
 def convolve_channels_last(mod: tvm.IRModule) -> tvm.IRModule:

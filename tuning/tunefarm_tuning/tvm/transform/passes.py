@@ -28,7 +28,7 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import (
     select_read_in_place,
 )
 from tunefarm_tuning.tvm.transform.int8_products import multiply_int8
-from tunefarm_tuning.tvm.transform.layout import LAYOUTS, convolve_channels_last
+from tunefarm_tuning.tvm.transform.layout import convert_layout, convolve_channels_last
 from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES
 from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
 from tunefarm_tuning.tvm.transform.simplify import crop_kernels, simplify_powers, simplify_takes
@@ -156,9 +156,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("CanonicalizeBindings", Level.SIMPLIFY, relax.transform.CanonicalizeBindings()),
     GraphPass("FuseHorizontally", Level.FUSE, _fuse_horizontally),
     GraphPass("AddUpFloat16InFloat32", Level.FUSE, _ours(add_up_float16_in_float32)),
-    GraphPass(
-        "ConvertLayout", Level.LAYOUT, relax.transform.ConvertLayout(LAYOUTS), _laid_out(Layout.BY_OPERATOR)
-    ),
+    GraphPass("ConvertLayout", Level.LAYOUT, _ours(convert_layout), _laid_out(Layout.BY_OPERATOR)),
     GraphPass(
         "ConvolveChannelsLast",
         Level.LAYOUT,

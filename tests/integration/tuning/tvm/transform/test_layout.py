@@ -13,8 +13,13 @@ from onnx_models import GraphBuilder
 from onnx_reference import checked_network
 from tvm import relax
 
+from tunefarm_tuning.frontend.onnx.bound_network import bind_model
+from tunefarm_tuning.tvm.base.relax_graph import operator_name
+from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
+from tunefarm_tuning.tvm.transform.layout import convert_layout
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel
+from tunefarm_tuning.workload.binding import Binding
 
 
 def constants(loaded: LoadedModel) -> list[tuple[int, ...]]:
@@ -138,3 +143,20 @@ def test_enlarged_tensors_are_transposed_first(
     build(g)
     names = [kernel.name for kernel in primfunc_workloads(checked_network(g, tmp_path).module)]
     assert any(name.startswith("fused_transpose") and "resize2d" in name for name in names) is moves_up, names
+
+
+def test_a_gather_with_constant_indices_is_one_operator_and_without_convolutions_no_layout_changes(
+    tmp_path: Path,
+) -> None:
+    g = GraphBuilder()
+    x = g.input("x", [5, 4])
+    last_row = g.node("Gather", x, g.constant(np.array(-1)))
+    g.output(g.node("Add", g.node("Gather", x, g.ints(2, -3, 0, 1), axis=1), last_row))
+    imported = import_bound(bind_model(g.model(), Binding())).module
+    operators: list[str] = []
+    relax.analysis.post_order_visit(
+        imported["main"].body, lambda node: operators.append(operator_name(node) or "")
+    )
+    assert sorted(filter(None, operators)) == ["relax.add", "relax.take", "relax.take"]
+    assert convert_layout(imported) is imported
+    checked_network(g, tmp_path)

@@ -55,8 +55,8 @@ def flatten_control_flow(model: onnx.ModelProto) -> list[InvalidModelError]:
             flat.back_to(checkpoint)  # what was unrolled of it counts no more
             scope.keep(node)
     flat.replace_graph([scope.name(value.name) for value in model.graph.output])
-from tunefarm_tuning.frontend.onnx.graph_names import names_read
-from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, name_nodes_apart
+    name_nodes_apart(model.graph)
+    return left
 
 
 class _Scope:

@@ -17,7 +17,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
 from tunefarm_tuning.frontend.onnx.reference.float64 import bind_shapes
 from tunefarm_tuning.frontend.onnx.reference.moved import KEPT_BY_OPERATOR
-from tunefarm_tuning.frontend.onnx.reference.variants import WEIGHTED
+from tunefarm_tuning.frontend.onnx.reference.scaled import WEIGHTED
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 from tunefarm_tuning.workload.task import TensorSpec
 

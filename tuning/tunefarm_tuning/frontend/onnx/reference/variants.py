@@ -7,7 +7,7 @@ a unit in the last place, as another order of sums would; and in float64, the re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +15,14 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, shape_inference
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
-from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, bind_shapes, in_float64
+from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, in_float64
 from tunefarm_tuning.frontend.onnx.reference.moved import median_size, moved_array, with_moved_weights
-from tunefarm_tuning.reference.comparison import compare_outputs
-from tunefarm_tuning.reference.widths import Width, reference_of, width_of
+from tunefarm_tuning.frontend.onnx.reference.scaled import weighted_nodes, with_scales
+from tunefarm_tuning.reference.comparison import STEPS, compare_outputs
+from tunefarm_tuning.reference.widths import Width, reference_of, width_of, width_of_steps
 from tunefarm_tuning.workload.task import TensorSpec
 
 Arrays = list[NDArray[Any]]
@@ -32,9 +32,10 @@ _STIRRED = 2.0**-20
 _FLOAT64_RUNS = 8
 """How many times as long as in float32 a run in float64 may take, roughly."""
 _PROBES = 4
+_MOVED_TIMES = 3
+"""How often a network that rounds its activations is run with moved inputs: not each time a tie turns."""
 PROBE_SCALE = 1.001
 """What a layer's weights are multiplied by, to see whether the comparison notices."""
-WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
 _OPTIMISED = "with all graph optimisations"
 _LEGAL_MULTIPLE = 64.0
 """How many times the median error of the other runs that of an optimised one may be."""
@@ -218,6 +219,43 @@ class Variants:
         self._probe(expected)
         return expected
 
+    def run_steps(self) -> list[Expected] | None:
+        """Run a network that rounds its activations to integers in other ways; None if the fixed shares allow for all of them.
+
+        A tie moves a value by a whole step. In a network with feedback one step may grow until the output says nothing, and then
+        ONNX Runtime's own runs are apart, too.
+        """
+        several = 1 if self._threads > 1 else 2
+        self.report.ways.append(f"without graph optimisations, on {_threads(self._threads)}")
+        self._attempt(
+            f"without graph optimisations, on {_threads(several)}",
+            lambda: self._plain(several, optimised=False),
+        )
+        for time_moved in range(_MOVED_TIMES):
+            self._attempt(
+                f"with inputs and weights moved by up to {_MOVED:.0e} of themselves",
+                lambda seed=time_moved: self._moved(_MOVED, stirred=False, seed=seed),  # type: ignore[misc]
+            )
+        names = [""] * len(self._inputs[0].runs[0])
+        is_steady = all(
+            comparison.ok
+            for given in self._inputs
+            for run in given.runs[1:]
+            for comparison in compare_outputs(names, run, given.runs[0], rounding=STEPS)
+        )
+        if is_steady:
+            return None
+        return [
+            Expected(
+                outputs=given.runs[0],
+                widths=[
+                    width_of_steps(output, [run[position] for run in given.runs])
+                    for position, output in enumerate(given.runs[0])
+                ],
+            )
+            for given in self._inputs
+        ]
+
     def _take_optimised(self) -> None:
         """Count the optimised runs as legal, unless they round weights to fewer bits, as ONNX Runtime does with packed ones."""
         if all(_is_legal(given) for given in self._inputs):
@@ -274,8 +312,8 @@ class Variants:
 
         self._attempt("in float64", run, _FLOAT64_RUNS)
 
-    def _moved(self, moved_by: float, *, stirred: bool) -> bool:
-        rng = np.random.default_rng(0)
+    def _moved(self, moved_by: float, *, stirred: bool, seed: int = 0) -> bool:
+        rng = np.random.default_rng(seed)
         session = open_session(
             with_moved_weights(self._model, moved_by, rng), max(2, self._threads), optimised=False
         )
@@ -296,10 +334,10 @@ class Variants:
 
     def _plain_with_scales(self, threads: int) -> bool:
         """Run the network with a factor at the weights of some layers, which is 1 here."""
-        layers = _weighted_nodes(self._model, self._specs) if self._probes else []
+        layers = weighted_nodes(self._model, self._specs) if self._probes else []
         last = len(layers) - 1
         chosen = sorted({round(number * last / (_PROBES - 1)) for number in range(_PROBES)}) if layers else []
-        source, self._scales = _with_scales(self._model, [layers[number] for number in chosen])
+        source, self._scales = with_scales(self._model, [layers[number] for number in chosen])
         session = open_session(source, threads, optimised=False)
         for given in self._inputs:
             given.runs.append(self._run_scaled(session, given, None))
@@ -349,49 +387,3 @@ def _threads(number: int) -> str:
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
-
-
-def _weighted_nodes(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> list[int]:
-    """Return the positions of the nodes whose weights do not depend on the network's inputs and are float32."""
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    bind_shapes(twin, specs)
-    try:
-        inferred = shape_inference.infer_shapes(twin, strict_mode=False)
-    except Exception:  # noqa: BLE001  (then no layer is tried)
-        return []
-    types: Mapping[str, int] = {
-        **{value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info},
-        **{tensor.name: tensor.data_type for tensor in inferred.graph.initializer},
-    }
-    fixed = {tensor.name for tensor in model.graph.initializer}
-    positions = []
-    for position, node in enumerate(model.graph.node):
-        if all(name in fixed for name in node.input if name):
-            fixed.update(node.output)
-        elif (
-            node.op_type in WEIGHTED
-            and len(node.input) > 1
-            and node.input[1] in fixed
-            and types.get(node.input[1]) == TensorProto.FLOAT
-        ):
-            positions.append(position)
-    return positions
-
-
-def _with_scales(model: onnx.ModelProto, positions: Sequence[int]) -> tuple[bytes, list[str]]:
-    """Return a network whose weights, of the nodes at these positions, are multiplied by inputs of it; and the inputs' names."""
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    nodes = list(twin.graph.node)
-    names: list[str] = []
-    for position in reversed(positions):
-        node = nodes[position]
-        scale, weights = f"{node.output[0]} scale", f"{node.output[0]} scaled weights"
-        twin.graph.input.append(helper.make_tensor_value_info(scale, TensorProto.FLOAT, []))
-        nodes.insert(position, helper.make_node("Mul", [node.input[1], scale], [weights]))
-        node.input[1] = weights
-        names.insert(0, scale)
-    del twin.graph.node[:]
-    twin.graph.node.extend(nodes)
-    return bytes(twin.SerializeToString()), names

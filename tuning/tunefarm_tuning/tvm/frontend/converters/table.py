@@ -50,6 +50,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Elu": arithmetic.convert_elu,
     "EyeLike": tensors.convert_eye_like,
     "GRU": recurrent.convert_recurrent("GRU"),
+    "Gather": tensors.convert_gather,
     "HardSigmoid": arithmetic.convert_hard_sigmoid,
     "HardSwish": arithmetic.convert_hard_swish,
     "IsInf": arithmetic.convert_is_inf,

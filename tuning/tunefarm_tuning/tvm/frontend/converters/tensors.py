@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm
 from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.node_context import (
@@ -44,6 +45,21 @@ def convert_eye_like(_context: NodeContext, inputs: Sequence[Any], attributes: d
     element = attributes.get("dtype")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(element) if element else np.dtype(dtype_of(inputs[0]))
     return const(np.eye(rows, columns, attributes.get("k", 0)).astype(dtype))
+
+
+def convert_gather(_context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Gather` with constant indices; TVM's converter asks of them, in the graph, which are negative.
+
+    An unrolled loop gathers in each step, and each question to be folded would be a kernel to compile.
+    """
+    data, indices = inputs[:2]
+    values, shape = constant(indices), fixed_shape(data)
+    if values is None or not shape or isinstance(data, tvm.ir.GenericConst):
+        return None
+    axis = axis_of(attributes.get("axis", 0), len(shape))
+    if ((values < -shape[axis]) | (values >= shape[axis])).any():
+        return None
+    return relax.op.take(data, const(np.where(values < 0, values + shape[axis], values)), axis)
 
 
 def convert_one_hot(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
+from tunefarm_tuning.frontend.onnx.reference.moved import moved_array
 from tunefarm_tuning.frontend.onnx.reference.variants import Variants, open_session
-from tunefarm_tuning.reference.comparison import compare_arrays
+from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 
 
@@ -118,3 +119,42 @@ def reordered(model: onnx.ModelProto, x: NDArray[Any]) -> NDArray[Any]:
 def _flip(tensor: onnx.TensorProto, axis: int) -> None:
     values = np.ascontiguousarray(np.flip(onnx.numpy_helper.to_array(tensor), axis))
     tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+
+
+def feedback(steps: int) -> tuple[onnx.ModelProto, Any]:
+    """Return a network that rounds its state to 8 bits in each step and stretches it, so that a tie grows; and its inputs."""
+    g = GraphBuilder(seed=2)
+    x = g.input("x", [64, 64])
+    weights = g.constant((np.random.default_rng(2).normal(size=(64, 64)) / 2).astype(np.float32))
+    for _ in range(steps):
+        rounded, scale, zero = g.node("DynamicQuantizeLinear", x, outputs=3)
+        x = g.node("Tanh", g.node("MatMul", g.node("DequantizeLinear", rounded, scale, zero), weights))
+    g.output(x)
+    model = g.model(17)
+    return model, bind_inputs(model.graph, {})
+
+
+@pytest.mark.parametrize(("steps", "grows"), [(1, False), (60, True)])
+def test_a_network_with_feedback_that_rounds_may_be_as_far_off_as_its_own_runs(
+    steps: int, grows: bool
+) -> None:
+    model, specs = feedback(steps)
+    source = model.SerializeToString()
+    variants = Variants(source, model, specs, threads=1, budget_sec=60.0)
+    session = open_session(source, 1, optimised=False)
+    feeds = random_inputs(specs, seed=1)
+    (plain,) = session.run(None, {"x": feeds[0]})
+    (moved,) = session.run(None, {"x": moved_array(feeds[0], 2.0**-22, np.random.default_rng(7))})
+    variants.add(feeds, [plain], 0.0)
+    expected = variants.run_steps()
+    is_far = not compare_arrays("y", moved, plain, rounding=STEPS).ok
+    assert is_far == grows
+    if not grows:
+        assert expected is None
+        return
+    assert expected is not None
+    (width,) = expected[0].widths
+    np.testing.assert_array_equal(expected[0].outputs[0], plain)
+    assert width.moved > 0.1
+    assert compare_arrays("y", moved, plain, rounding=STEPS, width=width).ok
+    assert not compare_arrays("y", plain + 20 * np.abs(plain).max(), plain, rounding=STEPS, width=width).ok
