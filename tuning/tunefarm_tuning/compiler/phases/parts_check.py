@@ -169,7 +169,7 @@ def _compare(
         seed=input_set.seed,
         inputs=files["inputs"],
         expected=files["outputs"],
-        widths=files["widths"],
+        widths=files["widths"] if reply["has_widths"] else None,
         rounding=input_set.rounding,
     )
     library = request.folder / f"{name}.so"

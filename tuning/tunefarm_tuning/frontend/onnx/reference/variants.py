@@ -32,8 +32,8 @@ _STIRRED = 2.0**-20
 _FLOAT64_RUNS = 8
 """How many times as long as in float32 a run in float64 may take, roughly."""
 _PROBES = 4
-_MOVED_TIMES = 3
-"""How often a network that rounds its activations is run with moved inputs: not each time a tie turns."""
+_MOVED_WHERE_ROUNDED = (2.0**-22, 2.0**-18, 2.0**-18, 2.0**-18)
+"""The same for each run of a network that rounds its activations: by as much as long sums in other orders differ. Not each turns a tie."""
 PROBE_SCALE = 1.001
 """What a layer's weights are multiplied by, to see whether the comparison notices."""
 _OPTIMISED = "with all graph optimisations"
@@ -231,10 +231,10 @@ class Variants:
             f"without graph optimisations, on {_threads(several)}",
             lambda: self._plain(several, optimised=False),
         )
-        for time_moved in range(_MOVED_TIMES):
+        for seed, moved_by in enumerate(_MOVED_WHERE_ROUNDED):
             self._attempt(
-                f"with inputs and weights moved by up to {_MOVED:.0e} of themselves",
-                lambda seed=time_moved: self._moved(_MOVED, stirred=False, seed=seed),  # type: ignore[misc]
+                f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
+                lambda moved_by=moved_by, seed=seed: self._moved(moved_by, stirred=False, seed=seed),  # type: ignore[misc]
             )
         names = [""] * len(self._inputs[0].runs[0])
         is_steady = all(
