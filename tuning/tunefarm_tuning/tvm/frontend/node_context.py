@@ -114,6 +114,17 @@ def needed_shape(x: Any) -> tuple[int, ...]:
     return shape
 
 
+def rank_of(x: Any) -> int:
+    """Return a tensor's number of dimensions.
+
+    Raises:
+        UnsupportedFormError: If it depends on values.
+    """
+    if not isinstance(x.ty, relax.TensorType) or x.ty.ndim < 0:
+        raise UnsupportedFormError("the rank of its input cannot be known before the model runs")
+    return int(x.ty.ndim)
+
+
 def dtype_of(x: Any) -> str:
     """Return a tensor's dtype, as numpy names it."""
     return str(x.ty.dtype.dtype)

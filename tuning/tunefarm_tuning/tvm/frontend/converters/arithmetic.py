@@ -21,6 +21,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     dtype_of,
     full_rank,
     needed_shape,
+    rank_of,
 )
 
 _SELU = {"alpha": 1.6732632, "gamma": 1.0507009}
@@ -68,7 +69,7 @@ def convert_is_inf(context: NodeContext, inputs: Sequence[Any], attributes: dict
     ]
     if len(signs) == 2:
         return None
-    rank = len(needed_shape(x))
+    rank = rank_of(x)
     if not signs:
         return const(np.zeros(needed_shape(x), dtype=bool))
     return context.emit(relax.op.equal(x, full_rank(signs[0], rank, dtype_of(x))))
@@ -158,7 +159,7 @@ def _elu(context: NodeContext, x: Any, below: float, above: float) -> Any:
 
 
 def _number(x: Any, value: float) -> Any:
-    return full_rank(value, len(needed_shape(x)), dtype_of(x))
+    return full_rank(value, rank_of(x), dtype_of(x))
 
 
 def _hard_sigmoid(context: NodeContext, x: Any, alpha: float, beta: float) -> Any:

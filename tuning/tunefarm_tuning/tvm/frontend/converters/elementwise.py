@@ -17,6 +17,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     dtype_of,
     full_rank,
     needed_shape,
+    rank_of,
     text,
 )
 
@@ -89,7 +90,7 @@ def convert_mod(context: NodeContext, inputs: Sequence[Any], attributes: dict[st
     if constant(x) is not None and constant(divisor) is not None:
         return None
     rest = context.emit(relax.op.mod(x, divisor))
-    rank, dtype = len(needed_shape(rest)), dtype_of(rest)
+    rank, dtype = rank_of(rest), dtype_of(rest)
     zero = full_rank(0, rank, dtype)
     below, negative = (context.emit(relax.op.less(operand, zero)) for operand in (rest, divisor))
     is_other_sign = context.emit(relax.op.logical_xor(below, negative))
@@ -111,7 +112,7 @@ def convert_softplus(context: NodeContext, inputs: Sequence[Any], _attributes: d
         return relax.op.astype(context.emit(convert_softplus(context, [wide], {})), dtype)
 
     def number(value: float) -> Any:
-        return full_rank(value, len(needed_shape(x)), dtype)
+        return full_rank(value, rank_of(x), dtype)
 
     y = context.emit(relax.op.exp(context.emit(relax.op.negative(context.emit(relax.op.abs(x))))))
     ratio = context.emit(relax.op.divide(y, context.emit(relax.op.add(y, number(2)))))

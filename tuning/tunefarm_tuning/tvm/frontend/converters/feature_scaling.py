@@ -14,7 +14,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     const,
     dtype_of,
     full_rank,
-    needed_shape,
+    rank_of,
     text,
 )
 
@@ -27,14 +27,14 @@ def convert_array_feature_extractor(
     """Convert `ArrayFeatureExtractor`: some columns."""
     x, columns = inputs
     columns = context.emit(relax.op.reshape(columns, (-1,)))
-    taken = context.emit(relax.op.take(x, columns, axis=len(needed_shape(x)) - 1))
-    return context.emit(relax.op.expand_dims(taken, 0)) if len(needed_shape(x)) == 1 else taken
+    taken = context.emit(relax.op.take(x, columns, axis=rank_of(x) - 1))
+    return context.emit(relax.op.expand_dims(taken, 0)) if rank_of(x) == 1 else taken
 
 
 def convert_binarizer(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Binarizer`: one above a threshold, else zero."""
     x = inputs[0]
-    threshold = full_rank(attributes.get("threshold", 0.0), len(needed_shape(x)), dtype_of(x))
+    threshold = full_rank(attributes.get("threshold", 0.0), rank_of(x), dtype_of(x))
     return relax.op.astype(context.emit(relax.op.greater(x, threshold)), dtype_of(x))
 
 
@@ -55,7 +55,7 @@ def convert_linear_regressor(context: NodeContext, inputs: Sequence[Any], attrib
 def convert_scaler(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Scaler`: ``(x - offset) * scale`` of each column, in float32."""
     x = context.emit(relax.op.astype(inputs[0], "float32"))
-    rank = len(needed_shape(x))
+    rank = rank_of(x)
     for name, operator in (("offset", relax.op.subtract), ("scale", relax.op.multiply)):
         if name in attributes:
             numbers = np.array(attributes[name], np.float32)

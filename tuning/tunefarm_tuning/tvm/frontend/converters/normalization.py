@@ -18,6 +18,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     full_rank,
     needed_constant,
     needed_shape,
+    rank_of,
 )
 
 
@@ -26,7 +27,7 @@ def convert_batch_norm(context: NodeContext, inputs: Sequence[Any], attributes: 
     if not attributes.get("training_mode", 0):
         return None
     x, scale, bias, mean, variance = inputs
-    rank = len(needed_shape(x))
+    rank = rank_of(x)
     axes = [axis for axis in range(rank) if axis != 1]
     own = [context.emit(op(x, axes)) for op in (relax.op.mean, relax.op.variance)]
     shape = [-1 if axis == 1 else 1 for axis in range(rank)]
@@ -69,7 +70,7 @@ def convert_layer_norm(context: NodeContext, inputs: Sequence[Any], attributes: 
     is_double = dtype_of(x) == "float64"  # for which TVM has no kernel
     if context.outputs < 2 and not is_double:
         return None
-    rank = len(needed_shape(x))
+    rank = rank_of(x)
     axes = list(range(axis_of(attributes.get("axis", -1), rank), rank))
     wide = x if dtype_of(x) in ("float32", "float64") else context.emit(relax.op.astype(x, "float32"))
     mean = context.emit(relax.op.mean(wide, axes, keepdims=True))
@@ -89,7 +90,7 @@ def convert_layer_norm(context: NodeContext, inputs: Sequence[Any], attributes: 
 def convert_lp_norm(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `LpNormalization`, which TVM lacks. The result of zeros is zeros."""
     x = inputs[0]
-    rank, dtype = len(needed_shape(x)), dtype_of(x)
+    rank, dtype = rank_of(x), dtype_of(x)
     axis = axis_of(attributes.get("axis", -1), rank)
     if attributes.get("p", 2) == 1:
         norm = context.emit(relax.op.sum(context.emit(relax.op.abs(x)), axis, keepdims=True))

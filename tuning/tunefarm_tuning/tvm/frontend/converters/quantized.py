@@ -23,6 +23,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     dtype_of,
     full_rank,
     needed_shape,
+    rank_of,
 )
 
 
@@ -97,10 +98,10 @@ def convert_q_matmul(context: NodeContext, inputs: Sequence[Any], _attributes: d
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs[:8]
     # the product of two scales of float16 has lost the digits that decide how results round
     a_scale, b_scale, y_scale = (_as(context, scale, "float32") for scale in (a_scale, b_scale, y_scale))
-    left = dequantize(context, a, a_scale, a_zero, axis=len(needed_shape(a)) - 2)
-    right = dequantize(context, b, b_scale, b_zero, axis=len(needed_shape(b)) - 1)
+    left = dequantize(context, a, a_scale, a_zero, axis=rank_of(a) - 2)
+    right = dequantize(context, b, b_scale, b_zero, axis=rank_of(b) - 1)
     y = context.node("MatMul", left, right)
-    return quantize(context, y, y_scale, y_zero, dtype=dtype_of(y_zero), axis=len(needed_shape(y)) - 2)
+    return quantize(context, y, y_scale, y_zero, dtype=dtype_of(y_zero), axis=rank_of(y) - 2)
 
 
 def convert_conv_integer(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -125,7 +126,7 @@ def convert_q_gemm(context: NodeContext, inputs: Sequence[Any], attributes: dict
     if c is not None:
         scale = context.emit(relax.op.multiply(a_scale, b_scale))
         scale = context.emit(relax.op.multiply(scale, const(np.array([alpha], np.float32))))
-        arguments.append(dequantize(context, c, scale, None, axis=len(needed_shape(c)) - 1))
+        arguments.append(dequantize(context, c, scale, None, axis=rank_of(c) - 1))
     y = context.node("Gemm", *arguments, **attributes)
     return y if y_scale is None else quantize(context, y, y_scale, y_zero, dtype=dtype_of(y_zero))
 

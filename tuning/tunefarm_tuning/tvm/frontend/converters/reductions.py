@@ -18,6 +18,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     full_rank,
     needed_constant,
     needed_shape,
+    rank_of,
 )
 from tunefarm_tuning.tvm.kernels.determinant import determinant_kernel
 
@@ -25,7 +26,7 @@ from tunefarm_tuning.tvm.kernels.determinant import determinant_kernel
 def convert_cum_prod(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `CumProd`."""
     x = inputs[0]
-    axis = axis_of(int(needed_constant(inputs[1], "axis").reshape(-1)[0]), len(needed_shape(x)))
+    axis = axis_of(int(needed_constant(inputs[1], "axis").reshape(-1)[0]), rank_of(x))
     reverse = bool(attributes.get("reverse", 0))
     if reverse:
         x = context.emit(relax.op.flip(x, axis))
@@ -59,7 +60,7 @@ def convert_extremum(operator: str) -> Converter:
         elif dtype == "float16":
             x = context.emit(relax.op.astype(inputs[0], "float32"))
         elif dtype in ("float32", "float64") and constant(inputs[0]) is None:
-            half = full_rank(0.5, len(needed_shape(inputs[0])), dtype)
+            half = full_rank(0.5, rank_of(inputs[0]), dtype)
             x = context.emit(relax.op.multiply(inputs[0], half))
         else:
             return None
@@ -67,7 +68,7 @@ def convert_extremum(operator: str) -> Converter:
         reduced = context.emit(reduced)
         if dtype_of(reduced) != dtype:
             return relax.op.astype(reduced, dtype)
-        double = full_rank(2, len(needed_shape(reduced)), dtype)
+        double = full_rank(2, rank_of(reduced), dtype)
         return relax.op.multiply(reduced, double)
 
     return convert
@@ -79,7 +80,7 @@ def convert_log_sum_exp(context: NodeContext, inputs: Sequence[Any], attributes:
     dtype = dtype_of(x)
     if not dtype.startswith("float"):
         return None
-    rank = len(needed_shape(x))
+    rank = rank_of(x)
     axes = attributes.get("axes")
     if context.opset >= 18:
         axes_input = inputs[1] if len(inputs) > 1 else None

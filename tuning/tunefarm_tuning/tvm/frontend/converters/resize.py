@@ -25,6 +25,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     full_rank,
     needed_constant,
     needed_shape,
+    rank_of,
     text,
 )
 
@@ -273,7 +274,7 @@ def _kernel(distance: Floats, method: Method) -> Floats:
 
 def _mix(context: NodeContext, x: Any, axis: int, weights: Floats) -> Any:
     """Replace the rows of an axis by weighted sums of them."""
-    rank, dtype = len(needed_shape(x)), dtype_of(x)
+    rank, dtype = rank_of(x), dtype_of(x)
     most = int(np.count_nonzero(weights, axis=1).max())
     if most > _MAX_PICKS:
         matrix = const(weights.T.astype(dtype))

@@ -21,6 +21,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     full_rank,
     needed_constant,
     needed_shape,
+    rank_of,
     text,
 )
 
@@ -67,7 +68,7 @@ def convert_one_hot(context: NodeContext, inputs: Sequence[Any], attributes: dic
     depth = int(needed_constant(inputs[1], "depth").reshape(-1)[0])
     off, on = needed_constant(inputs[2], "values")
     dtype = str(needed_constant(inputs[2], "values").dtype)
-    rank = len(needed_shape(inputs[0])) + 1
+    rank = rank_of(inputs[0]) + 1
     axis = axis_of(attributes.get("axis", -1), rank)
     indices = context.emit(relax.op.astype(inputs[0], "int64"))
     indices = context.emit(relax.op.expand_dims(indices, axis))
@@ -136,7 +137,7 @@ def convert_squeeze(context: NodeContext, inputs: Sequence[Any], attributes: dic
         axes = None if value is None else value.numpy().reshape(-1).tolist()
     if axes is None or all(int(axis) >= 0 for axis in axes):
         return None
-    rank = len(needed_shape(inputs[0]))
+    rank = rank_of(inputs[0])
     from_front = _ints([int(axis) % rank for axis in axes])
     return context.convert("Squeeze", [inputs[0], from_front], {}, _SINCE_AXES_ARE_INPUTS)
 
