@@ -125,3 +125,57 @@ def test_features_are_scaled_before_a_network(tmp_path: Path) -> None:
     coefficients = [0.1] * 4 + [0.2] * 4
     g.output(g.node("LinearRegressor", x, coefficients=coefficients, intercepts=[1.0, 2.0], targets=2, **ml))
     check_numbers(g.model(), tmp_path)
+
+
+def test_operators_that_onnx_runtime_fuses(tmp_path: Path) -> None:
+    g, ours = GraphBuilder(seed=5), {"domain": "com.microsoft"}
+    x = g.input("x", [2, 3, 8, 8])
+    y = g.node("FusedConv", x, g.weight(3, 3, 3, 3), g.weight(3), x, **ours, pads=[1] * 4, activation="Relu")
+    for activation, params in (("Clip", [-0.5, 0.75]), ("LeakyRelu", [0.2]), ("Tanh", [])):
+        known = {"activation_params": params} if params else {}
+        y = g.node("FusedConv", y, g.weight(3, 3, 1, 1), **ours, activation=activation, **known)
+    rows = g.node("Reshape", y, g.ints(2, 24, 8))
+    rows = g.node("FusedMatMul", rows, g.weight(2, 24, 16), **ours, transA=1, alpha=0.5)
+    rows = g.node(
+        "QuickGelu", g.node("FusedMatMul", rows, g.weight(4, 16), **ours, transB=1), **ours, alpha=1.5
+    )
+    flat = g.node("Reshape", rows, g.ints(4, 16))
+    options = {"activation": "LeakyRelu", "activation_alpha": 0.1}
+    g.output(g.node("FusedGemm", flat, g.weight(5, 16), g.weight(5), **ours, **options, transB=1))
+    check_numbers(g.model(17), tmp_path)
+
+
+def test_products_that_onnx_runtime_quantises(tmp_path: Path) -> None:
+    rng, g, ours = np.random.default_rng(3), GraphBuilder(seed=6), {"domain": "com.microsoft"}
+    x = g.input("x", [2, 5, 16])
+    weights, zero = g.constant(rng.integers(0, 256, (16, 12), np.uint8)), g.constant(np.array(120, np.uint8))
+    y = g.node(
+        "DynamicQuantizeMatMul",
+        x,
+        weights,
+        g.constant(np.array(0.02, np.float32)),
+        zero,
+        g.weight(12),
+        **ours,
+    )
+    integers, scale, middle = g.node("DynamicQuantizeLinear", y, outputs=3)
+    weights = g.constant(rng.integers(-127, 128, (12, 6), np.int8))
+    columns = g.constant(rng.uniform(0.01, 0.03, 6).astype(np.float32))
+    g.output(
+        g.node("MatMulIntegerToFloat", integers, weights, scale, columns, middle, "", g.weight(6), **ours)
+    )
+    g.output(middle, None, TensorProto.UINT8)
+    check_numbers(g.model(17), tmp_path)
+
+
+def test_dynamic_quantisation_rounds_ties_to_even_and_takes_zeros(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    # The range is 255, so that each step is 1 and halves are ties.
+    ties = g.constant(np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 127.0, -128.0], np.float32))
+    x = g.node("Mul", g.input("x", [1]), g.constant(np.zeros(8, np.float32)))
+    for tensor in (g.node("Add", x, ties), x):
+        for output in g.node("DynamicQuantizeLinear", tensor, outputs=3):
+            g.output(
+                g.node("Cast", output, to=TensorProto.FLOAT)
+            )  # 8-bit integers may be compared within a step
+    check_numbers(g.model(17), tmp_path)

@@ -34,9 +34,10 @@ STANDARD = frozenset({
 """Of the default domain. ``If`` the importer handles beside its table."""
 
 CONTRIBUTED = frozenset({
-    "Attention", "BiasGelu", "DynamicQuantizeLSTM", "EmbedLayerNormalization", "FastGelu", "Gelu", "MatMulInteger16", "QGemm",
-    "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
-    "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "SkipLayerNormalization",
+    "Attention", "BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "FastGelu",
+    "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "MatMulInteger16", "MatMulIntegerToFloat", "QGemm", "QLinearAdd",
+    "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
+    "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QuickGelu", "SkipLayerNormalization",
 })  # fmt: skip
 """Operators of ONNX Runtime's domain, com.microsoft: those that TVM, which ignores domains, means by these names, and ours."""
 

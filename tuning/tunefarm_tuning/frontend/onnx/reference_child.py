@@ -227,7 +227,7 @@ def rounds_values(graph: onnx.GraphProto) -> bool:
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     return any(
-        node.op_type.startswith(("QLinear", "DynamicQuantizeLSTM"))
+        node.op_type.startswith(("QLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"))
         or (node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") and node.input[0] not in constants)
         for node in graph.node
     )

@@ -21,6 +21,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     const,
     constant,
     dtype_of,
+    fixed_shape,
     full_rank,
     needed_shape,
     rank_of,
@@ -156,6 +157,27 @@ def convert_q_unary(operator: str) -> Converter:
         return quantize(context, y, y_scale, y_zero, dtype=dtype_of(x))
 
     return convert
+
+
+def convert_dynamic_quantize_linear(
+    context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]
+) -> Any:
+    """Convert `DynamicQuantizeLinear`; TVM's converter divides zeros by zero."""
+    x = inputs[0]
+    if fixed_shape(x) is None:
+        return None
+    zero, one, last = (const(np.array(value, dtype_of(x))) for value in (0, 1, 255))
+    low = context.emit(relax.op.minimum(context.emit(relax.op.min(x)), zero))
+    width = context.emit(
+        relax.op.subtract(context.emit(relax.op.maximum(context.emit(relax.op.max(x)), zero)), low)
+    )
+    step = context.emit(relax.op.divide(width, last))
+    scale = context.emit(relax.op.where(context.emit(relax.op.greater(width, zero)), step, one))
+    middle = context.emit(
+        relax.op.round(context.emit(relax.op.negative(context.emit(relax.op.divide(low, scale)))))
+    )
+    zero_point = context.emit(relax.op.astype(context.emit(relax.op.minimum(middle, last)), "uint8"))
+    return relax.Tuple([quantize(context, x, scale, zero_point, dtype="uint8"), scale, zero_point])
 
 
 def convert_q_concat(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
