@@ -166,13 +166,13 @@ def convert_dynamic_quantize_linear(
     x = inputs[0]
     if fixed_shape(x) is None:
         return None
-    zero, one, last = (const(np.array(value, dtype_of(x))) for value in (0, 1, 255))
+    zero, unit, last = (const(np.array(value, dtype_of(x))) for value in (0, 1, 255))
     low = context.emit(relax.op.minimum(context.emit(relax.op.min(x)), zero))
     width = context.emit(
         relax.op.subtract(context.emit(relax.op.maximum(context.emit(relax.op.max(x)), zero)), low)
     )
     step = context.emit(relax.op.divide(width, last))
-    scale = context.emit(relax.op.where(context.emit(relax.op.greater(width, zero)), step, one))
+    scale = context.emit(relax.op.where(context.emit(relax.op.greater(width, zero)), step, unit))
     middle = context.emit(
         relax.op.round(context.emit(relax.op.negative(context.emit(relax.op.divide(low, scale)))))
     )
