@@ -1,7 +1,8 @@
 // Runs the compiled library of an artifact: no Python, nothing of tunefarm's.
 //
-//   run_artifact lib.so FILE SHAPE [FILE SHAPE ...]
+//   run_artifact [--entry NAME] lib.so FILE SHAPE [FILE SHAPE ...]
 //
+// NAME is the function to call: an artifact of several shapes has one for each set of shapes, as its manifest lists. Without it: main.
 // A FILE holds an input's float32 numbers, as numpy's tofile writes them, a SHAPE is 1x3x224x224; inputs come in the model's order.
 // Writes output_0.bin, output_1.bin, ... and prints each one's shape and first numbers.
 
@@ -81,7 +82,7 @@ void WriteOutput(const ffi::Tensor& tensor, size_t number) {
   std::cout << "\n";
 }
 
-void Run(const std::vector<std::string>& arguments) {
+void Run(const std::string& entry, const std::vector<std::string>& arguments) {
   ffi::Module library = ffi::Module::LoadFromFile(std::filesystem::absolute(arguments[0]).string());
   // The virtual machine that calls one kernel after the other. It is for one thread: make one per thread.
   ffi::Module machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
@@ -90,7 +91,9 @@ void Run(const std::vector<std::string>& arguments) {
   for (size_t i = 1; i + 1 < arguments.size(); i += 2) inputs.push_back(ReadInput(arguments[i], arguments[i + 1]));
   std::vector<ffi::AnyView> views(inputs.begin(), inputs.end());
   ffi::Any result;
-  machine->GetFunction("main").value().CallPacked(views.data(), static_cast<int32_t>(views.size()), &result);
+  auto function = machine->GetFunction(entry);
+  if (!function.has_value()) throw std::runtime_error("the library has no entry " + entry);
+  function.value().CallPacked(views.data(), static_cast<int32_t>(views.size()), &result);
   std::vector<ffi::Tensor> outputs;
   Flatten(result, &outputs);
   for (size_t i = 0; i < outputs.size(); ++i) WriteOutput(outputs[i], i);
@@ -99,13 +102,18 @@ void Run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::string entry = "main";
+  if (arguments.size() >= 2 && arguments[0] == "--entry") {
+    entry = arguments[1];
+    arguments.erase(arguments.begin(), arguments.begin() + 2);
+  }
   if (arguments.empty() || arguments.size() % 2 == 0) {
-    std::cerr << "usage: run_artifact lib.so FILE SHAPE [FILE SHAPE ...]\n";
+    std::cerr << "usage: run_artifact [--entry NAME] lib.so FILE SHAPE [FILE SHAPE ...]\n";
     return 2;
   }
   try {
-    Run(arguments);
+    Run(entry, arguments);
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 1;

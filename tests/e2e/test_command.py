@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 from repository import EXAMPLES
 from waiting import wait_until
+
+from tunefarm import load
 
 PATIENCE_SEC = 600.0
 
@@ -85,7 +88,17 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
     model = shell.write_model("net.onnx", "--kind", "mlp", "--dynamic-batch")
     result = json.loads(
         shell.run(
-            "tune", model, "--trials", "16", "--shape", "x=1,64", "-o", "out", "--name", "mlp", "--json"
+            "tune",
+            model,
+            "--trials",
+            "24",
+            "--shape",
+            "x=1..4,64@2:3,4",
+            "-o",
+            "out",
+            "--name",
+            "mlp",
+            "--json",
         ).stdout
     )
     assert result["job"]["state"] == "succeeded"
@@ -97,7 +110,9 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
     assert {miss["reason"] for miss in coverage["misses"]} <= {"slower-than-untuned"}
     latency = result["report"]["latency"]
     assert {latency[name]["threads"] for name in ("tuned", "untuned", "onnxruntime")} != {0}
-    assert sum(result["outcomes"].values()) == 16
+    assert sum(result["outcomes"].values()) == 24
+    shapes = result["report"]["shapes"]
+    assert [(part["inputs"][0]["shape"], part["weight"]) for part in shapes] == [([2, 64], 3), ([4, 64], 1)]
     assert sorted(p.name for p in (shell.folder / "out").iterdir()) == [
         "mlp.report.html", "mlp.report.json", "mlp.tunefarm",
     ]  # fmt: skip
@@ -124,10 +139,24 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
         timeout=PATIENCE_SEC,
     )
     np.testing.assert_allclose(np.array(json.loads(loaded.stdout)), y, rtol=1e-5)
+    expect_all_batches(artifact, model)
     assert (
         "is 10, but the model takes 64"
         in shell.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
     )
+
+
+def expect_all_batches(artifact: Path, model: Path) -> None:
+    """Call the artifact in its two shapes, in smaller batches, and in a batch that it was not tuned for."""
+    tuned = load(artifact)
+    batches = {row["inputs"]["x"][0]: row["batches"] for row in tuned.shapes}
+    assert batches == {2: (1,), 4: (3,)}
+    assert tuned.other_shapes is not None
+    reference = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    for batch in (2, 4, 1, 3, 7):
+        x = np.random.default_rng(batch).standard_normal((batch, 64)).astype(np.float32)
+        (expected,) = reference.run(["y"], {"x": x})
+        np.testing.assert_allclose(tuned(x)["y"], expected, rtol=1e-3, atol=1e-4, err_msg=f"batch {batch}")
 
 
 @pytest.mark.exhaustive
