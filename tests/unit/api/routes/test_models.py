@@ -119,6 +119,41 @@ def test_bad_shapes(client: TestClient, settings: Settings, problem: Any, shape:
 
 
 @pytest.mark.parametrize(
+    ("shape", "position"),
+    [
+        ("1,3,48,160|", 11),
+        ("1,3,48,160||320", 11),
+        ("1,3,160|320|160", 12),
+        ("1,3,160:0", 8),
+        ("1,3,160;320", 7),
+        ("1,1..8", 2),
+        ("8..1,3", 0),
+        ("1,3@4", 3),
+        ("1..8,3@1,4", 7),
+        ("1..8,3@9", 7),
+    ],
+)
+def test_a_bad_shape_names_the_position(
+    client: TestClient, settings: Settings, problem: Any, shape: str, position: int
+) -> None:
+    document = problem(upload(client, shape=f"x={shape}"), 422, "bad-shape")
+    assert (document["input"], document["position"]) == ("x", position)
+    assert f"at character {position + 1} of '{shape}'" in document["detail"]
+    assert files_in(settings.store_dir) == []
+
+
+def test_too_many_sizes_are_refused_before_the_upload_is_kept(
+    client: TestClient, settings: Settings, problem: Any
+) -> None:
+    sizes = "|".join(map(str, range(1, 66)))
+    for shape in (f"1,{sizes}", f"1..65@{','.join(map(str, range(1, 66)))}"):
+        document = problem(upload(client, shape=f"x={shape}"), 422, "too-many-shapes")
+        assert (document["count"], document["limit"]) == (65, 64)
+    assert files_in(settings.store_dir) == []
+    assert client.get("/v1/models").json()["items"] == []
+
+
+@pytest.mark.parametrize(
     "value",
     ["sr", "=1", "sr=", "sr=fast", "sr=nan", "sr=NaN", "sr=1e999", "sr=[1,[2]]", "sr=[]", "sr=" + "9" * 30],
 )
