@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 from page_browser import ORIGIN, Browser
@@ -197,6 +198,33 @@ def test_the_code_for_other_shapes_can_be_left_out(browser: Browser, farm) -> No
         job = farm.job(page.url.path.rpartition("/")[2])
         assert job.options["other_shapes"] is wanted
         assert ("no code for other shapes" in page.text) is not wanted
+
+
+def test_the_page_lists_the_sets_of_shapes(browser: Browser, farm) -> None:
+    def tensor(name: str, *shape: int) -> dict[str, Any]:
+        return {"name": name, "shape": list(shape), "dtype": "float32"}
+
+    with farm.services.uow.write() as repos:
+        model = repos.models.add(
+            name="net", sha256="1" * 64, size_bytes=1, shapes={"x": "1,3,160:5|320"}, values={}
+        )
+        sets = [
+            {"weight": weight, "inputs": [tensor("x", 1, 3, width)], "outputs": [tensor("y", 1, width // 8)]}
+            for weight, width in ((5, 160), (1, 320))
+        ]
+        repos.models.set_ready(
+            model.id,
+            inputs=sets[0]["inputs"],
+            outputs=sets[0]["outputs"],
+            operators=[["Conv", 1]],
+            opset=17,
+            num_params=9,
+            specialisations=sets,
+        )
+    page = browser.page(f"/models/{model.id}")
+    table = next(table for table in page.all("table") if "Sets of shapes" in table.element("caption").text)
+    rows = [row.text for row in table.element("tbody").all("tr")]
+    assert rows == ["x 1×3×160 y 1×20 5", "x 1×3×320 y 1×40 1"]
 
 
 def test_values_are_part_of_a_model(browser: Browser, farm) -> None:

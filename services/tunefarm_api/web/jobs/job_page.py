@@ -21,7 +21,7 @@ from tunefarm_api.web.jobs.job_view import (
 )
 from tunefarm_api.web.jobs.log_lines import log_line, words
 from tunefarm_api.web.jobs.phases import phases_of
-from tunefarm_api.web.jobs.report_view import latency_lines, shape_lines
+from tunefarm_api.web.jobs.report_view import latency_lines, other_shapes_line, shape_lines
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.progress import share_done, time_left
@@ -87,6 +87,7 @@ def job_page(
         over_onnxruntime=((report or {}).get("latency") or {}).get("speedup_over_onnxruntime"),
         latencies=latency_lines(report),
         shapes=shape_lines(report),
+        other_shapes=other_shapes_line(report),
         report=report,
         run_name=quote(artifact.name) if artifact else "",
         tasks=lines,

@@ -65,6 +65,7 @@ class ShapeLine:
     """How fast the whole network is in one of the sets of shapes that the artifact runs."""
 
     inputs: str
+    weight: int | None
     tuned_sec: float | None
     untuned_sec: float | None
     onnxruntime_sec: float | None
@@ -86,14 +87,38 @@ def _shape_line(shape: Mapping[str, Any]) -> ShapeLine:
     seconds = {key: (latency.get(key) or {}).get("median_sec") for key in ("tuned", "untuned", "onnxruntime")}
     baseline, tuned = seconds["onnxruntime"], seconds["tuned"]
     return ShapeLine(
-        inputs=", ".join(
-            f"{spec.get('name', '')} {quantities.shape(spec.get('shape') or ())}"
-            for spec in shape.get("inputs") or ()
-        ),
+        inputs=_inputs(shape),
+        weight=shape.get("weight"),
         tuned_sec=tuned,
         untuned_sec=seconds["untuned"],
         onnxruntime_sec=baseline,
         ratio=baseline / tuned if baseline and tuned else None,
         batches=", ".join(map(str, shape.get("batches") or ())),
         fallback=str(shape.get("fallback") or ""),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherShapesLine:
+    """The shapes that run by code for all sizes. `reason` says why there is no such code; empty if there is."""
+
+    inputs: str
+    sec: float | None
+    reason: str
+
+
+def other_shapes_line(report: Mapping[str, Any] | None) -> OtherShapesLine | None:
+    """Return what the report says of them; None where the network's file fixes all shapes."""
+    others = (report or {}).get("other_shapes")
+    if not isinstance(others, Mapping):
+        return None
+    return OtherShapesLine(
+        inputs=_inputs(others), sec=others.get("latency_sec"), reason=str(others.get("reason") or "")
+    )
+
+
+def _inputs(part: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{spec.get('name', '')} {quantities.shape(spec.get('shape') or ())}"
+        for spec in part.get("inputs") or ()
     )

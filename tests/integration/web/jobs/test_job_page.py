@@ -129,6 +129,54 @@ def test_torch_compile_has_a_line_where_it_was_asked_for(browser: Browser, farm,
     assert "no PyTorch there" in page
 
 
+def test_each_set_of_shapes_has_a_line(browser: Browser, farm, done) -> None:
+    give_report(farm, done, {**REPORT, "shapes": [], "other_shapes": None})
+    plain = browser.page(f"/jobs/{done.id}")
+    assert "set of shapes" not in plain.text
+    assert "ther shapes" not in plain.text
+    wide = {
+        "weight": 3,
+        "inputs": [
+            {"name": "x", "shape": [8, 3, 320], "dtype": "float32"},
+            {"name": "<b>", "shape": [8], "dtype": "int64"},
+        ],
+        "latency": REPORT["latency"],
+        "batches": [5, 6, 7],
+        "fallback": None,
+    }
+    slow = {
+        "weight": 1,
+        "inputs": [{"name": "x", "shape": [1, 3, 160], "dtype": "float32"}],
+        "latency": {"tuned": {"median_sec": 0.002}, "untuned": {"median_sec": 0.002}, "onnxruntime": None},
+        "batches": [],
+        "fallback": "it is slower",
+    }
+    others = {
+        "entry": "main_2",
+        "reason": None,
+        "inputs": [{"name": "x", "shape": ["batch", 3, "width"], "dtype": "float32"}],
+        "latency_sec": 0.085,
+    }
+    give_report(farm, done, {**REPORT, "shapes": [wide, slow], "other_shapes": others})
+    page = browser.page(f"/jobs/{done.id}")
+    table = next(table for table in page.all("table") if "each set" in table.element("caption").text)
+    first, second = [
+        [cell.text for cell in (row.element("th"), *row.all("td"))]
+        for row in table.element("tbody").all("tr")
+    ]
+    assert first == [
+        "x 8×3×320, <b> 8", "3", "62.7 ms", "148 ms", "58.2 ms", "0.93×", "5, 6, 7",
+    ]  # fmt: skip
+    assert second == ["x 1×3×160 untuned: it is slower", "1", "2 ms", "2 ms", "–", "–", "–"]
+    assert (
+        "All other shapes of x batch×3×width run by code for all sizes, which is not tuned: 85 ms"
+        in page.text
+    )
+    refused = {"entry": None, "reason": "there is none for GPUs"}
+    give_report(farm, done, {**REPORT, "other_shapes": refused})
+    assert "runs no other shapes: there is none for GPUs." in browser.page(f"/jobs/{done.id}").text
+
+
 def test_the_curve_falls(browser: Browser, farm, done) -> None:
     answer = browser.get(f"/jobs/{done.id}/curve.json")
     curve = answer.json()
