@@ -1,10 +1,21 @@
-"""The warnings of a compile about weights in fewer bytes."""
+"""What a comparison tells, and the warnings of a compile about weights in fewer bytes."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from tunefarm_tuning.compiler.model_comparison import storage_warnings, tolerance_of, wrong_because
+from tunefarm_tuning.compiler.model_comparison import (
+    ModelComparison,
+    storage_warnings,
+    tolerance_of,
+    wrong_because,
+)
+from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+from tunefarm_tuning.reference.widths import width_of_steps
 from tunefarm_tuning.workload.precision import Precision
 
 STORED = tuple(precision for precision in Precision if precision is not Precision.AS_MODEL)
@@ -38,3 +49,19 @@ def test_weights_that_stay_are_reported_without_an_unknown_cause(precision: Prec
         (sentence,) = some
         assert "stay float32: 1 " in sentence
         assert "or in a kernel that cannot" in sentence
+
+
+@pytest.mark.parametrize(
+    ("moved", "says_nothing"), [((0.02, 0.001), False), ((0.5, 0.001), False), ((0.5, 0.4), True)]
+)
+def test_a_network_that_rounds_tells_something_where_its_own_runs_agree_on_a_set(
+    moved: tuple[float, float], says_nothing: bool
+) -> None:
+    plain = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    sets = []
+    for number, share in enumerate(moved):
+        width = width_of_steps(plain, [plain, plain + np.float32(share)])
+        comparison = compare_arrays("y", plain, plain, rounding=STEPS, width=width)
+        files = {"inputs": Path("inputs"), "expected": Path("outputs")}
+        sets.append((InputSet(seed=number, rounding=STEPS, **files), (comparison,)))
+    assert ModelComparison(sets=tuple(sets)).says_nothing == says_nothing

@@ -21,6 +21,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.relax_graph import operator_name
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
@@ -366,3 +367,18 @@ def test_a_transposed_convolution_of_double_precision_stays_such(tmp_path: Path)
     graph.output(conv, None, TensorProto.DOUBLE)
     (output,) = load(graph.model(), tmp_path).outputs
     assert (output.dtype, output.shape) == ("float64", (1, 8, 10, 14))
+
+
+def test_small_repeated_constants_need_no_compiler_to_fold() -> None:
+    g = GraphBuilder()
+    sizes = g.ints(3, 2), g.ints(1 << 11, 1 << 10, 3, 2)
+    x = g.input("x", [2])
+    for size in sizes:
+        x = g.node("Add", x, g.node("Expand", g.weight(2), size))
+    g.output(g.node("ReduceMax", x, keepdims=0))
+    imported = import_bound(bind_model(g.model(13), Binding())).module
+    folded = fold_weights(imported)
+    names = [
+        operator_name(binding.value) for block in folded["main"].body.blocks for binding in block.bindings
+    ]
+    assert names.count("relax.broadcast_to") == 1, "the large one is left to TVM, which may run out of memory"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ Array = NDArray[Any]
 
 _FLOATS = {"float16", "float32", "float64"}
 _INTEGERS = {"int8", "uint8", "int32"}
+_MAX_ELEMENTS = 1 << 20
+"""The largest constant that a smaller one is repeated to here."""
 
 
 def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
@@ -81,6 +84,10 @@ _UNARY: dict[str, Callable[[Array, Any], Array]] = {
     ),
     "relax.sqrt": lambda value, _: np.asarray(np.sqrt(value)),
 }
+_SHAPED: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "relax.reshape": lambda value, shape: value.reshape(shape),
+    "relax.broadcast_to": lambda value, shape: np.ascontiguousarray(np.broadcast_to(value, shape)),
+}
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
@@ -128,12 +135,14 @@ class _ConstantFolder(relax.PyExprMutator):  # type: ignore[misc]
         if name in _UNARY and len(expr.args) == 1:
             operand = self._evaluate(expr.args[0])
             return None if operand is None else _UNARY[name](operand, expr.attrs)
-        if name == "relax.reshape" and isinstance(expr.args[1], relax.ShapeExpr):
+        if name in _SHAPED and isinstance(expr.args[1], relax.ShapeExpr):
             operand = self._evaluate(expr.args[0])
             dims = expr.args[1].values
             if operand is None or not all(isinstance(dim, tirx.IntImm) for dim in dims):
                 return None
-            return operand.reshape([int(dim) for dim in dims])
+            if math.prod(int(dim) for dim in dims) > max(operand.size, _MAX_ELEMENTS):
+                return None
+            return _SHAPED[name](operand, tuple(int(dim) for dim in dims))
         if name in _BINARY:
             left, right = (self._evaluate(operand) for operand in expr.args)
             if left is None or right is None or left.dtype != right.dtype:
