@@ -79,7 +79,7 @@ def test_a_run_from_upload_to_end() -> None:
     assert (states[Phase.COMPILE].text, states[Phase.COMPILE].fraction) == ("check kernels", 0.625)
     board.on_job(job("compiling", trials=32, progress={"phase": "compiling", "step": "measure", "done": 0.5}))
     assert states[Phase.COMPILE].status is Status.DONE
-    assert (states[Phase.VERIFY].text, states[Phase.VERIFY].fraction) == ("measure", 0.5)
+    assert (states[Phase.VERIFY].text, states[Phase.VERIFY].fraction) == ("measure", 0.375)
     board.on_job(job("succeeded", trials=32, failures=2))
     assert {state.status for state in states.values()} == {Status.DONE}
 
