@@ -14,15 +14,16 @@ from benchmarks.conformance.compare import first_difference
 from tvm import relax
 
 from tunefarm_tuning.core.array_file import load_arrays
-from tunefarm_tuning.frontend.onnx.check_child import inspect
+from tunefarm_tuning.frontend.onnx.check_child import inspect_file
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.children.import_network import import_network
+from tunefarm_tuning.tvm.children.import_network import import_file
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.binding import Binding
 
+_MAX_NODES = 20_000
 _MAX_TENSOR_BYTES = 1 << 30
 # LLVM's optimisations take most of the time of a build, and the kernels are tiny.
 _HOST = Target.from_json({**parse_target("host").to_json(), "opt-level": 0})
@@ -36,11 +37,10 @@ def run(params: dict[str, Any]) -> str | None:
     """
     path = params["path"]
     binding = Binding.of(values=params["values"])
-    limits = {"max_nodes": 20_000, "max_tensor_bytes": _MAX_TENSOR_BYTES}
-    inspect({"path": path, "binding": binding.to_json(), "choices": {}, **limits})
+    inspect_file(path, binding, max_nodes=_MAX_NODES, max_tensor_bytes=_MAX_TENSOR_BYTES)
     loaded = load_relax(path, binding, _HOST)
     if any(0 in spec.shape for spec in loaded.outputs):
-        import_network({"path": path, "binding": binding.to_json(), **limits})  # which refuses it
+        import_file(path, binding, max_tensor_bytes=_MAX_TENSOR_BYTES)  # which refuses it
     if params["feeds"] is None:
         return None
     library = Path(params["library"])

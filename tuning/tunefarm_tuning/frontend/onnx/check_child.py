@@ -46,11 +46,29 @@ _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 
 
 def inspect(params: dict[str, Any]) -> dict[str, Any]:
+    """Check a file and describe it; the params are the arguments of `inspect_file`, with the binding as JSON."""
+    return inspect_file(**{**params, "binding": Binding.from_json(params["binding"])})
+
+
+def inspect_file(
+    path: str,
+    binding: Binding,
+    *,
+    max_nodes: int,
+    max_tensor_bytes: int,
+    choices: Mapping[str, str] | None = None,
+    hybrid: bool = False,
+) -> dict[str, Any]:
     """Check a file and describe it: inputs, operators, opset, parameters.
 
-    Params: ``path``, ``binding``, ``max_nodes``, ``max_tensor_bytes``, ``hybrid`` (whether ONNX Runtime may run what cannot be
-    compiled); ``choices``: texts of `tunefarm_text.shape_text` by input, for several sets of shapes, which ``combinations`` of the
-    answer lists: ``shapes``, ``weight``. The inputs are of the first.
+    Args:
+        path: The file.
+        binding: What the caller gave.
+        max_nodes: Limit of nodes.
+        max_tensor_bytes: Limit of an input's size.
+        choices: Texts of `tunefarm_text.shape_text` by input, for several sets of shapes, which ``combinations`` of the answer
+            lists: ``shapes``, ``weight``. The inputs are of the first.
+        hybrid: Whether ONNX Runtime may run what cannot be compiled.
 
     Returns:
         ``not_compiled``: why ONNX Runtime has to run a part of it, as an error; null if that is not known yet.
@@ -58,13 +76,12 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidModelError: With the code of the first fault.
     """
-    data = Path(params["path"]).read_bytes()
-    binding = Binding.from_json(params["binding"])
+    data = Path(path).read_bytes()
     is_tflite = file_format(data) is FileFormat.TFLITE
-    choices = {name: shape_choices(text, name=name) for name, text in params["choices"].items()}
+    parsed = {name: shape_choices(text, name=name) for name, text in (choices or {}).items()}
     if is_tflite:
         # A TFLite file has no names for its dimensions, and is converted for the shapes that are given.
-        combined = combinations(choices, {}) if choices else ()
+        combined = combinations(parsed, {}) if parsed else ()
         binding = replace(binding, shapes=combined[0].shapes) if combined else binding
         model = to_onnx(data, FileFormat.TFLITE, binding.shapes)
         open_names = list(binding.shapes)
@@ -72,11 +89,11 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
         check_onnx_bytes(data)
         model = _parse(data)
         open_names = open_inputs(model.graph)
-    not_compiled = check_rules(model, max_nodes=params["max_nodes"])
-    if not_compiled is not None and not params["hybrid"]:
+    not_compiled = check_rules(model, max_nodes=max_nodes)
+    if not_compiled is not None and not hybrid:
         raise not_compiled
     if not is_tflite:
-        combined = _combinations(model, binding, choices, params["max_tensor_bytes"])
+        combined = _combinations(model, binding, parsed, max_tensor_bytes)
         binding = replace(binding, shapes=combined[0].shapes) if combined else binding
     if has_control_flow(model.graph):
         _run_checker(_with_ranks(model), not_compiled)  # inner graphs, which are gone in the bound network
@@ -84,15 +101,15 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     inputs = bound.inputs
     if bound.unresolved is not None and VALUE_HINT in bound.unresolved.message:
         raise bound.unresolved  # better than to leave it to ONNX Runtime: a value decides it
-    not_compiled = not_compiled or bound.unresolved or check_bound_rules(model, max_nodes=params["max_nodes"])
-    if not_compiled is not None and not (params["hybrid"] and may_be_hybrid(model)):
+    not_compiled = not_compiled or bound.unresolved or check_bound_rules(model, max_nodes=max_nodes)
+    if not_compiled is not None and not (hybrid and may_be_hybrid(model)):
         raise not_compiled
-    check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
+    check_input_sizes(inputs, max_bytes=max_tensor_bytes)
     _run_checker(_with_ranks(model), not_compiled)
     return {
         "inputs": [spec.to_json() for spec in inputs],
         "open_inputs": open_names,
-        "least_batch": least_batch(choices.values()),
+        "least_batch": least_batch(parsed.values()),
         "combinations": [{"shapes": dict(item.shapes), "weight": item.weight} for item in combined],
         "operators": count_operators(model),
         "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),

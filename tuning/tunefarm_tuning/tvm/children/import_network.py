@@ -45,6 +45,18 @@ _LEFT_TO_ONNX_RUNTIME = (
 
 
 def import_network(params: dict[str, Any]) -> dict[str, Any]:
+    """Import a model; the params are the arguments of `import_file`, with the binding as JSON."""
+    return import_file(**{**params, "binding": Binding.from_json(params["binding"])})
+
+
+def import_file(
+    path: str,
+    binding: Binding,
+    *,
+    max_tensor_bytes: int,
+    hybrid: bool = False,
+    not_compiled: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Import and prepare a model for a generic CPU, and return its outputs.
 
     Raises:
@@ -52,34 +64,35 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
     """
     parts: tuple[RuntimePart, ...] = ()
     try:
-        if params["not_compiled"] is not None:
-            raise error_from_json(params["not_compiled"])
-        loaded = _checked(params, params["binding"])
+        if not_compiled is not None:
+            raise error_from_json(not_compiled)
+        loaded = _checked(path, binding, max_tensor_bytes)
     except InvalidModelError as error:
-        if not params["hybrid"] or error.code not in _LEFT_TO_ONNX_RUNTIME:
+        if not hybrid or error.code not in _LEFT_TO_ONNX_RUNTIME:
             raise
-        parts = with_deep_stack(partial(_planned, params, error))
-        loaded = _checked(params, params["binding"], parts)
+        parts = with_deep_stack(partial(_planned, path, binding, error))
+        loaded = _checked(path, binding, max_tensor_bytes, parts)
     return {
         "outputs": [spec.to_json() for spec in loaded.outputs],
         "parts": [part.to_json() for part in parts],
     }
 
 
-def _planned(params: dict[str, Any], error: InvalidModelError) -> tuple[RuntimePart, ...]:
+def _planned(path: str, binding: Binding, error: InvalidModelError) -> tuple[RuntimePart, ...]:
     """Plan which parts of a network that cannot be compiled whole ONNX Runtime runs.
 
     Raises:
         InvalidModelError: `error`, the reason why it cannot be compiled whole, if there is no such plan.
     """
-    network = bound_network(params["path"], Binding.from_json(params["binding"]))
+    network = bound_network(path, binding)
     survey = survey_model(network) if may_be_hybrid(network.model) else Survey()
     if parts := plan_parts(network.model, survey):
         return parts
     if not survey.reasons:
         raise error
     raise InvalidModelError(
-        f"{error.message}; with that in ONNX Runtime, nothing would be left that tuning makes faster",
+        f"{error.message}; ONNX Runtime could run this part, but the rest of the network has no convolution, matrix product or "
+        "recurrent layer, so that tuning would make nothing faster",
         code=error.code,
         **error.fields,
     )
@@ -94,7 +107,7 @@ def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:
     described = []
     for binding in params["bindings"]:
         try:
-            loaded = _checked(params, binding)
+            loaded = _checked(params["path"], Binding.from_json(binding), params["max_tensor_bytes"])
         except InvalidModelError as error:
             shapes = "; ".join(
                 f"{clean(name, 60)}={','.join(map(str, shape))}" for name, shape in binding["shapes"].items()
@@ -112,18 +125,16 @@ def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _checked(
-    params: dict[str, Any], binding: dict[str, Any], parts: tuple[RuntimePart, ...] = ()
+    path: str, binding: Binding, max_tensor_bytes: int, parts: tuple[RuntimePart, ...] = ()
 ) -> LoadedModel:
-    loaded = with_deep_stack(
-        lambda: load_relax(params["path"], Binding.from_json(binding), _ANY_CPU, parts=parts)
-    )
+    loaded = with_deep_stack(lambda: load_relax(path, binding, _ANY_CPU, parts=parts))
     for spec in loaded.outputs:
         if 0 in spec.shape:
             raise InvalidModelError(
                 f"an output of the model has the shape {list(spec.shape)}: there is nothing to compute",
                 code="zero-size",
             )
-    _refuse_huge_tensors(loaded.module, params["max_tensor_bytes"])
+    _refuse_huge_tensors(loaded.module, max_tensor_bytes)
     return loaded
 
 

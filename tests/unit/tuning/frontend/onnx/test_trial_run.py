@@ -32,9 +32,9 @@ def check(graph: str, folder: Path, **binding: Any) -> None:
     path = folder / "net"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\nnet {graph}')
     path.write_bytes(model.SerializeToString())
-    params = {"path": str(path), "binding": Binding.of(binding).to_json(), "choices": {}, **LIMITS}
-    check_child.inspect(params)
-    check_child.load_reference(params)
+    bound = Binding.of(binding)
+    check_child.inspect_file(str(path), bound, **LIMITS)
+    check_child.load_reference({"path": str(path), "binding": bound.to_json()})
 
 
 @pytest.mark.parametrize("operator", sorted(BROKEN))
