@@ -76,6 +76,14 @@ def local_function() -> bytes:
     return model.SerializeToString()
 
 
+def recursive_function() -> bytes:
+    model = onnx.ModelProto.FromString(local_function())
+    (function,) = model.functions
+    function.node[0].CopyFrom(helper.make_node("Twice", ["a"], ["b"], domain="mine"))
+    function.opset_import.append(helper.make_opsetid("mine", 1))
+    return model.SerializeToString()
+
+
 def external(tensor: onnx.TensorProto, location: str = "/etc/passwd") -> onnx.TensorProto:
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -355,7 +363,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes]]] = {
         lambda: unknown_operator(domain="com.example", operator="Relu"),
     ),
     "unsupported in branch": ("unsupported-operator", unsupported_in_branch),
-    "local function": ("unsupported-operator", local_function),
+    "function that calls itself": ("invalid-onnx", recursive_function),
     "data-dependent output": ("unsupported-operator", data_dependent),
     "huge name": ("unsupported-operator", huge_name),
     "escaping name": ("unsupported-operator", escaping_name),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import bad_models
 import numpy as np
 import onnx
 import pytest
@@ -122,6 +123,16 @@ def test_scalars_two_outputs_and_names_that_nobody_would_give(imported: Import, 
     assert outputs[0] == 27
     np.testing.assert_array_equal(outputs[1], x > 2)
     assert [spec["name"] for spec in artifact.manifest["outputs"]] == [b, "above"]
+
+
+def test_a_network_with_a_function_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "functions.onnx"
+    path.write_bytes(bad_models.local_function())
+    model = import_model(path)
+    assert model.operators == (("Add", 1),)
+    x = np.array([[1, -2, 3, 0.5]], np.float32)
+    outputs, _ = run(model, tmp_path, x)
+    np.testing.assert_array_equal(outputs[0], 2 * x)
 
 
 @pytest.mark.parametrize(("kind", "warning"), [("divisor", "all one"), ("index", "")])

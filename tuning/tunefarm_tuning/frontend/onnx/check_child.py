@@ -28,11 +28,13 @@ from tunefarm_tuning.frontend.onnx.bound_network import (
 )
 from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
+from tunefarm_tuning.frontend.onnx.local_functions import inline_functions
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
 from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
 from tunefarm_tuning.frontend.onnx.proposals import propose
 from tunefarm_tuning.frontend.onnx.rules import (
     check_bound_rules,
+    check_file_rules,
     check_input_sizes,
     check_rules,
     count_operators,
@@ -88,6 +90,8 @@ def inspect_file(
     else:
         check_onnx_bytes(data)
         model = _parse(data)
+        check_file_rules(model, max_nodes=params["max_nodes"])
+        model = inline_functions(model)
         open_names = open_inputs(model.graph)
     not_compiled = check_rules(model, max_nodes=max_nodes)
     if not_compiled is not None and not hybrid:

@@ -10,17 +10,20 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_convert import FileFormat, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.frontend.onnx.local_functions import inline_functions
 
 
 def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
-    """Parse a model, or convert it. External data is ignored: no path in the file is ever opened.
+    """Parse a model, or convert it; functions of its own take the place of their calls.
+
+    External data is ignored: no path in the file is ever opened.
 
     Args:
         path: The file.
         shapes: Shapes of inputs, by name. A TFLite file becomes a model for these; an ONNX file stays as it is.
 
     Raises:
-        InvalidModelError: not-protobuf, or a code of `to_onnx`.
+        InvalidModelError: not-protobuf, or a code of `to_onnx` or `inline_functions`.
     """
     data = Path(path).read_bytes()
     if file_format(data) is FileFormat.TFLITE:
@@ -32,7 +35,7 @@ def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = No
         raise InvalidModelError(
             "the file is not an ONNX model: it does not parse as one", code="not-protobuf"
         ) from error
-    return model
+    return inline_functions(model)
 
 
 def onnx_bytes(model: onnx.ModelProto) -> bytes:

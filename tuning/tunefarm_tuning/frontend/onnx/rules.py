@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -15,6 +15,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import narrow_tensors
 from tunefarm_tuning.frontend.onnx.binding import TAKEN, dtype_name, onnx_name, real_inputs
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow, is_control_flow
+from tunefarm_tuning.frontend.onnx.local_functions import check_functions
 from tunefarm_tuning.frontend.onnx.operators import is_supported
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.workload.task import TensorSpec
@@ -25,8 +26,21 @@ _LISTED = 8
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}
 
 
+def check_file_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
+    """Refuse a file's model, its functions included, before anything else reads it.
+
+    Raises:
+        InvalidModelError: external-data, invalid-onnx, or too-large.
+    """
+    if not model.HasField("graph"):
+        raise InvalidModelError("the model has no graph; is the ONNX file complete?", code="invalid-onnx")
+    _refuse_bad_text(model)
+    _refuse_external_data(model)
+    check_functions(model, max_nodes=max_nodes)
+
+
 def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> InvalidModelError | None:
-    """Refuse a file's model that tunefarm does not take, even if it is valid ONNX.
+    """Refuse a model without functions that tunefarm does not take, even if it is valid ONNX.
 
     Operators of inner graphs are not looked at: which of them are computed is known once inputs are bound; see
     `check_bound_rules`.
@@ -35,12 +49,8 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> InvalidModelError 
         Why not all of the model can be compiled: code unsupported-operator or unsupported-dtype. None if this is not known yet.
 
     Raises:
-        InvalidModelError: external-data, unsupported-dtype, too-large, invalid-onnx.
+        InvalidModelError: unsupported-dtype, too-large, invalid-onnx.
     """
-    if not model.HasField("graph"):
-        raise InvalidModelError("the model has no graph; is the ONNX file complete?", code="invalid-onnx")
-    _refuse_bad_text(model)
-    _refuse_external_data(model)
     nodes = list(all_nodes(model.graph))
     _refuse_many_nodes(nodes, max_nodes)
     plain = [node for node in model.graph.node if not is_control_flow(node)]
@@ -62,19 +72,12 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> InvalidModelError 
     return not_compiled
 
 
-def why_not_compiled(node: onnx.NodeProto, functions: Collection[tuple[str, str]]) -> str:
-    """Return why these rules leave a node to ONNX Runtime, its inner graphs included; empty if they do not.
-
-    Args:
-        node: The node.
-        functions: Domain and name of the functions that the model defines itself.
-    """
+def why_not_compiled(node: onnx.NodeProto) -> str:
+    """Return why these rules leave a node to ONNX Runtime, its inner graphs included; empty if they do not."""
     inside = list(all_nodes(onnx.GraphProto(node=[node])))
     for inner in inside:
         if is_control_flow(inner):
             return "has inner graphs that cannot be resolved before it runs"
-        if (inner.domain, inner.op_type) in functions:
-            return "is a function of the model"
         if not is_supported(inner.domain, inner.op_type):
             return "is not supported by TVM's ONNX importer"
     if any(
@@ -196,22 +199,18 @@ def _refuse_external_data(model: onnx.ModelProto) -> None:
 def _unsupported_operators(
     model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]
 ) -> InvalidModelError | None:
-    functions = {(function.domain, function.name) for function in model.functions}
     first_nodes: dict[str, str] = {}
     for number, node in enumerate(nodes):
-        if (node.domain, node.op_type) in functions or not is_supported(node.domain, node.op_type):
+        if not is_supported(node.domain, node.op_type):
             first_nodes.setdefault(
                 operator_name(node), f"'{clean(node.name, 100)}'" if node.name else f"number {number}"
             )
     if not first_nodes:
         return None
     operator, where = next(iter(first_nodes.items()))
-    is_function = any(operator_name(n) == operator and (n.domain, n.op_type) in functions for n in nodes)
     others = [f"{name} (node {node})" for name, node in list(first_nodes.items())[1:_LISTED]]
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     message = f"operator {operator} (node {where}, opset {opset}) is not supported by TVM's ONNX importer"
-    if is_function:
-        message += ": it is a function of the model; inline it with onnx.inliner.inline_local_functions"
     if others:
         message += f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
     if len(first_nodes) > _LISTED:

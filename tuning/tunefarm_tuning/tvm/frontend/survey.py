@@ -73,7 +73,6 @@ class _Surveyor(NetworkImporter):
         self._own_names = own_names
         self._declared = declared
         self._inference = TypeInference(model)
-        self._functions = {(function.domain, function.name) for function in model.functions}
         self._constants = constant_nodes(model.graph)
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self._strange = weights_of(model.graph) - weights_of(_without_strange_tensors(model.graph))
@@ -99,7 +98,7 @@ class _Surveyor(NetworkImporter):
 
     def _import_node(self, node: onnx.NodeProto) -> str:
         """Import a node; return why it cannot be compiled, empty if it can."""
-        if why := why_not_compiled(node, self._functions):
+        if why := why_not_compiled(node):
             return why
         if any(name not in self._nodes for name in names_read(node)):
             return _READS if self._strange.intersection(names_read(node)) else DEPENDS

@@ -89,9 +89,6 @@ def _part_model(model: onnx.ModelProto, constants: set[int], part: RuntimePart) 
     graph.input.extend(_value(spec) for spec in part.inputs)
     graph.output.extend(_value(spec) for spec in part.outputs)
     _fill(graph, model.graph, constants, nodes, [])
-    used = {(node.domain, node.op_type) for node in graph.node}
-    if any((function.domain, function.name) in used for function in model.functions):
-        result.functions.extend(model.functions)
     rename(graph, {})
     for value, spec in zip(graph.output, part.outputs, strict=True):
         value.type.CopyFrom(_value(spec).type)  # without the shape, which the checker wants

@@ -47,7 +47,7 @@ class TypeInference:
     """Infers the types of nodes' results, one node after the other.
 
     Args:
-        model: Its opsets and functions are used.
+        model: Its opsets are used.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -80,7 +80,6 @@ class TypeInference:
                 graph.input.append(onnx.ValueInfoProto(name=name, type=kind))
         model = onnx.ModelProto(ir_version=self._model.ir_version, graph=graph)
         model.opset_import.extend(self._model.opset_import)
-        model.functions.extend(self._model.functions)
         inferred = self._by_onnx(model)
         if node.domain not in ("", "ai.onnx") and any(
             open_spec("", kind) is None for kind in inferred.values()

@@ -43,10 +43,8 @@ def in_float64(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> onnx.Mod
         inputs: Its inputs with all sizes known.
 
     Raises:
-        NoFloat64: If it has functions of its own, or types that cannot be inferred.
+        NoFloat64: If its types cannot be inferred.
     """
-    if model.functions:
-        raise NoFloat64("it has functions of its own")
     twin = onnx.ModelProto()
     twin.CopyFrom(model)
     bind_shapes(twin, inputs)
