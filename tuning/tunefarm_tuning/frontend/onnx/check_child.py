@@ -90,7 +90,7 @@ def inspect_file(
     else:
         check_onnx_bytes(data)
         model = _parse(data)
-        check_file_rules(model, max_nodes=params["max_nodes"])
+        check_file_rules(model, max_nodes=max_nodes)
         model = inline_functions(model)
         open_names = open_inputs(model.graph)
     not_compiled = check_rules(model, max_nodes=max_nodes)
