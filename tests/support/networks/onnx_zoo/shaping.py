@@ -77,6 +77,13 @@ def split_one(g: GraphBuilder, v: int) -> Any:
     )
 
 
+@case(9)
+def joined_with_nothing(g: GraphBuilder, v: int) -> Any:
+    nothing = g.node("Mul", g.node("ConstantOfShape", g.ints(1, 0, 6, 8)), scalar(g, 2))
+    x = image(g)
+    return [g.node("Relu", g.node("Concat", nothing, x, axis=1)), g.node("Concat", x, nothing, x, axis=1)]
+
+
 @case()
 def pads(g: GraphBuilder, v: int) -> Any:
     x = image(g, 1, 2, 4, 5)

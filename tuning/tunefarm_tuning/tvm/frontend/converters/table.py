@@ -39,6 +39,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "BitShift": elementwise.convert_bit_shift,
     "Clip": arithmetic.convert_clip,
     "Col2Im": windows.convert_col2im,
+    "Concat": tensors.convert_concat,
     "Constant": tensors.convert_constant,
     "ConvInteger": quantized.convert_conv_integer,
     "ConvTranspose": images.convert_conv_transpose,

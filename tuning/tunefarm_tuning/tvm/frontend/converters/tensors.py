@@ -40,6 +40,15 @@ def convert_constant(_context: NodeContext, _inputs: Sequence[Any], attributes: 
     return None
 
 
+def convert_concat(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Concat` without tensors that have no elements: TVM cannot store them as constants."""
+    shapes = [fixed_shape(x) for x in inputs]
+    filled = [x for x, shape in zip(inputs, shapes, strict=True) if shape is None or 0 not in shape]
+    if len(filled) == len(inputs) or not filled:
+        return None
+    return filled[0] if len(filled) == 1 else context.node("Concat", *filled, **attributes)
+
+
 def convert_eye_like(_context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `EyeLike` to a constant; TVM's converter refuses another dtype than the input's."""
     rows, columns = needed_shape(inputs[0])
