@@ -122,6 +122,30 @@ def endless_loop() -> onnx.ModelProto:
     )
 
 
+def counted_loop() -> onnx.ModelProto:
+    """A loop whose number of steps is an input; it returns its state, and a row of each step."""
+    body = helper.make_graph(
+        [
+            node("Sin", ["state"], ["next"]),
+            node("Cos", ["state"], ["row"]),
+            node("Identity", ["going"], ["goes_on"]),
+        ],
+        "body",
+        [value("i", INT64, []), value("going", BOOL, []), value("state", FLOAT, [2, 5])],
+        [value("goes_on", BOOL, []), value("next", FLOAT, [2, 5]), value("row", FLOAT, [2, 5])],
+    )
+    return model_of(
+        [
+            node("MatMul", ["x", "w1"], ["a"]),
+            node("Loop", ["steps", "", "a"], ["b", "rows"], body=body, name="loop"),
+            node("MatMul", ["b", "w2"], ["y"]),
+        ],
+        [value("x", FLOAT, [2, 7]), value("steps", INT64, [])],
+        [value("y", FLOAT, [2, 3]), value("rows", FLOAT, ["steps", 2, 5])],
+        {"w1": weights(7, 5), "w2": weights(5, 3)},
+    )
+
+
 def contributed() -> onnx.ModelProto:
     """An operator of ONNX Runtime's own, whose result no one can infer."""
     return model_of(

@@ -287,10 +287,15 @@ def _require_finite(spec: TensorSpec, array: NDArray[Any], *, stacked: bool) -> 
     if bool(finite.all()):
         return
     index = [int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape)]
-    where = f"sample set {index[0]}, at {index[1:]}" if stacked else f"at {index}"
+    where = f"in sample set {index[0]} at {index[1:]}" if stacked else f"at {index}"
+    count = int(array.size - np.count_nonzero(finite))
+    what = (
+        f"an element that is NaN or infinite, {where}"
+        if count == 1
+        else f"{count} elements that are NaN or infinite; the first is {where}"
+    )
     raise InvalidInputError(
-        f"the array of input '{clean(spec.name, 80)}' has {array.size - np.count_nonzero(finite)} elements that are NaN or "
-        f"infinite, the first in {where}: samples must be finite numbers",
+        f"the array of input '{clean(spec.name, 80)}' has {what}: samples must be finite numbers",
         code="sample-not-finite",
         input=clean(spec.name),
     )

@@ -149,15 +149,22 @@ def combinations(
         for name, shape in choices.items()
     }
     together: dict[tuple[Any, ...], Dimension] = {}
+    first_inputs: dict[tuple[Any, ...], str] = {}
     for name, shape in choices.items():
         for axis, (dimension, key) in enumerate(zip(shape.dimensions, keys[name], strict=True)):
-            if key is not None and together.setdefault(key, dimension) != dimension:
-                raise _differing(name, _symbol(symbols.get(name, ()), axis))
-    for name in choices:
+            if key is None:
+                continue
+            first = first_inputs.setdefault(key, name)
+            if together.setdefault(key, dimension) != dimension:
+                symbol = _symbol(symbols.get(name, ()), axis)
+                raise _differing(symbol, (first, together[key]), (name, dimension))
+    for name, shape in choices.items():
         for axis, key in enumerate(keys[name]):
             symbol = _symbol(symbols.get(name, ()), axis)
-            if key is None and symbol and ("name", symbol) in together:
-                raise _differing(name, symbol)
+            if key is None and symbol and (other := ("name", symbol)) in together:
+                raise _differing(
+                    symbol, (first_inputs[other], together[other]), (name, shape.dimensions[axis])
+                )
     count = math.prod(len(dimension.sizes) for dimension in together.values())
     if count > MAX_SPECIALISATIONS:
         raise _too_many(count)
@@ -210,12 +217,16 @@ def _symbol(names: Sequence[str], axis: int) -> str:
     return names[axis] if axis < len(names) else ""
 
 
-def _differing(name: str, symbol: str) -> InvalidInputError:
+def _differing(symbol: str, first: tuple[str, Dimension], second: tuple[str, Dimension]) -> InvalidInputError:
     label = f"dimension '{clean(symbol, 60)}'" if symbol else f"the {_RANGE}"
+    texts = [
+        f"{clean(str(ShapeChoices(dimensions=(dimension,))), 100)} in input '{clean(name, 60)}'"
+        for name, dimension in (first, second)
+    ]
     return InvalidInputError(
-        f"{label} has other sizes in input '{clean(name, 60)}' than in another input; they must be the same",
+        f"{label} is {texts[0]}, but {texts[1]}; it must be the same in both",
         code="bad-shape",
-        input=clean(name),
+        input=clean(second[0]),
     )
 
 

@@ -18,6 +18,7 @@ import pytest
 from hybrid_models import (
     between_products,
     contributed,
+    counted_loop,
     detector,
     endless_loop,
     nobody_knows,
@@ -40,9 +41,13 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 
 
 def imported(network: Callable[[], onnx.ModelProto], folder: Path) -> Model:
+    return import_model(_saved(network, folder))
+
+
+def _saved(network: Callable[[], onnx.ModelProto], folder: Path) -> Path:
     path = folder / f"{network.__name__}.onnx"
     onnx.save(network(), path)
-    return import_model(path)
+    return path
 
 
 def expected_of(model: Model, inputs: dict[str, Any]) -> list[Any]:
@@ -198,6 +203,19 @@ def test_other_parts(network: Callable[[], onnx.ModelProto], tmp_path: Path) -> 
     np.testing.assert_allclose(output, expected_of(model, inputs)[0], rtol=1e-3, atol=1e-2)
 
 
+def test_a_loop_whose_number_of_steps_is_an_input_makes_as_many_as_the_caller_says(tmp_path: Path) -> None:
+    model = imported(counted_loop, tmp_path)
+    assert model.parts[0].operators[0] == ("Loop", 1)
+    artifact = tunefarm_tuning.compile(model, output=tmp_path / "net.tunefarm", baseline=False)
+    tuned, x = load(artifact.path), np.ones((2, 7), "f4")
+    for steps in (4, 0, 1):
+        inputs = {"x": x, "steps": np.array(steps)}
+        outputs = tuned.run(inputs)
+        assert outputs["rows"].shape == (steps, 2, 5)
+        for output, expected in zip(outputs.values(), expected_of(model, inputs), strict=True):
+            np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_random_numbers_differ_in_every_run_and_the_rest_is_compared(tmp_path: Path) -> None:
     artifact = tunefarm_tuning.compile(
         imported(random_numbers, tmp_path), output=tmp_path / "net.tunefarm", baseline=False
@@ -230,9 +248,13 @@ def test_a_network_that_onnx_runtime_cannot_run_either_names_both_reasons(tmp_pa
 def test_networks_that_stay_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match=r"NonZero.* tuning would make nothing faster"):
         imported(nothing_to_tune, tmp_path)
-    with pytest.raises(InvalidModelError) as caught:
+    with pytest.raises(InvalidModelError, match="output 'y' is a sequence") as caught:
         imported(sequence_output, tmp_path)
-    assert caught.value.code in ("unsupported-dtype", "unsupported-operator")
+    assert caught.value.code == "unsupported-dtype"
+    with pytest.raises(
+        InvalidModelError, match=r"Loop .* always makes that many steps\).* with: --value steps=1"
+    ):
+        import_model(_saved(counted_loop, tmp_path), hybrid=False)
 
 
 def test_on_a_device_over_rpc_with_and_without_onnx_runtime(model: Model, tmp_path: Path) -> None:

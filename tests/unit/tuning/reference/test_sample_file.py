@@ -173,10 +173,11 @@ def test_not_finite(value: float, tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", **arrays)
     error = refused(tmp_path / "s.npz")
     assert error.code == "sample-not-finite"
-    assert (
-        "'pixels' has 1 elements that are NaN or infinite, the first in sample set 2, at [0, 1, 1]"
-        in error.message
-    )
+    assert "'pixels' has an element that is NaN or infinite, in sample set 2 at [0, 1, 1]:" in error.message
+    arrays["pixels"][3, 0, 0, 0] = value
+    np.savez(tmp_path / "s.npz", **arrays)
+    message = refused(tmp_path / "s.npz").message
+    assert "has 2 elements that are NaN or infinite; the first is in sample set 2 at [0, 1, 1]:" in message
     specs = (TensorSpec(name="b", shape=(3,), dtype="bfloat16"),)
     np.savez(tmp_path / "b.npz", b=np.array([0, value, 0], ml_dtypes.bfloat16))
     assert refused(tmp_path / "b.npz", specs).code == "sample-not-finite"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -58,14 +59,18 @@ def test_nameless_dimensions_at_one_place_vary_together_if_their_sizes_are_the_s
 def test_ranges_of_batch_sizes_vary_together() -> None:
     listed = combined({"a": "1..4,3@1,4", "b": "1..4,5@1,4"})
     assert [shapes for shapes, _ in listed] == [{"a": (4, 3), "b": (4, 5)}, {"a": (1, 3), "b": (1, 5)}]
-    with pytest.raises(InvalidInputError, match="range of batch sizes") as raised:
+    with pytest.raises(
+        InvalidInputError,
+        match=r"range of batch sizes is 1\.\.4@1,4 in input 'a', but 1\.\.4@2,4 in input 'b'",
+    ) as raised:
         combined({"a": "1..4,3@1,4", "b": "1..4,5@2,4"})
     assert raised.value.code == "bad-shape"
 
 
 def test_one_name_with_two_lists_of_sizes_is_refused() -> None:
     for other in ("1,16|32", "1,16"):
-        with pytest.raises(InvalidInputError, match="dimension 'length'") as raised:
+        wanted = f"dimension 'length' is 16|64 in input 'a', but {other[2:]} in input 'b'; it must be the same in both"
+        with pytest.raises(InvalidInputError, match=re.escape(wanted)) as raised:
             combined({"a": "1,16|64", "b": other}, {"a": ["", "length"], "b": ["", "length"]})
         assert raised.value.code == "bad-shape"
 

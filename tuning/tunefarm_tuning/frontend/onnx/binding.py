@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 import onnx
 from onnx import TensorProto
@@ -140,8 +141,10 @@ def refuse_unknown_names(inputs: Sequence[onnx.ValueInfoProto], given: Iterable[
     for name in given:
         if name not in names:
             known = ", ".join(clean(n, 60) for n in names[:8]) or "none"
+            near = get_close_matches(name, names, n=1)
+            hint = f"; did you mean '{clean(near[0], 60)}'?" if near else ""
             raise InvalidModelError(
-                f"a {kind} is given for input '{clean(name, 60)}', but the model has no such input; it has: {known}",
+                f"a {kind} is given for input '{clean(name, 60)}', but the model has no such input; it has: {known}{hint}",
                 code="unknown-input",
                 input=clean(name),
             )
@@ -240,11 +243,11 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
         InvalidModelError: unsupported-dtype.
     """
     name = clean(value.name, 60)
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        type_name = (kind or "nothing").removesuffix("_type").replace("_", " ")
+    type_name = type_word(value.type)
+    if type_name != "tensor":
         raise InvalidModelError(
-            f"input '{name}' is a {type_name}, but tunefarm supports only dense tensors",
+            f"input '{name}' is {article(type_name)} {type_name}; an artifact takes dense tensors only: export the model with tensors "
+            "as its inputs, for example one for each element",
             code="unsupported-dtype",
             input=name,
             dtype=type_name,
@@ -259,6 +262,17 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
             dtype=type_name,
         )
     return dtype
+
+
+def type_word(kind: onnx.TypeProto) -> str:
+    """Return what a value of a type is: tensor, sequence, optional, map, sparse tensor, opaque; "value of no type" without one."""
+    field = kind.WhichOneof("value")
+    return field.removesuffix("_type").replace("_", " ") if field is not None else "value of no type"
+
+
+def article(noun: str) -> str:
+    """Return the indefinite article of a noun, for messages."""
+    return "an" if noun[0] in "aeio" else "a"
 
 
 def _zero_size(name: str, position: int) -> InvalidModelError:

@@ -39,6 +39,7 @@ from tunefarm_tuning.frontend.onnx.rules import (
     check_rules,
     count_operators,
     count_parameters,
+    refuse_other_outputs,
 )
 from tunefarm_tuning.frontend.onnx.trial_run import load_fix, name_nodes, run_on_drawn_inputs
 from tunefarm_tuning.workload.binding import Binding
@@ -96,6 +97,7 @@ def inspect_file(
     not_compiled = check_rules(model, max_nodes=max_nodes)
     if not_compiled is not None and not hybrid:
         raise not_compiled
+    refuse_other_outputs(model.graph)
     if not is_tflite:
         combined = _combinations(model, binding, parsed, max_tensor_bytes)
         binding = replace(binding, shapes=combined[0].shapes) if combined else binding
@@ -103,8 +105,12 @@ def inspect_file(
         _run_checker(_with_ranks(model), not_compiled)  # inner graphs, which are gone in the bound network
     bound = bind_model(model, binding, keep_unresolved=True)
     inputs = bound.inputs
-    if bound.unresolved is not None and VALUE_HINT in bound.unresolved.message:
-        raise bound.unresolved  # better than to leave it to ONNX Runtime: a value decides it
+    # A setting that decides a branch is better bound than left to ONNX Runtime. How often a loop runs may be data.
+    loop_for_onnx_runtime = (
+        hybrid and bound.unresolved is not None and bound.unresolved.code == "unknown-loop"
+    )
+    if bound.unresolved is not None and VALUE_HINT in bound.unresolved.message and not loop_for_onnx_runtime:
+        raise bound.unresolved
     not_compiled = not_compiled or bound.unresolved or check_bound_rules(model, max_nodes=max_nodes)
     if not_compiled is not None and not (hybrid and may_be_hybrid(model)):
         raise not_compiled

@@ -13,7 +13,14 @@ from onnx import TensorProto
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import narrow_tensors
-from tunefarm_tuning.frontend.onnx.binding import TAKEN, dtype_name, onnx_name, real_inputs
+from tunefarm_tuning.frontend.onnx.binding import (
+    TAKEN,
+    article,
+    dtype_name,
+    onnx_name,
+    real_inputs,
+    type_word,
+)
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow, is_control_flow
 from tunefarm_tuning.frontend.onnx.local_functions import check_functions
 from tunefarm_tuning.frontend.onnx.operators import is_supported
@@ -70,6 +77,27 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> InvalidModelError 
         )
     _refuse_new_opsets(model)
     return not_compiled
+
+
+def refuse_other_outputs(graph: onnx.GraphProto) -> None:
+    """Refuse outputs that an artifact cannot return, whoever computes them: all but dense tensors of numbers.
+
+    Raises:
+        InvalidModelError: unsupported-dtype.
+    """
+    for value in graph.output:
+        kind = type_word(value.type)
+        element_type = value.type.tensor_type.elem_type
+        if kind == "tensor" and (not element_type or dtype_name(element_type) is not None):
+            continue
+        what = kind if kind != "tensor" else f"tensor of {onnx_name(element_type)}"
+        raise InvalidModelError(
+            f"output '{clean(value.name, 60)}' is {article(what)} {what}; an artifact returns dense tensors of numbers only: leave "
+            "this output out of the model, or make such tensors of it",
+            code="unsupported-dtype",
+            output=clean(value.name, 60),
+            dtype=what,
+        )
 
 
 def why_not_compiled(node: onnx.NodeProto) -> str:

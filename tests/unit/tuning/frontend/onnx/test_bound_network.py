@@ -123,6 +123,8 @@ def test_an_unknown_input_and_the_last_input_are_refused() -> None:
     ) as caught:
         bind_model(network(), Binding.of({"x": [1, 3]}, {"rate": 1}))
     assert caught.value.code == "unknown-input"
+    with pytest.raises(InvalidModelError, match="it has: x, setting; did you mean 'setting'"):
+        bind_model(network(), Binding.of({"x": [1, 3]}, {"setings": 1}))
     with pytest.raises(InvalidModelError, match="no input would be left"):
         bind_model(network(), Binding.of(None, {"x": [[1, 2, 3]], "setting": 1}))
 

@@ -56,7 +56,7 @@ def resolve_if(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inl
     if condition is not None:
         return inline(branches[0 if condition.any() else 1], [])
     start = flat.size
-    hint = proposed_value(flat, inputs[0])
+    hint = proposed_value(flat, inputs[0], "takes the same branch")
     try:
         then_results, else_results = (inline(branch, []) for branch in branches)
     except InvalidModelError as error:

@@ -16,6 +16,8 @@ from tunefarm_tuning.frontend.onnx.graph_names import names_read
 from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, name_nodes_apart
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+_NOBODY_RUNS = ("invalid-onnx", "too-many-steps")
+"""The codes of control flow that ONNX Runtime cannot run either."""
 
 
 def has_control_flow(graph: onnx.GraphProto) -> bool:
@@ -39,7 +41,7 @@ def flatten_control_flow(model: onnx.ModelProto) -> list[InvalidModelError]:
         too-large. Such a node cannot be compiled.
 
     Raises:
-        InvalidModelError: invalid-onnx, or too-large of the whole.
+        InvalidModelError: invalid-onnx or too-many-steps, or too-large of the whole.
     """
     flat = FlatGraph(model)
     scope = _Scope(flat, {}, is_whole=True)
@@ -49,7 +51,7 @@ def flatten_control_flow(model: onnx.ModelProto) -> list[InvalidModelError]:
         try:
             scope.add(node)
         except InvalidModelError as error:
-            if not is_control_flow(node) or error.code == "invalid-onnx":
+            if not is_control_flow(node) or error.code in _NOBODY_RUNS:
                 raise
             left.append(error)
             flat.back_to(checkpoint)  # what was unrolled of it counts no more

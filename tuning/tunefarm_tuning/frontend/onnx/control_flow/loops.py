@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -17,12 +18,15 @@ from tunefarm_tuning.frontend.onnx.control_flow.node_parts import (
     proposed_value,
 )
 
+MAX_STEPS = 1_000_000
+"""Maximum number of steps of a loop that only counts, also if ONNX Runtime runs it: they take some seconds there."""
+
 
 def unroll_loop(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], inline: Inline) -> list[str]:
     """Add the steps of a `Loop` to `flat`; return the names of its results.
 
     Raises:
-        InvalidModelError: unknown-loop, too-large, zero-size or invalid-onnx.
+        InvalidModelError: unknown-loop, too-large, too-many-steps, zero-size or invalid-onnx.
     """
     body = inner_graph(node, "body")
     trips, condition, *carried = [*inputs, "", ""][: max(2, len(inputs))]
@@ -33,8 +37,9 @@ def unroll_loop(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], in
         )
     limit = _known(flat, node, trips, "number of steps") if trips else None
     goes_on = bool(_known(flat, node, condition, "condition")) if condition else True
-    if limit is not None and goes_on and not condition:
-        refuse_long(node, limit, len(body.node))
+    if goes_on and (not condition or _keeps_condition(body)):
+        _refuse_too_many_steps(node, limit)
+        refuse_long(node, limit or 0, len(body.node))
     collected: list[list[str]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     step = 0
     while goes_on and (limit is None or step < limit):
@@ -49,6 +54,42 @@ def unroll_loop(flat: FlatGraph, node: onnx.NodeProto, inputs: Sequence[str], in
         if condition and (limit is None or step < limit):
             goes_on = bool(_known(flat, node, still, f"condition after step {step}"))
     return [*carried, *(stack(flat, node, names, 0) for names in collected)]
+
+
+def _keeps_condition(body: onnx.GraphProto) -> bool:
+    """Return whether a step of a `Loop` leaves a true condition true, as that of a loop which only counts does."""
+    producers = {name: node for node in body.node for name in node.output}
+    constants = {tensor.name: tensor for tensor in body.initializer}
+    name = body.output[0].name
+    for _ in body.node:
+        node = producers.get(name)
+        if node is None or node.op_type not in ("Cast", "Identity", "Constant"):
+            break
+        if node.op_type == "Constant":
+            constants.update((name, attribute.t) for attribute in node.attribute if attribute.name == "value")
+            break
+        name = node.input[0]
+    if name in constants:
+        return bool(onnx.numpy_helper.to_array(constants[name]).all())
+    return len(body.input) > 1 and name == body.input[1].name
+
+
+def _refuse_too_many_steps(node: onnx.NodeProto, steps: int | None) -> None:
+    """Refuse a loop that only counts, and counts too far for anybody to run it; None is for ever.
+
+    Raises:
+        InvalidModelError: too-many-steps.
+    """
+    if steps is None or steps > MAX_STEPS:
+        taken = f"takes {steps} steps" if steps is not None else "never ends"
+        raise InvalidModelError(
+            f"{describe(node)} {taken}; the limit of steps is {MAX_STEPS}: bind a smaller number, or correct the model",
+            code="too-many-steps",
+            operator=node.op_type,
+            node=clean(node.name, 100),
+            limit_steps=MAX_STEPS,
+            **({"steps": steps} if steps is not None else {}),
+        )
 
 
 def refuse_long(node: onnx.NodeProto, steps: int, nodes: int) -> None:
@@ -94,7 +135,7 @@ def stack(flat: FlatGraph, node: onnx.NodeProto, names: Sequence[str], axis: int
 def _known(flat: FlatGraph, node: onnx.NodeProto, name: str, what: str) -> int:
     value = flat.value(name)
     if value is None or value.size != 1:
-        hint = proposed_value(flat, name)
+        hint = proposed_value(flat, name, "makes that many steps")
         raise InvalidModelError(
             f"the {what} of {describe(node)} is known at run time only, and only loops of known length can be unrolled"
             f"{hint or '; export the model with a fixed number of steps, or cut it before the loop'}",

@@ -43,8 +43,14 @@ def describe(node: onnx.NodeProto) -> str:
     return f"{clean(node.op_type, 60)} (node '{name}')"
 
 
-def proposed_value(flat: FlatGraph, tensor: str) -> str:
-    """Return how to bind the inputs that decide a tensor, as a sentence's end; empty if there are none that could be bound."""
+def proposed_value(flat: FlatGraph, tensor: str, always: str) -> str:
+    """Return how to bind the inputs that decide a tensor, as a sentence's end; empty if there are none that could be bound.
+
+    Args:
+        flat: The graph.
+        tensor: The tensor's name.
+        always: What the artifact then always does.
+    """
     names = [
         name
         for name in flat.deciding_inputs(tensor)
@@ -58,4 +64,4 @@ def proposed_value(flat: FlatGraph, tensor: str) -> str:
         default = "true" if flat.element_type(name) == onnx.TensorProto.BOOL else "1"
         text = default if number is None else str(number).lower()
         texts.append(f"--value {clean(name, 60)}={text}")
-    return f"; bind the inputs that decide it to values, for example: {' '.join(texts)}"
+    return f"; bind the inputs that decide it to values, for example: {' '.join(texts)} (the artifact then always {always})"

@@ -15,6 +15,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model, runnable_bytes
 from tunefarm_tuning.frontend.onnx.control_flow.flat_graph import MAX_NODES
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
+from tunefarm_tuning.frontend.onnx.control_flow.loops import MAX_STEPS
 from tunefarm_tuning.workload.binding import Binding
 
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
@@ -244,7 +245,7 @@ def test_a_branch_that_may_fail_unless_it_is_taken_is_refused() -> None:
 def test_a_loop_of_unknown_length_is_refused_with_the_value_to_bind() -> None:
     error = refused(parsed(LOOP), "unknown-loop")
     assert "the number of steps of Loop (node 'last') is known at run time only" in error.message
-    assert "--value count=1" in error.message
+    assert "--value count=1 (the artifact then always makes that many steps)" in error.message
 
 
 def test_a_loop_that_is_too_long_is_refused() -> None:
@@ -255,7 +256,45 @@ def test_a_loop_that_is_too_long_is_refused() -> None:
         next = Add(value, value)  still = Identity(cond)
       }>
     }"""
-    assert "more than 20000 nodes" in refused(parsed(endless), "too-large").message
+    assert "Loop (node 'y') never ends" in refused(parsed(endless), "too-many-steps").message
+    ends = endless.replace("Identity(cond)", "Constant<value = bool {0}>()")
+    flat(parsed(ends), {"x": X})
+
+
+@pytest.mark.parametrize("still", ["Identity(cond)", "Cast<to = 9>(cond)", "Constant<value = bool {1}>()"])
+@pytest.mark.parametrize("go", ["", "go"])
+def test_a_loop_that_counts_too_far_is_refused_at_once_even_if_it_could_be_kept(go: str, still: str) -> None:
+    def network(steps: int, still: str = still) -> onnx.ModelProto:
+        return parsed(f"""
+        net (float[n, 3] x) => (float[n, 3] y) <bool go = {{1}}, int64 many = {{{steps}}}> {{
+          y = Loop(many, {go}, x) <body = step (int64 i, bool cond, float[n, 3] value) => (bool still, float[n, 3] next) {{
+            next = Neg(value)  still = {still}
+          }}>
+        }}""")
+
+    with pytest.raises(
+        InvalidModelError, match=r"Loop \(node 'y'\) takes 1000000000 steps; the limit of steps is 1000000"
+    ) as caught:
+        bind_model(network(10**9), Binding.of({"x": X.shape}, {}), keep_unresolved=True)
+    assert caught.value.code == "too-many-steps"
+    assert caught.value.fields["steps"] == 10**9
+    kept = bind_model(network(MAX_STEPS), Binding.of({"x": X.shape}, {}), keep_unresolved=True)
+    assert kept.unresolved is not None
+    assert kept.unresolved.code == "too-large"
+    flat(network(-1), {"x": X})  # no step
+
+
+def test_a_loop_that_its_values_end_may_have_any_limit() -> None:
+    """As exporters write `while`: the number of steps is the largest there is."""
+    graph = f"""
+    net (float[n, 3] x) => (float[n, 3] y) <bool go = {{1}}, int64 many = {{{2**63 - 1}}}, float end = {{9}}> {{
+      y = Loop(many, go, x) <body = step (int64 i, bool cond, float[n, 3] value) => (bool still, float[n, 3] next) {{
+        next = Add(value, value)  sum = ReduceSum<keepdims = 0>(next)  still = Less(sum, end)
+      }}>
+    }}"""
+    network = bind_model(parsed(graph), Binding.of({"x": X.shape}, {}), keep_unresolved=True)
+    assert network.unresolved is not None
+    assert network.unresolved.code == "unknown-loop"
 
 
 def test_a_loop_without_steps_that_makes_rows_is_refused() -> None:
