@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from tunefarm_tuning.frontend.onnx.binding import real_inputs
-from tunefarm_tuning.frontend.onnx.reference.float64_operators import REWRITES, Shapes
+from tunefarm_tuning.frontend.onnx.reference.float64_operators import INEXACT, REWRITES, Shapes
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -137,11 +137,14 @@ class _Widening:
         if node.op_type in _BRANCHES or not any(map(self._is_narrow, (*node.input, *node.output))):
             return [node]
         statistics = node.op_type == "LayerNormalization" and len(node.output) > 1  # always float32
-        if not statistics and _has_wide_kernel(node.op_type, node.domain, self._version(node)):
+        is_wide = not statistics and _has_wide_kernel(node.op_type, node.domain, self._version(node))
+        if is_wide and node.op_type not in INEXACT:
             return [node]
         rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         rewritten = rewrite(node, self._shapes, self._opsets.get("", 1)) if rewrite else None
-        return self._between_casts(node) if rewritten is None else rewritten
+        if rewritten is not None:
+            return rewritten
+        return [node] if is_wide else self._between_casts(node)
 
     def _version(self, node: onnx.NodeProto) -> int:
         domain = "" if node.domain == "ai.onnx" else node.domain

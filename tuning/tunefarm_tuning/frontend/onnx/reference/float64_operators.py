@@ -189,6 +189,21 @@ def _hard_swish(
     return nodes and [*nodes, helper.make_node("Mul", [node.input[0], gate], list(node.output))]
 
 
+def _sigmoid(
+    node: onnx.NodeProto, _shapes: Mapping[str, tuple[int, ...]], opset: int
+) -> list[onnx.NodeProto] | None:
+    if opset < 7:  # Add and Div do not repeat numbers
+        return None
+    build = _Nodes(node.output[0], opset)
+    one = build.constant(1.0)
+    power = build.add("Exp", [build.add("Neg", [node.input[0]])])
+    build.add("Div", [one, build.add("Add", [one, power])], node.output[0])
+    return build.nodes
+
+
+INEXACT = frozenset({"Sigmoid"})
+"""Operators of which ONNX Runtime has a float64 kernel that is not as exact as float64: its sigmoid is 0 below -37."""
+
 REWRITES: Mapping[str, Rewrite] = {
     "Conv": _convolution,
     "GlobalAveragePool": _global_average,
@@ -197,5 +212,6 @@ REWRITES: Mapping[str, Rewrite] = {
     "InstanceNormalization": _instance_normalization,
     "LeakyRelu": _leaky,
     "PRelu": _leaky,
+    "Sigmoid": _sigmoid,
 }
 """By operator. To add one, write it above and register it here."""

@@ -75,21 +75,32 @@ def test_convolutions_over_one_and_three_axes(shape: tuple[int, ...], weight: tu
     assert not any(node.op_type == "Conv" for node in check(g.model()).graph.node)
 
 
-@pytest.mark.parametrize("operator", ["LeakyRelu", "HardSigmoid", "HardSwish", "GlobalAveragePool"])
+@pytest.mark.parametrize(
+    "operator", ["LeakyRelu", "HardSigmoid", "HardSwish", "GlobalAveragePool", "Sigmoid"]
+)
 def test_operators_are_written_with_others(operator: str) -> None:
     g = GraphBuilder()
     g.output(g.node(operator, g.input("x", [1, 3, 4, 5])))
     assert not any(node.op_type in (operator, "Cast") for node in check(g.model()).graph.node)
 
 
+def test_the_tail_of_a_sigmoid_is_exact() -> None:
+    g = GraphBuilder()
+    g.output(g.node("Sigmoid", g.input("x", [4])))
+    model, x = g.model(), np.array([-800, -90, -38, 5], np.float64)
+    (y,) = outputs_of(in_float64(model, bind_inputs(model.graph, {})), [x])
+    np.testing.assert_allclose(y[1:], 1 / (1 + np.exp(-x[1:])), rtol=1e-12)
+    assert y[0] == 0
+
+
 def test_what_has_no_float64_kernel_stays_between_casts() -> None:
     g = GraphBuilder()
-    x = g.node("Erf", g.node("Sigmoid", g.input("x", [3, 4])))
+    x = g.node("Erf", g.node("Tanh", g.input("x", [3, 4])))
     indices = g.node("ArgMax", x, axis=1)
     g.output(x)
     g.output(indices, dtype=TensorProto.INT64)
     operators = [node.op_type for node in check(g.model()).graph.node]
-    assert operators == ["Sigmoid", "Cast", "Erf", "Cast", "ArgMax"]
+    assert operators == ["Tanh", "Cast", "Erf", "Cast", "ArgMax"]
 
 
 def test_zeros_whose_type_is_not_named_are_widened_too() -> None:
