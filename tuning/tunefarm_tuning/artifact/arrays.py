@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
 if __package__:
-    from tunefarm_tuning.artifact.words import shape_text
+    from tunefarm_tuning.artifact.sizes import shape_text
 else:  # beside this file, in the zip
-    from tunefarm_words import shape_text  # type: ignore[import-not-found,no-redef]
+    from tunefarm_sizes import shape_text  # type: ignore[import-not-found,no-redef]
 
 ALIGNMENT_BYTES = 64
 _SMALL_BYTES = 8 << 10

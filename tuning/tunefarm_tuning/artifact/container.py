@@ -17,6 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+if __package__:
+    from tunefarm_tuning.artifact.sizes import is_condition
+else:  # beside this file, in the zip
+    from tunefarm_sizes import is_condition  # type: ignore[import-not-found,no-redef]
+
 FORMAT = "tunefarm-artifact"
 FORMAT_VERSION = 1
 """The version of an artifact of one shape that is compiled whole, which every loader reads."""
@@ -218,6 +223,7 @@ def _are_other_shapes(part: Any) -> bool:
             and all(limit is None or type(limit) is int for limit in limits)
             and all(_is_size(size) or size in dimensions for size in inputs)
             and all(size is None or _is_size(size) for size in outputs)
+            and all(is_condition(condition, dimensions) for condition in part.get("conditions", []))
             and (part["latency_sec"] is None or isinstance(part["latency_sec"], int | float))
         )
     except (KeyError, TypeError):

@@ -10,8 +10,10 @@ from typing import Any
 
 if __package__:
     from tunefarm_tuning.artifact.arrays import ArtifactInputError
+    from tunefarm_tuning.artifact.sizes import SizeChecks, condition_text
 else:  # beside this file, in the zip
     from tunefarm_arrays import ArtifactInputError  # type: ignore[import-not-found,no-redef]
+    from tunefarm_sizes import SizeChecks, condition_text  # type: ignore[import-not-found,no-redef]
 
 Shape = tuple[int, ...]
 OpenSize = int | str
@@ -36,6 +38,7 @@ class OtherShapes:
         self.outputs: list[dict[str, Any]] = part["outputs"]
         self.latency_sec: float | None = part["latency_sec"]
         self._dimensions: dict[str, dict[str, Any]] = {item["name"]: item for item in part["dimensions"]}
+        self._checks = SizeChecks(part.get("conditions", []))
 
     def check(self, shapes: Sequence[Shape]) -> None:
         """Check that the function takes inputs of these shapes.
@@ -64,6 +67,8 @@ class OtherShapes:
                     )
                 if why := self._why_not(dimension, size):
                     raise ArtifactInputError(f"dimension {dimension!r} of input {name!r} is {size}: {why}")
+        if why := self._checks.why_not({dimension: size for dimension, (size, _) in sizes.items()}):
+            raise ArtifactInputError(why)
 
     def describe(self) -> dict[str, Any]:
         """Return plain values: shapes by the inputs' names, and what sizes each open dimension may have."""
@@ -73,6 +78,7 @@ class OtherShapes:
                 name: {key: item[key] for key in ("multiple", "least", "most")}
                 for name, item in self._dimensions.items()
             },
+            "conditions": [condition_text(condition) for condition in self._checks.conditions],
             "latency_sec": self.latency_sec,
         }
 

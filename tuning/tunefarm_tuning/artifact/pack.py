@@ -27,7 +27,7 @@ PROGRAMS = {
         f"tunefarm_{part}.py": f"{part}.py"
         for part in (
             *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "onnxruntime_parts"),
-            *("other_shapes", "part_calls", "session", "specialisations", "threads", "words"),
+            *("other_shapes", "part_calls", "session", "sizes", "specialisations", "threads"),
         )
     },
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunefarm_tuning.artifact.words import part_text, shape_text
+from tunefarm_tuning.artifact.sizes import shape_text
 from tunefarm_tuning.core.untrusted_text import clean
 
 
@@ -98,9 +98,14 @@ def _parts(manifest: Mapping[str, Any]) -> str:
     parts = manifest.get("parts") or []
     if not parts:
         return ""
-    listed = "\n".join(f"    {part['file']}: {clean(part_text(part), 300)}" for part in parts)
+    listed = "\n".join(f"    {part['file']}: {clean(_part_text(part), 300)}" for part in parts)
     return f"""ONNX Runtime runs a part of this network, inside the artifact; the rest is compiled:
 
 {listed}
 
 """
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    """Return the operators of a part in words: ``2 Gather, NonMaxSuppression``."""
+    return ", ".join(f"{count} {name}" if count > 1 else str(name) for name, count in part["operators"])

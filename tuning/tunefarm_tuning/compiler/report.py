@@ -308,7 +308,8 @@ def _other_shapes(report: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     return {
         "other_shapes": {
-            key: others[key] for key in ("entry", "inputs", "outputs", "dimensions", "latency_sec")
+            key: others[key]
+            for key in ("entry", "inputs", "outputs", "dimensions", "conditions", "latency_sec")
         }
     }
 

@@ -18,6 +18,7 @@ from tunefarm_tuning.workload.model import Model
 _MODULE = "tunefarm_tuning.frontend.onnx.reference_child"
 _LONGEST_BUDGET_SEC = 60.0
 _BUDGET_SHARE = 0.25
+_SHORT_BUDGET_SEC = 10.0
 """Of a call's time limit, for running the model in other ways than the plain one."""
 
 
@@ -99,7 +100,12 @@ class Reference:
         self.runs: Mapping[str, Any] | None = None
 
     def make(
-        self, seed: int, *, rounding: str = "float32", feeds: Sequence[SampleFeed] = ()
+        self,
+        seed: int,
+        *,
+        rounding: str = "float32",
+        feeds: Sequence[SampleFeed] = (),
+        thorough: bool = True,
     ) -> list[InputSet]:
         """Run the model on the user's samples, then on one set of random inputs of each kind that fits it.
 
@@ -110,6 +116,8 @@ class Reference:
             seed: Seed of the first set.
             rounding: `InputSet.rounding`; if the model itself rounds, it is `STEPS` or `BFLOAT16` instead.
             feeds: The user's samples.
+            thorough: Whether to take all kinds of random inputs, not the first alone, and all the time that there is for other
+                ways; and to find out how well the comparison notices faults.
 
         Raises:
             InvalidModelError: If ONNX Runtime cannot run the model.
@@ -137,14 +145,15 @@ class Reference:
                     widths=self._folder / f"widths-{number}.npz",
                     parts=self._recorded(str(number)),
                 )
-                for number, kind in enumerate(kinds_for(self._model.inputs))
+                for number, kind in enumerate(kinds_for(self._model.inputs)[: None if thorough else 1])
             ),
         ]
         reply = self._call(
             "make_reference",
             {
                 **self._common(),
-                "budget_sec": self._budget_sec,
+                "budget_sec": self._budget_sec if thorough else min(_SHORT_BUDGET_SEC, self._budget_sec),
+                "probes": thorough,
                 "parts": [
                     {
                         "inputs": [spec.name for spec in part.inputs],

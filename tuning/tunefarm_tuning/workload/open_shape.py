@@ -38,11 +38,15 @@ class OpenShapes:
         shapes: Of the inputs, in order.
         minima: The smallest sizes of dimensions that have one, by name.
         maxima: The largest.
+        conditions: What else the sizes have to be, each ``{"kind", "size", "of", "node"}``: ``size``, an expression of sizes, is a
+            ``"multiple"`` of, at ``"least"`` or ``"equal"`` to ``of``, as a node of the file needs. An expression is an int, a
+            dimension's name, or a list of an operation (``+ - * // % min max``) and two expressions.
     """
 
     shapes: tuple[OpenShape, ...]
     minima: Mapping[str, int]
     maxima: Mapping[str, int]
+    conditions: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def dimensions(self) -> tuple[OpenDimension, ...]:
@@ -87,6 +91,7 @@ class OpenShapes:
             ],
             "minima": dict(self.minima),
             "maxima": dict(self.maxima),
+            "conditions": [dict(condition) for condition in self.conditions],
         }
 
     @classmethod
@@ -99,4 +104,5 @@ class OpenShapes:
             ),
             minima=data["minima"],
             maxima=data["maxima"],
+            conditions=tuple(data["conditions"]),
         )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tunefarm_tuning.artifact.sizes import SizeChecks
 from tunefarm_tuning.compiler.model_comparison import ModelComparison, compare_model
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel
@@ -28,6 +30,9 @@ from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
 
 _TIMINGS = 5
+_ODD = (3, 5, 7, 11, 13)
+_REACHES = (64, 16, 5, 3)
+"""How far from sizes to look for others that meet all conditions, by the number of dimensions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,7 @@ class OtherShapes:
                 }
                 for size in self.taken.dimensions
             ],
+            "conditions": [_clean_condition(condition) for condition in self.taken.conditions],
             "compared": [
                 {"inputs": {name: list(shape) for name, shape in shapes.items()}, **comparison.errors()}
                 for shapes, comparison in self.compared
@@ -139,35 +145,42 @@ def _add(
             other_shapes=True,
         )
     request.progress.step(0.6)
+    main_sets = sets_of(loaded.sets, entry_name(0))
     compared = []
     output_shapes = []
-    refused = ""
+    refused: list[Mapping[str, tuple[int, ...]]] = []
     for number, shapes in enumerate(shapes_to_compare(request.model, taken)):
-        model = _in_shapes(request.model, shapes)
-        try:
-            sets = loaded.references.of_model(model, f"other-shapes-{number}").make(request.seed + number)
-        except InvalidModelError as error:
-            refused = refused or error.message
-            continue
+        sets = main_sets
+        if number:
+            reference = loaded.references.of_model(
+                _in_shapes(request.model, shapes), f"other-shapes-{number}"
+            )
+            try:
+                sets = reference.make(request.seed + number, thorough=False)
+            except InvalidModelError as error:
+                if error.code == "reference-failed":
+                    refused.append(shapes)
+                continue
         own_sets = [
-            replace(input_set.with_rounding(sets_of(loaded.sets, entry_name(0))[0].rounding), entry=entry)
-            for input_set in sets
+            replace(input_set.with_rounding(main_sets[0].rounding), entry=entry) for input_set in sets
         ]
         comparison = compare_model(loaded.runner, path, request.output_names, own_sets, request.limits)
         if not comparison.ok:
-            given = ", ".join(f"{clean(name, 60)} {list(shape)}" for name, shape in shapes.items())
             return OtherShapes(
                 library=timed.library,
-                reason=f"its results are wrong with the shapes {given}: {comparison.message}",
+                reason=f"its results are wrong with the shapes {_given(shapes)}: {comparison.message}",
             )
         compared.append((shapes, comparison))
         output_shapes.append([array.shape for array in load_arrays(sets[0].expected)])
-    if not compared:
-        return OtherShapes(
-            library=timed.library, reason=f"ONNX Runtime runs none of the shapes that were tried: {refused}"
-        )
-    main = sets_of(loaded.sets, entry_name(0))[0].inputs
-    params = {"path": str(path), "entry": entry, "inputs": str(main), "number": 1, "repeat": _TIMINGS}
+    if refused:
+        taken = _without(taken, request.model, refused, [shapes for shapes, _ in compared])
+    params = {
+        "path": str(path),
+        "entry": entry,
+        "inputs": str(main_sets[0].inputs),
+        "number": 1,
+        "repeat": _TIMINGS,
+    }
     samples = loaded.runner.call("time_model", params, timeout_sec=request.limits.model_sec)["samples_sec"]
     return OtherShapes(
         library=path,
@@ -179,27 +192,92 @@ def _add(
     )
 
 
+def _clean_condition(condition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a condition with the names of dimensions that are those in the report."""
+    return {**condition, "size": _clean_names(condition["size"]), "of": _clean_names(condition["of"])}
+
+
+def _clean_names(size: Any) -> Any:
+    if isinstance(size, list):
+        return [size[0], *map(_clean_names, size[1:])]
+    return clean(size, 60) if isinstance(size, str) else size
+
+
 def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...]:
     """Return a shape with the sizes that are the same in all, None for the others."""
     return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
 
 
 def shapes_to_compare(model: Model, taken: OpenShapes) -> list[dict[str, tuple[int, ...]]]:
-    """Return the main set of shapes, one with larger sizes and one with smaller ones, by the inputs' names."""
+    """Return shapes that are taken, by the inputs' names: the main set, then larger and smaller ones, odd ones, the smallest."""
     main = taken.sizes_of([spec.shape for spec in model.inputs])
     multiples = {dimension.name: dimension.multiple for dimension in taken.dimensions}
     choices = (
-        main,
         {name: size + multiples[name] for name, size in main.items()},
         {name: size * 3 // 4 for name, size in main.items()},
+        {name: _ODD[number % len(_ODD)] * multiples[name] for number, name in enumerate(main)},
+        dict.fromkeys(main, 1),
     )
+    near = (_nearest(model, taken, choice) for choice in choices)
     listed: list[dict[str, tuple[int, ...]]] = []
-    for choice in choices:
-        sizes = {name: taken.fitting(name, size) for name, size in choice.items()}
-        shapes = dict(zip([spec.name for spec in model.inputs], taken.bound(sizes), strict=True))
-        if shapes not in listed:
+    for shapes in (_shapes(model, taken, main), *near):
+        if shapes is not None and shapes not in listed:
             listed.append(shapes)
     return listed
+
+
+def _nearest(model: Model, taken: OpenShapes, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes nearest to sizes of the dimensions that meet all conditions; None if there are none near."""
+    reach = _REACHES[min(len(sizes), len(_REACHES)) - 1]
+    steps = range(-reach, reach + 1)
+    choices = sorted(
+        product(steps, repeat=len(sizes)) if len(sizes) <= len(_REACHES) else [(0,) * len(sizes)],
+        key=lambda choice: sum(map(abs, choice)),
+    )
+    multiples = {dimension.name: dimension.multiple for dimension in taken.dimensions}
+    accepts = SizeChecks(taken.conditions)
+    for choice in choices:
+        tried = {
+            name: taken.fitting(name, size + step * multiples[name])
+            for (name, size), step in zip(sizes.items(), choice, strict=True)
+        }
+        if not accepts.why_not(tried):
+            return _shapes(model, taken, tried)
+    return None
+
+
+def _shapes(model: Model, taken: OpenShapes, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    return dict(zip([spec.name for spec in model.inputs], taken.bound(sizes), strict=True))
+
+
+def _without(
+    taken: OpenShapes,
+    model: Model,
+    refused: Sequence[Mapping[str, tuple[int, ...]]],
+    compared: Sequence[Mapping[str, tuple[int, ...]]],
+) -> OpenShapes:
+    """Return the shapes that are taken without those below the smallest that were compared.
+
+    Raises:
+        InvalidModelError: If ONNX Runtime refused other shapes than those.
+    """
+
+    def sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        return taken.sizes_of([shapes[spec.name] for spec in model.inputs])
+
+    ran = [sizes_of(shapes) for shapes in compared]
+    minima = {name: min(sizes[name] for sizes in ran) for name in ran[0]}
+    for shapes in refused:
+        if all(size >= minima[name] for name, size in sizes_of(shapes).items()):
+            raise InvalidModelError(
+                f"ONNX Runtime does not run the shapes {_given(shapes)}, which it would take",
+                code="reference-failed",
+            )
+    return replace(taken, minima={**taken.minima, **minima})
+
+
+def _given(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{clean(name, 60)} {list(shape)}" for name, shape in shapes.items())
 
 
 def _in_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Model:

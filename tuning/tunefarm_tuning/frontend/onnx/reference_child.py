@@ -41,8 +41,8 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Run the model on random inputs; write inputs, expected outputs, and how far outputs may be from those.
 
     Args:
-        params: ``path``, ``binding``, ``threads``, ``budget_sec`` (for all runs but the plain ones); ``parts``: of each part that ONNX
-            Runtime runs in the artifact, the names that it takes (``inputs``) and gives (``outputs``); and ``sets``: of
+        params: ``path``, ``binding``, ``threads``, ``budget_sec`` (for all runs but the plain ones); ``probes``: whether to find out how
+            well the comparison notices faults; ``parts``: of each part that ONNX Runtime runs in the artifact, the names that it takes (``inputs``) and gives (``outputs``); and ``sets``: of
             ``{"kind", "seed", "inputs", "outputs", "widths", "parts"}``, all but the first two being files to write, ``parts``
             ``{"inputs", "outputs"}`` of each part. A set of kind null is a sample set of the user's: its ``inputs`` are there, and
             ``seed`` is its index.
@@ -65,7 +65,14 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     _add_outputs(model.graph, [name for part in params["parts"] for end in part.values() for name in end])
     source = runnable_bytes(model)
     session = open_session(source, params["threads"], optimised=False)
-    variants = Variants(source, model, specs, threads=params["threads"], budget_sec=params["budget_sec"])
+    variants = Variants(
+        source,
+        model,
+        specs,
+        threads=params["threads"],
+        budget_sec=params["budget_sec"],
+        probes=params["probes"],
+    )
     # What is left of a set by the order of a selection has another shape in another run.
     widened = not (bfloat16 or params["parts"])
     integers, limits, random_fails = "random", index_limits(model.graph), ""

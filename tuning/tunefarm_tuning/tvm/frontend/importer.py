@@ -6,7 +6,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -29,6 +29,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     UnsupportedFormError,
     is_symbolic_tensor,
 )
+from tunefarm_tuning.tvm.frontend.size_rules import RULES, note_conditions
 from tunefarm_tuning.tvm.frontend.symbolic_sizes import SymbolicSizes
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShape, open_dimensions
 from tunefarm_tuning.workload.runtime_part import OpenSpec
@@ -107,13 +108,17 @@ class OpenModule:
     Attributes:
         module: Its ``main`` takes, first, the open dimensions in order of first use, each divided by its multiple, as one
             shape; then the inputs.
+        shapes: The shapes of the inputs, with the multiples that sizes have to be.
         minima: The smallest sizes of dimensions that have one, by name.
         maxima: The largest.
+        conditions: What else the sizes have to be: `OpenShapes.conditions`.
     """
 
     module: tvm.IRModule
+    shapes: tuple[OpenShape, ...]
     minima: Mapping[str, int]
     maxima: Mapping[str, int]
+    conditions: tuple[Mapping[str, Any], ...] = ()
 
 
 def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModule:
@@ -129,15 +134,28 @@ def import_open(network: BoundNetwork, shapes: Sequence[OpenShape]) -> OpenModul
     node_names = sanitize_model(network.model)
     importer = NetworkImporter(shapes)
     module = importer.import_sanitized(network.model, node_names)
-    minima, maxima = (
+    conditions = importer.sizes.conditions
+    dimensions = open_dimensions(tuple(shapes))
+    minima, maxima, multiples = (
         {
             size.name: counts[f"d{number}"] * size.multiple
-            for number, size in enumerate(open_dimensions(tuple(shapes)))
+            for number, size in enumerate(dimensions)
             if f"d{number}" in counts
         }
-        for counts in (importer.sizes.minima, importer.sizes.maxima)
+        for counts in (conditions.minima, conditions.maxima, conditions.multiples)
     )
-    return OpenModule(module, minima, maxima)
+    names = {f"d{number}": (size.name, size.multiple) for number, size in enumerate(dimensions)}
+    listed = conditions.plain(names, lambda node: _named(node, node_names))
+    taken = tuple(
+        tuple(
+            replace(size, multiple=multiples.get(size.name, size.multiple))
+            if isinstance(size, OpenDimension)
+            else size
+            for size in shape
+        )
+        for shape in shapes
+    )
+    return OpenModule(module, taken, minima, maxima, listed)
 
 
 def with_domains(nodes: Iterable[onnx.NodeProto]) -> None:
@@ -184,6 +202,8 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
             dimension.name: tirx.Var(f"d{number}", "int64")
             for number, dimension in enumerate(open_dimensions(self._open_shapes))
         }
+        for variable in variables.values():
+            self.sizes.conditions.declare(variable)
         if variables:
             self._inputs["sizes"] = relax.Var("sizes", relax.ShapeType(list(variables.values())))
         real = [value for value in graph.input if value.name not in self._nodes]
@@ -220,14 +240,25 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
             return folded
         is_symbolic = any(self.sizes.is_symbolic(x) or is_symbolic_tensor(x) for x in inputs)
         if is_symbolic:
+            self.sizes.conditions.at = self.at or ("", "")
             folded = self.sizes.fold(operator, inputs, attributes, outputs)
             if folded is not None:
                 return folded
+            converted = self._convert_node(operator, inputs, attributes, opset)
+            if operator in RULES or operator in CONVERTERS or not self._is_expanded(operator):
+                converted = self.bb.normalize(converted) if isinstance(converted, relax.Call) else converted
+                note_conditions(self.sizes.conditions, operator, inputs, attributes, converted)
+            return converted
+        return self._convert_node(operator, inputs, attributes, opset)
+
+    def _convert_node(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+        custom = attributes["tvm_custom"]
+        is_symbolic = any(self.sizes.is_symbolic(x) or is_symbolic_tensor(x) for x in inputs)
         own_attributes = {name: value for name, value in attributes.items() if name != "tvm_custom"}
         context = NodeContext(
             bb=self.bb,
             opset=opset,
-            outputs=outputs,
+            outputs=custom["num_outputs"],
             sizes=self.sizes,
             convert=self._converter(operator, custom),
         )
@@ -252,10 +283,16 @@ class NetworkImporter(ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_by_tvm(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
         name = operator.removeprefix(MICROSOFT)
-        if name in _get_convert_map() and (name != operator or name not in _CONTRIBUTED_ONLY):
+        if not self._is_expanded(operator):
             inputs = widen_constants(inputs) if operator in BROADCASTING else inputs
             return super()._convert_operator(name, onnx_input(inputs), dict(attributes), opset)
         return self._expand(operator, inputs, attributes, opset)
+
+    @staticmethod
+    def _is_expanded(operator: str) -> bool:
+        """Return whether an operator, unless it is one of ours, is converted by the body in ONNX's definition."""
+        name = operator.removeprefix(MICROSOFT)
+        return name not in _get_convert_map() or (name == operator and name in _CONTRIBUTED_ONLY)
 
     def _expand(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
         """Convert an operator by the body in ONNX's definition."""

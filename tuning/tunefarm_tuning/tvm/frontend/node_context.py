@@ -12,6 +12,19 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 
 
+class Conditions(Protocol):
+    """Conditions on sizes: `size_conditions.SizeConditions`."""
+
+    def multiple(self, dims: Sequence[Any], others: Sequence[Any]) -> Any:
+        """Note that the product of sizes is a multiple of a product of others. Return the quotient."""
+
+    def equal_products(self, dims: Sequence[Any], others: Sequence[Any]) -> None:
+        """Note that the products of two lists of sizes are equal."""
+
+    def equal(self, left: Any, right: Any) -> None:
+        """Note that two sizes are equal."""
+
+
 class Sizes(Protocol):
     """Tensors whose elements are known expressions of symbolic dimensions: `symbolic_sizes.SymbolicSizes`."""
 
@@ -20,6 +33,10 @@ class Sizes(Protocol):
 
     def bound(self, bound: Any, size: Any) -> Any:
         """Return a bound of a slice along a dimension of a size, counted from the front and within it."""
+
+    @property
+    def conditions(self) -> Conditions:
+        """What the nodes need the sizes to be."""
 
 
 class UnsupportedFormError(ValueError):

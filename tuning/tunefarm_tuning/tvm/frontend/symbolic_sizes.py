@@ -13,10 +13,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.tir import walk
-from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError, const, constant
+from tunefarm_tuning.tvm.frontend.node_context import const, constant
+from tunefarm_tuning.tvm.frontend.size_conditions import SizeConditions
 
 _MAX_ELEMENTS = 64
 _TO_THE_END = (1 << 31) - 1
@@ -27,16 +27,14 @@ class SymbolicSizes:
     """The tensors of a network whose elements are known expressions of its symbolic dimensions.
 
     Attributes:
-        minima: The smallest sizes, by variable, that the network's nodes allow as far as they were imported.
-        maxima: The largest.
+        conditions: What the nodes imported so far need the sizes to be.
     """
 
     def __init__(self, bb: Any) -> None:
         self._bb = bb
         self._values: dict[Any, NDArray[Any]] = {}
         self._analyzer = Analyzer()
-        self.minima: dict[str, int] = {}
-        self.maxima: dict[str, int] = {}
+        self.conditions = SizeConditions()
 
     def known(self, x: Any) -> NDArray[Any] | None:
         """Return the elements of a tensor, each an int or an expression; None if they are not known."""
@@ -63,33 +61,16 @@ class SymbolicSizes:
             if isinstance(size, int):
                 return max(0, min(bound + size if bound < 0 else bound, size))
             if bound < 0:
-                self._require(size, -bound)
+                self.conditions.least(size, -bound)
                 return self._simplified(size + bound)
-            self._require(size, bound)
+            self.conditions.least(size, bound)
             return bound
-        excess = self._simplified(size - bound)
+        self.conditions.least(bound, 0)
+        excess = self.conditions.simplified(size - bound)
         if not isinstance(excess, int):
-            self._require(excess, 0)
+            self.conditions.least(excess, 0)
             return bound
         return bound if excess >= 0 else size
-
-    def _require(self, size: Any, least: int) -> None:
-        """Note for which sizes of a dimension an expression is at least a number.
-
-        Raises:
-            UnsupportedFormError: If it depends on several dimensions.
-        """
-        variables = [node for node in walk(size) if isinstance(node, tirx.Var)]
-        parts = list(detect_linear_equation(size, variables[:1]))
-        if len(parts) != 2 or not all(isinstance(part, int | tirx.IntImm) for part in parts):
-            raise UnsupportedFormError("it takes a part whose end may lie beyond the end of a dimension")
-        slope, start = (int(part) for part in parts)
-        name = str(variables[0].name)
-        if slope > 0:
-            self.minima[name] = max(self.minima.get(name, 1), -((start - least) // slope))
-        else:
-            most = (start - least) // -slope
-            self.maxima[name] = min(self.maxima.get(name, most), most)
 
     def fold(self, operator: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int) -> Any:
         """Return the value of a node that computes with sizes; None if it does anything else."""
@@ -102,6 +83,8 @@ class SymbolicSizes:
         if any(value is None and x is not None for value, x in zip(values, inputs, strict=True)):
             return None
         own = {name: value for name, value in attributes.items() if name != "tvm_custom"}
+        if operator in ("Div", "Mod"):
+            self._divides(*values)
         try:
             result = rule(values, own, outputs)
         except (ValueError, IndexError, TypeError, KeyError):
@@ -109,6 +92,13 @@ class SymbolicSizes:
         if isinstance(result, list):
             return relax.Tuple([self._emit(part) for part in result])
         return None if result is None else self._emit(result)
+
+    def _divides(self, numbers: Any, divisors: Any) -> None:
+        """Note that a division of sizes is one of positive numbers: of others, ONNX rounds otherwise."""
+        for number in numbers.flat:
+            self.conditions.least(number, 0)
+        for divisor in divisors.flat:
+            self.conditions.least(divisor, 1)
 
     def _of_shape(self, operator: str, x: Any, attributes: dict[str, Any]) -> Any:
         shape = getattr(x.ty, "shape", None) if isinstance(x, relax.Expr) else None

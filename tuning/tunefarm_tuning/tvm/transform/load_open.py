@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,6 +19,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import tensor_dtype
 from tunefarm_tuning.tvm.frontend.importer import OpenModule, import_open
 from tunefarm_tuning.tvm.frontend.node_context import NoOneShapeError
+from tunefarm_tuning.tvm.frontend.size_conditions import size_of_plain
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
 from tunefarm_tuning.tvm.transform.pipeline import prepare
 from tunefarm_tuning.tvm.transform.weights.storage import store_weights
@@ -63,8 +65,10 @@ def load_open(
     opened, shapes = _import(path, binding, shapes)
     selection = select_faster if precision is Precision.AS_MODEL else select_none
     prepared, _ = prepare(opened.module, target, select=selection)
-    module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes), precision)
-    taken = OpenShapes(shapes=shapes, minima=opened.minima, maxima=opened.maxima)
+    taken = OpenShapes(
+        shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=opened.conditions
+    )
+    module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes, taken), precision)
     return OpenNetwork(module=module, shapes=taken)
 
 
@@ -86,8 +90,10 @@ def _import(
     raise failure
 
 
-def _with_sizes_of_inputs(mod: tvm.IRModule, shapes: tuple[OpenShape, ...]) -> tvm.IRModule:
-    """Return a module whose ``main`` reads the sizes, which it was given, from its inputs."""
+def _with_sizes_of_inputs(
+    mod: tvm.IRModule, shapes: tuple[OpenShape, ...], taken: OpenShapes
+) -> tvm.IRModule:
+    """Return a module whose ``main`` reads the sizes, which it was given, from its inputs, and refuses those that do not fit."""
     main = mod["main"]
     sizes, *tensors = main.params
     dimensions = open_dimensions(shapes)
@@ -105,6 +111,7 @@ def _with_sizes_of_inputs(mod: tvm.IRModule, shapes: tuple[OpenShape, ...]) -> t
     counts = relax.ShapeExpr([tirx.floordiv(variables[size.name], size.multiple) for size in dimensions])
     casts = [relax.MatchCast(sizes, counts, sizes.ty)]
     casts += [relax.MatchCast(old, new, old.ty) for old, new in zip(tensors, inputs, strict=True)]
+    casts += _checks(taken, variables)
     body = relax.SeqExpr([relax.BindingBlock(casts), *main.body.blocks], main.body.body)
     result = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     result.update_func(
@@ -112,6 +119,35 @@ def _with_sizes_of_inputs(mod: tvm.IRModule, shapes: tuple[OpenShape, ...]) -> t
         relax.Function(inputs, body, main.ret_ty, main.is_pure, main.attrs),
     )
     return relax.transform.Normalize()(result)
+
+
+def _checks(taken: OpenShapes, variables: Mapping[str, tirx.Var]) -> list[relax.Binding]:
+    """Return bindings that fail unless the sizes are multiples, within limits, and what the conditions say."""
+    zero = tirx.const(0, "int64")
+    excesses = []
+    for size in taken.dimensions:
+        variable = variables[size.name]
+        least, most = taken.minima.get(size.name), taken.maxima.get(size.name)
+        excesses.append(tirx.floormod(variable, size.multiple) if size.multiple > 1 else zero)
+        excesses.append(zero if least is None else tirx.max(least - variable, zero))
+        excesses.append(zero if most is None else tirx.max(variable - most, zero))
+    for condition in taken.conditions:
+        size, of = (size_of_plain(condition[key], variables) for key in ("size", "of"))
+        if condition["kind"] == "multiple":
+            excesses.append(tirx.floormod(size, of))
+        elif condition["kind"] == "least":
+            excesses.append(tirx.max(of - size, zero))
+        else:
+            excesses.append(size - of)
+    excesses = [excess for excess in excesses if excess is not zero]
+    if not excesses:
+        return []
+    wanted = relax.ShapeType([zero] * len(excesses))
+    computed = relax.Var("excesses", relax.ShapeType(excesses))
+    return [
+        relax.VarBinding(computed, relax.ShapeExpr(excesses)),
+        relax.MatchCast(relax.Var("fits", wanted), computed, wanted),
+    ]
 
 
 def _with_one_batch(shapes: tuple[OpenShape, ...]) -> tuple[OpenShape, ...]:

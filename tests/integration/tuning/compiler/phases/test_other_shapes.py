@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,12 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
-from onnx_models import INT64, GraphBuilder, mlp, residual_net
+from onnx_models import INT64, GraphBuilder, mlp
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, import_model
 from tunefarm_tuning.artifact.loader import ArtifactInputError, InferenceSession, TunedModel, load
+from tunefarm_tuning.artifact.reading import extract_library
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.testing.records import applicable_records
 
@@ -71,12 +75,13 @@ def test_weights_are_stored_once(wide: tuple[Path, Artifact, TunedModel], tmp_pa
 def test_the_report_says_what_was_compared(wide: tuple[Path, Artifact, TunedModel]) -> None:
     _, artifact, loaded = wide
     others = artifact.report["other_shapes"]
-    assert [item["inputs"]["x"] for item in others["compared"]] == [[4, 512], [5, 512], [3, 512]]
+    assert [item["inputs"]["x"] for item in others["compared"]] == [[4, 512], [5, 512], [3, 512], [1, 512]]
     assert others["latency_sec"] > 0
     assert artifact.manifest["format_version"] == 2
     assert loaded.other_shapes == {
         "inputs": {"x": ("batch", 512)},
         "dimensions": {"batch": {"multiple": 1, "least": None, "most": None}},
+        "conditions": [],
         "latency_sec": others["latency_sec"],
     }
     session = InferenceSession(artifact.path)
@@ -84,20 +89,110 @@ def test_the_report_says_what_was_compared(wide: tuple[Path, Artifact, TunedMode
     assert session.get_outputs()[0].shape == ["probs_dim_0", 256]
 
 
+def image_net() -> onnx.ModelProto:
+    """Two convolutions, a pool and a matrix product, for images of any size."""
+    g = GraphBuilder()
+    x = g.node("Relu", g.conv(g.input("image", ["n", 3, "h", "w"]), 3, 8, stride=2))
+    x = g.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    x = g.node("Flatten", g.node("GlobalAveragePool", g.node("Add", x, g.conv(x, 8, 8))))
+    g.output(g.node("Gemm", x, g.weight(8, 5), out="logits"), ["n", 5])
+    return g.model()
+
+
 def test_images_of_any_size_run_in_an_artifact_of_two_sizes(tmp_path: Path) -> None:
-    network = residual_net(batch="n")
-    for axis, name in ((2, "h"), (3, "w")):
-        network.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
-    path = written(network, tmp_path)
-    model = import_model(path, shapes={"image": "1,3,32|48,32"})
+    path = written(image_net(), tmp_path)
+    model = import_model(path, shapes={"image": "1,3,16|24,16"})
     with apply_history_best(applicable_records(model)):
         artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", limits=ANY_SPEED, baseline=False)
     loaded = load(artifact.path)
-    assert [row["inputs"]["image"][2] for row in loaded.shapes] == [48, 32]
-    for shape in ((1, 3, 32, 32), (1, 3, 48, 32), (2, 3, 35, 61), (1, 3, 8, 9)):
+    assert [row["inputs"]["image"][2] for row in loaded.shapes] == [24, 16]
+    for shape in ((1, 3, 16, 16), (1, 3, 24, 16), (2, 3, 35, 61), (1, 3, 8, 9)):
         x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
         (output,) = loaded(x).values()
         np.testing.assert_allclose(output, expected(path, {"image": x})[0], rtol=1e-3, atol=1e-4)
+
+
+CALLS = """
+import json, sys
+import numpy as np
+from tunefarm_tuning.artifact.loader import ArtifactInputError, load
+
+model, results = load(sys.argv[1]), {}
+for n in range(1, 8):
+    for t in range(1, 8):
+        x = np.arange(n * t, dtype=np.float32).reshape(n, t)
+        try:
+            results[f"{n},{t}"] = model(x)["y"].tolist()
+        except ArtifactInputError as error:
+            results[f"{n},{t}"] = str(error)
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
+    """A network that takes any number of rows and columns whose product is a multiple of 4."""
+    folder = tmp_path_factory.mktemp("rows")
+    g = GraphBuilder()
+    x = g.node("Reshape", g.input("x", ["n", "t"]), g.ints(-1, 4))
+    g.output(g.node("MatMul", x, g.weight(4, 8), out="y"), ["rows", 8])
+    path = written(g.model(), folder)
+    model = import_model(path, shapes={"x": (2, 8)})
+    return path, tunefarm_tuning.compile(model, output=folder / "net", baseline=False)
+
+
+def test_sizes_whose_product_does_not_fit_are_refused(rows: tuple[Path, Artifact]) -> None:
+    path, artifact = rows
+    child = subprocess.run(
+        [sys.executable, "-c", CALLS, str(artifact.path)], capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 0, (child.returncode, child.stderr)
+    for sizes, result in json.loads(child.stdout).items():
+        n, t = map(int, sizes.split(","))
+        if n * t % 4:
+            assert result == (
+                f"with the dimensions 'n' = {n}, 't' = {t}, n * t is {n * t}, but n * t has to be a multiple of 4 "
+                "for node 'reshape0_node' (Reshape)"
+            )
+        else:
+            x = np.arange(n * t, dtype=np.float32).reshape(n, t)
+            np.testing.assert_allclose(result, expected(path, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+def test_conditions_are_listed_and_odd_sizes_compared(rows: tuple[Path, Artifact]) -> None:
+    artifact = rows[1]
+    assert [item["inputs"]["x"] for item in artifact.report["other_shapes"]["compared"]] == [
+        [2, 8], [2, 10], [2, 6], [3, 4], [2, 2],
+    ]  # fmt: skip
+    others = load(artifact.path).other_shapes
+    assert others is not None
+    assert others["conditions"] == ["n * t has to be a multiple of 4"]
+
+
+def test_compiled_code_refuses_sizes_itself(rows: tuple[Path, Artifact], tmp_path: Path) -> None:
+    """As a C++ program calls it, without the loader's checks."""
+    extract_library(rows[1].path, tmp_path / "lib.so")
+    call = """
+import sys
+import numpy as np, tvm
+from tvm import relax
+
+main = relax.VirtualMachine(tvm.runtime.load_module(sys.argv[1]), tvm.cpu())[sys.argv[2]]
+print(main(tvm.runtime.tensor(np.ones((2, 6), np.float32))).numpy().shape)
+for shape in ((1, 3), (3, 5)):
+    try:
+        main(tvm.runtime.tensor(np.ones(shape, np.float32)))
+    except Exception as error:
+        print("refused")
+"""
+    entry = rows[1].report["other_shapes"]["entry"]
+    child = subprocess.run(
+        [sys.executable, "-c", call, str(tmp_path / "lib.so"), entry],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (child.returncode, child.stdout.split("\n")) == (0, ["(3, 8)", "refused", "refused", ""]), (
+        child.stderr
+    )
 
 
 def test_a_table_sets_the_most(tmp_path: Path) -> None:
@@ -118,9 +213,11 @@ def test_a_table_sets_the_most(tmp_path: Path) -> None:
 
 
 def test_wrong_code_for_all_sizes_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(mlp(batch="batch"), tmp_path)
+    path = written(mlp(batch="batch", features=(8, 4)), tmp_path)
     (tmp_path / "other").mkdir()
-    other = import_model(written(mlp(batch="batch", seed=1), tmp_path / "other"), shapes={"x": (2, 32)})
+    other = import_model(
+        written(mlp(batch="batch", features=(8, 4), seed=1), tmp_path / "other"), shapes={"x": (2, 8)}
+    )
     build = CompileSession.build_model
 
     def with_other_weights(
@@ -134,10 +231,10 @@ def test_wrong_code_for_all_sizes_is_left_out(tmp_path: Path, monkeypatch: pytes
         session.close()
 
     monkeypatch.setattr(CompileSession, "build_model", with_other_weights)
-    model = import_model(path, shapes={"x": (2, 32)})
+    model = import_model(path, shapes={"x": (2, 8)})
     artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False)
     assert artifact.report["other_shapes"]["entry"] is None
-    assert "its results are wrong with the shapes x [2, 32]" in artifact.report["other_shapes"]["reason"]
+    assert "its results are wrong with the shapes x [2, 8]" in artifact.report["other_shapes"]["reason"]
     assert load(artifact.path).other_shapes is None
 
 

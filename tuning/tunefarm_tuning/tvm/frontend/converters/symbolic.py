@@ -33,9 +33,10 @@ def convert_reshape(context: NodeContext, inputs: Sequence[Any], attributes: dic
         for axis, size in enumerate(wanted.reshape(-1))
     ]
     if any(is_int(size, -1) for size in sizes):
-        others = [size for size in sizes if not is_int(size, -1)]
-        rest = tirx.floordiv(_product(shape), _product(others))
+        rest = context.sizes.conditions.multiple(shape, [size for size in sizes if not is_int(size, -1)])
         sizes = [rest if is_int(size, -1) else size for size in sizes]
+    else:
+        context.sizes.conditions.equal_products(shape, sizes)
     return relax.op.reshape(inputs[0], relax.ShapeExpr(_simple(sizes)))
 
 
@@ -48,6 +49,9 @@ def convert_expand(context: NodeContext, inputs: Sequence[Any], _attributes: dic
     old = [1] * (rank - len(shape)) + list(shape)
     new = [1] * (rank - wanted.size) + list(wanted.reshape(-1))
     sizes = [before if is_int(after, 1) else after for before, after in zip(old, new, strict=True)]
+    for before, after in zip(old, sizes, strict=True):
+        if not is_int(before, 1):
+            context.sizes.conditions.equal(before, after)
     return relax.op.broadcast_to(inputs[0], relax.ShapeExpr(_simple(sizes)))
 
 
@@ -133,13 +137,6 @@ def _resized(context: NodeContext, shape: Sequence[Any], scales: Any, sizes: Any
 def is_int(size: Any, value: int) -> bool:
     """Return whether a size is this number, not an expression."""
     return isinstance(size, int | np.integer | tirx.IntImm) and int(size) == value
-
-
-def _product(sizes: Sequence[Any]) -> Any:
-    result: Any = tirx.const(1, "int64")
-    for size in sizes:
-        result = result * size
-    return result
 
 
 def _simple(sizes: Sequence[Any]) -> list[Any]:
