@@ -357,6 +357,10 @@ class ReportOtherShapes(Part):
         description="Name, element type and shape of each input; a name in a shape stands for an open dimension.",
     )
     dimensions: list[ReportOpenDimension] = Field(default_factory=list, description="Open dimensions.")
+    conditions: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Conditions that several dimensions have to meet together, each with its text.",
+    )
     compared: list[dict[str, Any]] = Field(
         default_factory=list,
         description="Shapes in which its outputs were compared with ONNX Runtime's, each with the largest errors.",

@@ -177,6 +177,7 @@ def test_the_page_says_which_other_shapes_run(report: JobReport) -> None:
             "inputs": [{"name": "<image>", "dtype": "float32", "shape": [1, 3, "h"]}],
             "outputs": [],
             "dimensions": [{"name": "h", "multiple": 32, "least": 64, "most": None}],
+            "conditions": [{"text": "h * w has to be a multiple of <4>"}],
             "compared": [{"inputs": {"<image>": [1, 3, 64]}, "max_abs_error": 0.0}],
             "latency_sec": 0.25,
         }
@@ -184,6 +185,7 @@ def test_the_page_says_which_other_shapes_run(report: JobReport) -> None:
     text = report_page(report.model_copy(update={"other_shapes": others}))
     assert "All other shapes of &lt;image&gt; [1, 3, h] run by code for all sizes" in text
     assert "h: multiples of 32, at least 64" in text
+    assert "h * w has to be a multiple of &lt;4&gt;" in text
     assert "in 1 set of shapes" in text
     refused = ReportOtherShapes(reason="node 'a' (EyeLike) needs <fixed> sizes")
     text = report_page(report.model_copy(update={"other_shapes": refused}))

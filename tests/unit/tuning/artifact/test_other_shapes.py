@@ -23,9 +23,16 @@ def part(**changes: Any) -> dict[str, Any]:
             {"name": "batch", "multiple": 1, "least": None, "most": None},
             {"name": "height", "multiple": 32, "least": 64, "most": 512},
         ],
+        "conditions": [
+            {"kind": "least", "size": ["-", ["*", "batch", "height"], 100], "of": 50, "node": "'a' (Slice)"}
+        ],
         "latency_sec": 0.25,
         **changes,
     }
+
+
+def deep(levels: int) -> Any:
+    return ["+", deep(levels - 1), 1] if levels else "batch"
 
 
 def table() -> ShapeTable:
@@ -57,6 +64,10 @@ def test_shapes_without_code_of_their_own_run_in_the_code_for_all() -> None:
             r"dimension 1 of input 'image' is 4, but the model takes 3: \[batch, 3, height\]",
         ),
         (((1, 64), (1,)), r"input 'image' has shape \[1, 64\], but the model takes \[batch, 3, height\]"),
+        (
+            ((2, 3, 64), (2,)),
+            r"with the dimensions 'batch' = 2, 'height' = 64, \(batch \* height\) - 100 is 28, but .* at least 50 for node 'a'",
+        ),
         (((0, 3, 64), (0,)), r"'batch' of input 'image' is 0: the model takes at least 1"),
     ],
 )
@@ -81,6 +92,10 @@ def test_a_session_lists_open_dimensions_by_name() -> None:
         {"inputs": [{"name": "image", "shape": [-1], "dtype": "float32"}]},
         {"outputs": [{"name": "y", "shape": "any", "dtype": "float32"}]},
         {"latency_sec": "fast"},
+        {"conditions": [{"kind": "least", "size": "width", "of": 1, "node": "a"}]},
+        {"conditions": [{"kind": "most", "size": "batch", "of": 1, "node": "a"}]},
+        {"conditions": [{"kind": "least", "size": ["**", "batch", 9], "of": 1, "node": "a"}]},
+        {"conditions": [{"kind": "least", "size": deep(60), "of": 1, "node": "a"}]},
     ],
 )
 def test_a_malformed_part_of_the_manifest_is_damage(changes: dict[str, Any], tmp_path: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.artifact.sizes import SizeChecks
+from tunefarm_tuning.artifact.sizes import SizeChecks, condition_text
 from tunefarm_tuning.compiler.model_comparison import ModelComparison, compare_model
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel
@@ -173,7 +173,7 @@ def _add(
         compared.append((shapes, comparison))
         output_shapes.append([array.shape for array in load_arrays(sets[0].expected)])
     if refused:
-        taken = _without(taken, request.model, refused, [shapes for shapes, _ in compared])
+        taken = without_refused(taken, request.model, refused, [shapes for shapes, _ in compared])
     params = {
         "path": str(path),
         "entry": entry,
@@ -193,8 +193,9 @@ def _add(
 
 
 def _clean_condition(condition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a condition with the names of dimensions that are those in the report."""
-    return {**condition, "size": _clean_names(condition["size"]), "of": _clean_names(condition["of"])}
+    """Return a condition with the names of dimensions that are those in the report, and its text."""
+    cleaned = {**condition, "size": _clean_names(condition["size"]), "of": _clean_names(condition["of"])}
+    return {**cleaned, "text": condition_text(cleaned)}
 
 
 def _clean_names(size: Any) -> Any:
@@ -250,7 +251,7 @@ def _shapes(model: Model, taken: OpenShapes, sizes: Mapping[str, int]) -> dict[s
     return dict(zip([spec.name for spec in model.inputs], taken.bound(sizes), strict=True))
 
 
-def _without(
+def without_refused(
     taken: OpenShapes,
     model: Model,
     refused: Sequence[Mapping[str, tuple[int, ...]]],

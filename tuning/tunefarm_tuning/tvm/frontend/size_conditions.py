@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.frontend.node_context import NoOneShapeError
@@ -74,16 +75,19 @@ class SizeConditions:
         Args:
             dimensions: As for `plain_size`.
             named: Returns the name that a node has in the file.
+
+        Raises:
+            InvalidModelError: unsupported-operator, if a condition cannot be written so.
         """
-        return tuple(
-            {
-                "kind": condition.kind,
-                "size": plain_size(condition.size, dimensions),
-                "of": plain_size(condition.of, dimensions),
-                "node": f"{named(condition.at[1])} ({clean(condition.at[0], 60)})",
-            }
-            for condition in self._listed.values()
-        )
+        listed = []
+        for condition in self._listed.values():
+            node = f"{named(condition.at[1])} ({clean(condition.at[0], 60)})"
+            try:
+                size, of = (plain_size(part, dimensions) for part in (condition.size, condition.of))
+            except NoOneShapeError as error:
+                raise InvalidModelError(f"node {node}: {error}", code="unsupported-operator") from error
+            listed.append({"kind": condition.kind, "size": size, "of": of, "node": node})
+        return tuple(listed)
 
     def least(self, size: Any, least: int) -> None:
         """Note that an expression is at least a number."""

@@ -90,11 +90,11 @@ def test_the_report_says_what_was_compared(wide: tuple[Path, Artifact, TunedMode
 
 
 def image_net() -> onnx.ModelProto:
-    """Two convolutions, a pool and a matrix product, for images of any size."""
+    """A convolution, a pool and a matrix product, for images of any size."""
     g = GraphBuilder()
     x = g.node("Relu", g.conv(g.input("image", ["n", 3, "h", "w"]), 3, 8, stride=2))
     x = g.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
-    x = g.node("Flatten", g.node("GlobalAveragePool", g.node("Add", x, g.conv(x, 8, 8))))
+    x = g.node("Flatten", g.node("GlobalAveragePool", x))
     g.output(g.node("Gemm", x, g.weight(8, 5), out="logits"), ["n", 5])
     return g.model()
 
@@ -162,7 +162,7 @@ def test_sizes_whose_product_does_not_fit_are_refused(rows: tuple[Path, Artifact
 def test_conditions_are_listed_and_odd_sizes_compared(rows: tuple[Path, Artifact]) -> None:
     artifact = rows[1]
     assert [item["inputs"]["x"] for item in artifact.report["other_shapes"]["compared"]] == [
-        [2, 8], [2, 10], [2, 6], [3, 4], [2, 2],
+        [2, 8], [3, 8], [2, 6], [3, 4], [2, 2],
     ]  # fmt: skip
     others = load(artifact.path).other_shapes
     assert others is not None

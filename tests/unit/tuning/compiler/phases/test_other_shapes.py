@@ -1,0 +1,57 @@
+"""In which shapes the code for all sizes is compared, and what becomes of those that ONNX Runtime refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefarm_tuning.compiler.phases.other_shapes import shapes_to_compare, without_refused
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
+from tunefarm_tuning.workload.task import TensorSpec
+
+
+def model(*shape: int) -> Model:
+    return Model(
+        path=Path("net.onnx"),
+        sha256="0",
+        inputs=(TensorSpec(name="x", shape=shape, dtype="float32"),),
+        outputs=(),
+        operators=(),
+        opset=17,
+        num_params=0,
+    )
+
+
+def taken(
+    names: str, conditions: tuple[Mapping[str, Any], ...] = (), multiple: int = 1, **minima: int
+) -> OpenShapes:
+    shape = tuple(OpenDimension(name=name, multiple=multiple) for name in names)
+    return OpenShapes(shapes=(shape,), minima=minima, maxima={}, conditions=conditions)
+
+
+def test_larger_smaller_odd_and_smallest_shapes_are_compared() -> None:
+    compared = [shapes["x"] for shapes in shapes_to_compare(model(8, 16), taken("nt"))]
+    assert compared == [(8, 16), (9, 17), (6, 12), (3, 5), (1, 1)]
+    compared = [shapes["x"] for shapes in shapes_to_compare(model(64, 96), taken("hw", multiple=32, h=64))]
+    assert compared == [(64, 96), (96, 128), (64, 64), (96, 160), (64, 32)]
+
+
+def test_all_of_them_meet_the_conditions() -> None:
+    conditions = ({"kind": "multiple", "size": ["*", "n", "t"], "of": 12, "node": "'a' (Reshape)"},)
+    compared = [shapes["x"] for shapes in shapes_to_compare(model(4, 9), taken("nt", conditions))]
+    assert compared[0] == (4, 9)
+    assert len(compared) >= 4
+    assert all(n * t % 12 == 0 for n, t in compared)
+
+
+def test_sizes_below_those_that_onnx_runtime_runs_are_not_taken() -> None:
+    open_shapes = taken("nt")
+    left = without_refused(open_shapes, model(8, 16), [{"x": (1, 1)}], [{"x": (8, 16)}, {"x": (3, 5)}])
+    assert left.minima == {"n": 3, "t": 5}
+    with pytest.raises(InvalidModelError, match=r"does not run the shapes x \[9, 17\]"):
+        without_refused(open_shapes, model(8, 16), [{"x": (9, 17)}], [{"x": (8, 16)}, {"x": (3, 5)}])
