@@ -112,9 +112,11 @@ def gather(conditions: SizeConditions, node: SizedNode) -> None:
 
 
 def gather_elements(conditions: SizeConditions, node: SizedNode) -> None:
-    """Other sizes of the indices are at most those of the data."""
+    """Indices are within; other sizes of them are at most those of the data."""
     shape, indices = node.shape(0), node.shape(1)
     axis = node.axis(0, len(shape))
+    if (places := constant(node.inputs[1])) is not None and places.size:
+        conditions.least(shape[axis], max(int(places.max()) + 1, -int(places.min())))
     for number, (size, taken) in enumerate(zip(shape, indices, strict=True)):
         if number != axis:
             conditions.least(conditions.simplified(size - taken), 0)
@@ -270,7 +272,10 @@ def recurrent(conditions: SizeConditions, node: SizedNode) -> None:
         conditions.equal(node.shape(4)[0], batch)
     for number in (5, 6):
         if node.has(number):
-            conditions.equal(node.shape(number)[0 if batch_first else 1], batch)
+            state, weight = node.shape(number), node.shape(2)
+            conditions.equal(state[0 if batch_first else 1], batch)
+            conditions.equal(state[1 if batch_first else 0], weight[0])
+            conditions.equal(state[2], weight[2])
 
 
 def per_axis(conditions: SizeConditions, node: SizedNode) -> None:

@@ -45,6 +45,11 @@ def positions_after_two(g: GraphBuilder, x: str) -> str:
     return str(g.node("Add", g.node("Cast", ramp, to=1), sliced(g, x, 2, END)))
 
 
+def first_states(g: GraphBuilder, x: str, state: str) -> str:
+    weights = [g.weight(1, 20, size) for size in (6, 5)]
+    return str(g.node("LSTM", x, *weights, "", "", state, hidden_size=5, outputs=2)[0])
+
+
 NETWORKS: dict[str, onnx.ModelProto] = {
     "rows of four": network(lambda g, x: g.node("Reshape", x, g.ints(-1, 4)), ["n", "t"]),
     "blocks of four rows": network(lambda g, x: g.node("Reshape", x, g.ints(-1, 64)), ["n", "t", 16]),
@@ -89,6 +94,10 @@ NETWORKS: dict[str, onnx.ModelProto] = {
     "sixth of each row": network(lambda g, x: g.node("Gather", x, g.ints(5, -3), axis=1), ["n", "t"]),
     "largest four": network(lambda g, x: g.node("TopK", x, g.ints(4), axis=1, outputs=2)[0], ["n", "t"]),
     "weight of six columns": network(lambda g, x: g.node("Gemm", x, g.weight(6, 5)), ["n", "t"]),
+    "places to write to": network(
+        lambda g, x: g.node("ScatterElements", x, g.ints(1, 2), g.weight(2), axis=0), ["n"]
+    ),
+    "first states": network(first_states, ["s", "n", 6], ["d", "m", "h"]),
     "positions": network(positions_after_two, ["n", "t"]),
 }  # fmt: skip
 
