@@ -115,8 +115,8 @@ def gather_elements(conditions: SizeConditions, node: SizedNode) -> None:
     """Indices are within; other sizes of them are at most those of the data."""
     shape, indices = node.shape(0), node.shape(1)
     axis = node.axis(0, len(shape))
-    if (places := constant(node.inputs[1])) is not None and places.size:
-        conditions.least(shape[axis], max(int(places.max()) + 1, -int(places.min())))
+    if (positions := constant(node.inputs[1])) is not None and positions.size:
+        conditions.least(shape[axis], max(int(positions.max()) + 1, -int(positions.min())))
     for number, (size, taken) in enumerate(zip(shape, indices, strict=True)):
         if number != axis:
             conditions.least(conditions.simplified(size - taken), 0)
