@@ -103,7 +103,8 @@ def import_model(
             bound = replace(bound, shapes=combined[0]["shapes"])
             source = {**source, "binding": bound.to_json()}
             common = {**common, **source}
-        reference = _reference(source, not_compiled, stage)
+        more = [Binding.of(item["shapes"], values).to_json() for item in combined[1:]]
+        reference = _reference({**source, "more": more}, not_compiled, stage)
         imported = stage(
             "importing the model into TVM",
             _IMPORT_CHILD,
@@ -124,7 +125,6 @@ def import_model(
     )
     specialisations: tuple[Specialisation, ...] = ()
     if combined:
-        more = [Binding.of(item["shapes"], values).to_json() for item in combined[1:]]
         described = (
             stage(
                 f"importing the model into TVM in {len(more)} more shapes",

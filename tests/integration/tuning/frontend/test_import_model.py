@@ -12,13 +12,14 @@ from pathlib import Path
 import bad_models
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_models
 import pytest
 from onnx import TensorProto, helper
 
 from tunefarm_tuning import ImportLimits, Model, TensorSpec, extract_tasks, import_model
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.workload.runtime_part import OpenSpec
 
@@ -200,6 +201,16 @@ class TestShapes:
     ) -> None:
         error = refused(open_mlp, shapes)
         assert (error.code, words in error.message) == (code, True), error.message
+
+    def test_every_set_of_shapes_is_run_before_it_is_imported(self, stored: Path) -> None:
+        graph = "(float[n, 4] x) => (float[4] y) <int64 five = {5}> { a = Neg(x)  y = Gather(a, five) }"
+        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\nnet {graph}')
+        path = write(stored, model.SerializeToString())
+        with pytest.raises(
+            InvalidModelError, match=r"^with the shapes x=4,4: ONNX Runtime cannot run node 'y'"
+        ) as caught:
+            import_model(path, shapes={"x": "8|4,4"}, limits=LIMITS)
+        assert caught.value.code == "index-out-of-range"
 
     def test_one_name_cannot_have_two_sizes(self, stored: Path) -> None:
         path = write(stored, onnx_models.two_by_two(batch="N").SerializeToString())

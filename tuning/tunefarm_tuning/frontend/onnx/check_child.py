@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,7 +20,6 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, dimension_names, open_inputs
 from tunefarm_tuning.frontend.onnx.bound_network import (
-    BoundNetwork,
     bind_model,
     bound_network,
     runnable_bytes,
@@ -41,6 +39,7 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_parameters,
     refuse_other_outputs,
 )
+from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes, run_until
 from tunefarm_tuning.frontend.onnx.trial_run import load_fix, name_nodes, run_on_drawn_inputs
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.shapes import Combination, combinations, least_batch, shape_choices
@@ -151,10 +150,14 @@ _DTYPES = {
 """ONNX Runtime's names of the dtypes that NumPy has."""
 
 
+_FURTHER_SEC = 30.0
+"""Time budget of the runs with further sets of shapes: an import stays quick."""
+
+
 def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Let ONNX Runtime load the bound network and run it once, on one thread; optimisations are off.
 
-    Params: ``path``, ``binding``.
+    Params: ``path``, ``binding``; ``more``: further bindings, with which it is run too, as far as 30 s go.
 
     Returns:
         ``output_dtypes``: numpy's names of the outputs' dtypes, in order; null for dtypes that numpy lacks.
@@ -180,7 +183,12 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
         run_on_drawn_inputs(lambda feeds: session.run(None, feeds), network)
     except MemoryError:
         fits = False  # the importer may know which tensor is too large
-    return {"output_dtypes": [_DTYPES.get(output.type) for output in session.get_outputs()], "fits": fits}
+    output_dtypes = [_DTYPES.get(output.type) for output in session.get_outputs()]
+    more = [Binding.from_json(binding) for binding in params.get("more", ())]
+    if fits and more:
+        del session, network, model  # the weights need not be there twice
+        run_further_shapes(params["path"], more, _load, budget_sec=_FURTHER_SEC)
+    return {"output_dtypes": output_dtypes, "fits": fits}
 
 
 _TRIES_SEC = 30.0
@@ -209,30 +217,11 @@ def propose_binding(params: dict[str, Any]) -> dict[str, Any] | None:
         try:
             network = bind_model(copy, binding)
             check_input_sizes(network.inputs, max_bytes=params["max_tensor_bytes"])
-            _run_until(_load(runnable_bytes(network.model)), network, until)
+            run_until(_load(runnable_bytes(network.model)), network, until)
         except (InvalidModelError, MemoryError):
             continue
         return {"binding": binding.to_json(), "runs": True}
     return None if first is None else {"binding": first.to_json(), "runs": False}
-
-
-def _run_until(session: Any, network: BoundNetwork, until: float) -> None:
-    """Run a network on drawn inputs. It is stopped, and cannot run, when the time is over.
-
-    Raises:
-        InvalidModelError: As `run_on_drawn_inputs`.
-    """
-    import onnxruntime
-
-    options = onnxruntime.RunOptions()
-    options.log_severity_level = 4
-    timer = threading.Timer(max(0.0, until - time.monotonic()), lambda: setattr(options, "terminate", True))
-    timer.daemon = True
-    timer.start()
-    try:
-        run_on_drawn_inputs(lambda feeds: session.run(None, feeds, options), network)
-    finally:
-        timer.cancel()
 
 
 def _load(source: bytes) -> Any:

@@ -19,10 +19,10 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError, error_from_json
-from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import bound_network
 from tunefarm_tuning.frontend.onnx.parts.plan import Survey, may_be_hybrid, plan_parts
 from tunefarm_tuning.frontend.onnx.rules import item_bytes
+from tunefarm_tuning.frontend.onnx.shape_trials import with_shapes
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
@@ -109,12 +109,7 @@ def import_more(params: dict[str, Any]) -> list[dict[str, Any]]:
         try:
             loaded = _checked(params["path"], Binding.from_json(binding), params["max_tensor_bytes"])
         except InvalidModelError as error:
-            shapes = "; ".join(
-                f"{clean(name, 60)}={','.join(map(str, shape))}" for name, shape in binding["shapes"].items()
-            )
-            raise InvalidModelError(
-                f"with the shapes {clean(shapes, 300)}: {error.message}", code=error.code, **error.fields
-            ) from error
+            raise with_shapes(error, Binding.from_json(binding)) from error
         described.append(
             {
                 "inputs": [spec.to_json() for spec in loaded.inputs],
