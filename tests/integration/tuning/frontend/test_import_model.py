@@ -40,7 +40,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def refused(
-    path: Path, shapes: Mapping[str, Sequence[int]] | None = None, limits: ImportLimits = LIMITS
+    path: Path, shapes: Mapping[str, Sequence[int] | str] | None = None, limits: ImportLimits = LIMITS
 ) -> InvalidInputError:
     with pytest.raises(InvalidInputError) as caught:
         import_model(path, shapes=shapes, limits=limits)
@@ -258,6 +258,14 @@ class TestLimits:
         error = refused(write(stored, bad_models.long_chain(12)), limits=ImportLimits(nodes=10))
         assert error.code == "too-large"
         assert error.fields == {"nodes": 12, "limit_nodes": 10}
+
+    def test_an_artifact_of_many_shapes(self, stored: Path) -> None:
+        network = write(stored, onnx_models.mlp(batch="n").SerializeToString())
+        limits = ImportLimits(artifact_bytes=1 << 16)
+        error = refused(network, {"x": "1..64,32@1,8,64"}, limits)
+        assert error.code == "too-large"
+        assert "the artifact for 3 sets of shapes would take about" in error.message
+        assert error.fields["limit_bytes"] == 1 << 16
 
     def test_wall_clock(self, stored: Path) -> None:
         error = refused(write(stored, bad_models.long_chain(3000)), limits=ImportLimits(timeout_sec=0.5))
