@@ -195,9 +195,9 @@ def _sigmoid(
     if opset < 7:  # Add and Div do not repeat numbers
         return None
     build = _Nodes(node.output[0], opset)
-    one = build.constant(1.0)
+    unit = build.constant(1.0)
     power = build.add("Exp", [build.add("Neg", [node.input[0]])])
-    build.add("Div", [one, build.add("Add", [one, power])], node.output[0])
+    build.add("Div", [unit, build.add("Add", [unit, power])], node.output[0])
     return build.nodes
 
 
