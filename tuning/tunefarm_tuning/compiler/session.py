@@ -250,6 +250,7 @@ class CompileSession:
         plain: bool = False,
         untuned_entries: Collection[str] = (),
         other_shapes: bool = False,
+        timeout_sec: float | None = None,
     ) -> None:
         """Build the network: kernels with a record by that record, the others by default schedules.
 
@@ -260,6 +261,7 @@ class CompileSession:
             plain: Use unscheduled loops instead of default schedules.
             untuned_entries: Functions that use neither records nor choices, also of kernels that they share with others.
             other_shapes: Add a function for all sizes, as the last.
+            timeout_sec: How long it may take; by default as the limits say.
         """
         self._reload()
         params = {
@@ -270,8 +272,10 @@ class CompileSession:
             "untuned_entries": sorted(untuned_entries),
             "other_shapes": other_shapes,
         }
-        timeout_sec = self._limits.model_sec * (len(self._model.each) + other_shapes)
-        self._child.call("build_model", params, timeout_sec=timeout_sec)
+        limit_sec = self._limits.model_sec * (len(self._model.each) + other_shapes)
+        if timeout_sec is not None:
+            limit_sec = min(limit_sec, timeout_sec)
+        self._child.call("build_model", params, timeout_sec=limit_sec)
 
     def close(self) -> None:
         """End the child; a running call then raises `ChildClosed`."""

@@ -30,6 +30,7 @@ from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
 
 _TIMINGS = 5
+_LEAST_BUILD_SEC = 120.0
 _ODD = (3, 5, 7, 11, 13)
 _REACHES = (64, 16, 5, 3)
 """How far from sizes to look for others that meet all conditions, by the number of dimensions."""
@@ -143,6 +144,7 @@ def _add(
             built.alternatives.algorithms if tuned else {},
             untuned_entries=tuple(timed.fallen) if tuned else (),
             other_shapes=True,
+            timeout_sec=_build_sec(request),
         )
     request.progress.step(0.6)
     main_sets = sets_of(loaded.sets, entry_name(0))
@@ -190,6 +192,16 @@ def _add(
         latency_sec=median(float(sample) for sample in samples),
         output_shapes=tuple(map(_common, zip(*output_shapes, strict=True))),
     )
+
+
+def _build_sec(request: CompileRequest) -> float:
+    """Return how long the build may take: as long as all before it, but not so long that the caller stops the compile.
+
+    LLVM does not end in reasonable time with some kernels of open sizes: a reshape of an open image to six dimensions.
+    """
+    elapsed_sec, whole_sec = request.progress.elapsed_sec, request.limits.whole_sec
+    build_sec = max(_LEAST_BUILD_SEC, elapsed_sec)
+    return build_sec if whole_sec is None else min(build_sec, (whole_sec - elapsed_sec) / 3)
 
 
 def _clean_condition(condition: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, import_model
 from tunefarm_tuning.artifact.loader import ArtifactInputError, InferenceSession, TunedModel, load
 from tunefarm_tuning.artifact.reading import extract_library
+from tunefarm_tuning.compiler.phases import other_shapes
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.testing.records import applicable_records
 
@@ -236,6 +237,17 @@ def test_wrong_code_for_all_sizes_is_left_out(tmp_path: Path, monkeypatch: pytes
     assert artifact.report["other_shapes"]["entry"] is None
     assert "its results are wrong with the shapes x [2, 8]" in artifact.report["other_shapes"]["reason"]
     assert load(artifact.path).other_shapes is None
+
+
+def test_code_that_takes_too_long_to_build_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_shapes, "_build_sec", lambda _request: 0.001)
+    model = import_model(written(mlp(batch="batch", features=(8, 4)), tmp_path), shapes={"x": (2, 8)})
+    artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False)
+    assert "0.001 s" in artifact.report["other_shapes"]["reason"]
+    (y,) = load(artifact.path)(np.ones((2, 8), np.float32)).values()
+    assert y.shape == (2, 4)
 
 
 def test_why_there_is_no_code_for_all_sizes(tmp_path: Path) -> None:
