@@ -12,6 +12,8 @@ from onnx import TensorProto, numpy_helper
 KEPT_BY_OPERATOR = frozenset({"Resize", "Upsample", "Pad", "Range", "Expand", "Tile", "OneHot"})
 """Operators whose float constants decide a shape."""
 _LEAST_WEIGHTS = 8
+_EQUAL_MULTIPLE = 32.0
+"""How many times as far equal weights are moved as others."""
 _WHOLE_UP_TO = 2.0**24
 
 
@@ -29,23 +31,37 @@ def _is_whole(array: NDArray[Any]) -> bool:
 
 
 def with_moved_weights(model: onnx.ModelProto, moved_by: float, rng: np.random.Generator) -> bytes:
-    """Return a network whose weights are moved alike, but for constants that decide a shape; as bytes."""
+    """Return a network whose weights are moved alike, but for constants that decide a shape; as bytes.
+
+    Equal weights are moved together, and further: a sum of equal terms is rounded in the same direction at each of its steps.
+    """
     twin = onnx.ModelProto()
     twin.CopyFrom(model)
     kept = {name for node in twin.graph.node if node.op_type in KEPT_BY_OPERATOR for name in node.input}
-    constants = [
-        (node.output[0], attribute.t)
+    weights = [(tensor.name, tensor, _LEAST_WEIGHTS) for tensor in twin.graph.initializer]
+    weights += [
+        (node.output[0], attribute.t, 1 if node.op_type == "ConstantOfShape" else _LEAST_WEIGHTS)
         for node in twin.graph.node
-        if node.op_type == "Constant"
+        if node.op_type in ("Constant", "ConstantOfShape")
         for attribute in node.attribute
         if attribute.HasField("t")
     ]
-    for name, tensor in [*((tensor.name, tensor) for tensor in twin.graph.initializer), *constants]:
+    for name, tensor, least in weights:
         if tensor.data_type == TensorProto.FLOAT and name not in kept:
             values = numpy_helper.to_array(tensor)
-            if values.size >= _LEAST_WEIGHTS:
-                tensor.CopyFrom(numpy_helper.from_array(moved_array(values, moved_by, rng), tensor.name))
+            if values.size >= least:
+                moved = (
+                    _moved_together(values, moved_by, rng)
+                    if np.all(values == values.flat[0])
+                    else moved_array(values, moved_by, rng)
+                )
+                tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
     return bytes(twin.SerializeToString())
+
+
+def _moved_together(array: NDArray[Any], moved_by: float, rng: np.random.Generator) -> NDArray[Any]:
+    share = _EQUAL_MULTIPLE * moved_by * rng.uniform(0.5, 1.0) * rng.choice([-1.0, 1.0])
+    return array if _is_whole(array) else np.asarray((array * (1.0 + share)).astype(array.dtype))
 
 
 def median_size(array: NDArray[Any], origin: NDArray[Any] | None = None) -> float:

@@ -121,6 +121,28 @@ def _flip(tensor: onnx.TensorProto, axis: int) -> None:
     tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
 
 
+@pytest.mark.parametrize("written", ["fill", "weight"])
+def test_equal_terms_may_be_added_one_after_the_other(written: str) -> None:
+    terms, columns, share = 16384, 64, np.float32(0.02)
+    g = GraphBuilder()
+    x = g.node("Tile", g.input("x", [300, 1]), g.ints(1, terms))
+    if written == "fill":
+        value = onnx.numpy_helper.from_array(np.array([share]))
+        weight = g.node("ConstantOfShape", g.ints(terms, columns), value=value)
+    else:
+        weight = g.constant(np.full((terms, columns), share))
+    g.output(g.node("MatMul", x, weight))
+    variants, expected = ran(g.model())
+    for given, wanted in zip(variants._inputs, expected, strict=True):
+        # Each addition of an equal term rounds in the same direction, until the sum doubles.
+        products = np.repeat(given.feeds[0] * share, terms, axis=1)
+        sums = np.add.accumulate(products, axis=1, dtype=np.float32)[:, -1:]
+        one_by_one = np.repeat(sums, columns, axis=1)
+        (reference,), (width,) = wanted.outputs, wanted.widths
+        assert compare_arrays("y", one_by_one, reference, width=width).ok
+        assert not compare_arrays("y", one_by_one * np.float32(1.001), reference, width=width).ok
+
+
 def feedback(steps: int) -> tuple[onnx.ModelProto, Any]:
     """Return a network that rounds its state to 8 bits in each step and stretches it, so that a tie grows; and its inputs."""
     g = GraphBuilder(seed=2)
