@@ -123,7 +123,7 @@ def _flip(tensor: onnx.TensorProto, axis: int) -> None:
 
 @pytest.mark.parametrize("written", ["fill", "weight"])
 def test_equal_terms_may_be_added_one_after_the_other(written: str) -> None:
-    terms, columns, share = 16384, 64, np.float32(0.02)
+    terms, columns, share = 8192, 64, np.float32(0.02)
     g = GraphBuilder()
     x = g.node("Tile", g.input("x", [300, 1]), g.ints(1, terms))
     if written == "fill":
