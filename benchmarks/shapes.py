@@ -6,13 +6,14 @@ Usage::
     python -m benchmarks.shapes recogniser.onnx --shape 'x=1,3,48,160|320|640' --trials 200
 
 The joint artifact is tuned for `--trials` trials. Then the network is tuned anew in the first `--alone` of its shapes, each by itself, for two
-thirds of these trials. Prints a Markdown table; times are medians, taken in turns.
+thirds of these trials. Prints a Markdown table; times are medians, taken in turns. `--other` times the code for other shapes.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,6 +31,7 @@ from tunefarm_text.shape_text import split_name
 from tunefarm_tuning import Artifact, Budget, History, extract_tasks, import_model, tune
 from tunefarm_tuning.artifact.loader import TunedModel, load
 from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.shapes import fixed_shapes
 
 _ROUNDS = 11
 _ALONE_SHARE = 2 / 3
@@ -90,6 +92,7 @@ def main() -> None:
     parser.add_argument("--shape", action="append", required=True)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--alone", type=int, default=2, help="shapes to tune and compile by themselves")
+    parser.add_argument("--other", action="append", default=[], help="a shape that is not tuned: x=3,100,256")
     parser.add_argument("--folder", type=Path, default=Path("shapes-benchmark"))
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -114,18 +117,39 @@ def main() -> None:
                 each, int(args.trials * _ALONE_SHARE), args.folder / f"alone-{number}"
             )
             alone, size = load(single.path), single.path.stat().st_size / 1e6
-        rng = np.random.default_rng(number)
-        feeds = {spec.name: rng.standard_normal(spec.shape).astype(spec.dtype) for spec in each.inputs}
+        feeds = drawn({spec.name: spec.shape for spec in each.inputs}, model, seed=number)
         sec = in_turns(joint, alone, session, feeds)
-        shapes = ", ".join("x".join(map(str, spec.shape)) for spec in each.inputs)
         own = f"{sec['alone'] * 1e3:.3f}" if alone else "–"
         ratio = f"{sec['joint'] / sec['alone']:.2f}" if alone else "–"
         print(
-            f"| {shapes} | {sec['joint'] * 1e3:.3f} | {own} | {ratio} | {sec['onnxruntime'] * 1e3:.3f} "
+            f"| {_shapes(feeds)} | {sec['joint'] * 1e3:.3f} | {own} | {ratio} | {sec['onnxruntime'] * 1e3:.3f} "
             f"| {sec['onnxruntime'] / sec['joint']:.2f} | {f'{size:.1f}' if size else '–'} "
             f"| {f'{alone_sec:.0f}' if alone_sec else '–'} |",
             flush=True,
         )
+    if args.other:
+        print(
+            "\n| inputs of another shape | joint, ms | ONNX Runtime, ms | joint / ONNX Runtime |\n|---|---|---|---|"
+        )
+    for number, text in enumerate(args.other):
+        feeds = drawn(fixed_shapes(dict([split_name(text)])), model, seed=number)
+        sec = in_turns(joint, None, session, feeds)
+        print(
+            f"| {_shapes(feeds)} | {sec['joint'] * 1e3:.3f} | {sec['onnxruntime'] * 1e3:.3f} "
+            f"| {sec['joint'] / sec['onnxruntime']:.2f} |",
+            flush=True,
+        )
+
+
+def drawn(shapes: Mapping[str, Sequence[int]], model: Model, *, seed: int) -> dict[str, NDArray[Any]]:
+    """Return normal inputs of given shapes, by name."""
+    rng = np.random.default_rng(seed)
+    dtypes = {spec.name: spec.dtype for spec in model.inputs}
+    return {name: rng.standard_normal(shape).astype(dtypes[name]) for name, shape in shapes.items()}
+
+
+def _shapes(feeds: Mapping[str, NDArray[Any]]) -> str:
+    return ", ".join("x".join(map(str, array.shape)) for array in feeds.values())
 
 
 if __name__ == "__main__":

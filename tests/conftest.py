@@ -9,9 +9,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, settings
 from private_postgres import started_postgres
 
 pytest_plugins = ("exhaustive",)
+
+# How long a machine takes to draw or try an example says nothing about the code.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 # A process that calls TVM is bound to one core otherwise, and all that it starts later.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
