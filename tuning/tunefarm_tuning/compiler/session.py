@@ -230,17 +230,6 @@ class CompileSession:
         params = {"name": name, "path": str(path), "tuned": tuned, "plain": plain}
         self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
 
-    def packings(self, name: str, record: TuningRecord) -> dict[str, str]:
-        """Return in which order a record's kernel takes each of its weights: the order by the weight, both as opaque texts.
-
-        Raises:
-            InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.
-        """
-        self._reload()
-        params = {"name": name, "tuned": _tuned(record)}
-        reply: dict[str, str] = self._child.call("packings", params, timeout_sec=self._limits.kernel_sec)
-        return reply
-
     def build_model(
         self,
         path: Path,

@@ -19,7 +19,7 @@ from pathlib import Path
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.records.coverage import Coverage, MissReason
 from tunefarm_tuning.records.record import TuningRecord, load_records
-from tunefarm_tuning.records.selection import fastest, pick_best
+from tunefarm_tuning.records.selection import pick_best
 
 _current: ContextVar[History | None] = ContextVar("tunefarm_history", default=None)
 
@@ -98,27 +98,6 @@ class History:
             if (other.target_key, other.device_model, other.toolchain) == setting
             and other.space_key != record.space_key
         ]
-
-    def near_best(self, record: TuningRecord, *, ratio: float, most: int) -> list[TuningRecord]:
-        """Return the records of other configs that are almost as fast as the best record, fastest first.
-
-        Args:
-            record: A workload's best record in its setting and space.
-            ratio: How many times its cost they may have.
-            most: How many at most.
-        """
-        setting = (record.target_key, record.device_model, record.toolchain, record.space_key)
-        alike = [
-            other
-            for other in self._all.get(record.workload_key, [])
-            if (other.target_key, other.device_model, other.toolchain, other.space_key) == setting
-        ]
-        limit_sec = ratio * (record.cost_sec or 0.0)
-        return [
-            other
-            for other in fastest(alike, most + 1)
-            if other.config.key != record.config.key and (other.cost_sec or 0.0) <= limit_sec
-        ][:most]
 
     @property
     def coverage(self) -> Coverage:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tuning_records
@@ -127,17 +126,3 @@ def test_coverage_round_trips_and_reads_well() -> None:
         "  missed pool (w2): no-record",
         "  missed dense (w3): wrong-answer, arg2 is off",
     ]
-
-
-def test_records_near_the_best_are_of_its_space_and_setting() -> None:
-    def timed(number: int, cost_sec: float, **changes: Any) -> TuningRecord:
-        return replace(RECORD, config=Config(number, ()), samples_sec=(cost_sec,), **changes)
-
-    records = [
-        timed(0, 1.0), timed(1, 1.015), timed(2, 1.03), timed(3, 1.01), timed(4, 1.0, space_key="other"),
-        timed(5, 1.0, target_key="other"),
-    ]  # fmt: skip
-    history = History(records)
-    near = history.near_best(records[0], ratio=1.02, most=5)
-    assert [record.config.sketch for record in near] == [3, 1]
-    assert len(history.near_best(records[0], ratio=1.02, most=1)) == 1

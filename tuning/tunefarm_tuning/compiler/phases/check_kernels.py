@@ -9,7 +9,6 @@ from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelVali
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import KernelInfo
-from tunefarm_tuning.compiler.shared_packing import with_shared_packing
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.record import TuningRecord
@@ -48,8 +47,6 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
         kernels: list[CheckedKernel] = []
         looked_up = {task.workload_key: find(task) for task in tasks}
         records = {key: record for key, (record, _, _) in looked_up.items() if record is not None}
-        if len(loaded.info.entries) > 1:
-            records = with_shared_packing(records, tasks, request.history, loaded.compiler)
         for number, task in enumerate(tasks, start=1):
             _, reason, message = looked_up[task.workload_key]
             record = records.get(task.workload_key)

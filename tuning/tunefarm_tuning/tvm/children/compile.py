@@ -10,7 +10,6 @@ Handlers:
   ``cpu_features``, ``storage``, ``warnings``; ``parts``: their ONNX models, files in ``parts_folder``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
-- `packings`: ``name``, ``tuned`` -> the order of each weight that the kernel takes, by the weight; both are opaque texts.
 - `load_other_shapes`: {} -> `OpenShapes`.
 - `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
   of the kernel that they replace; ``plain``; ``untuned_entries``: names; ``other_shapes``: whether to add an
@@ -37,11 +36,10 @@ from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
+from tunefarm_tuning.tvm.kernels.shared_orders import with_shared_orders
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
-    all_kernel_calls,
     kernel_calls,
-    packable_weights,
     split_off_packing,
 )
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
@@ -192,24 +190,6 @@ def build_one_kernel(params: dict[str, Any]) -> None:
         ) from error
 
 
-def packings(params: dict[str, Any]) -> dict[str, str]:
-    """Return the order in which a tuned kernel takes each weight of its calls.
-
-    Raises:
-        InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
-    """
-    loaded = _get()
-    packed = _schedule(loaded, loaded.kernels[params["name"]], params["tuned"])
-    orders: dict[str, str] = {}
-    for name, args in all_kernel_calls(loaded.module):
-        if name != params["name"]:
-            continue
-        for number in packable_weights(loaded.module[name]):
-            packing = packed.packings.get(number)
-            orders[str(args[number].value.__chandle__())] = "" if packing is None else packing.text
-    return orders
-
-
 def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     """Build the network.
 
@@ -230,6 +210,8 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
             for name, tuned in params["tuned"].items()
             if name in present
         }
+        if len(entry_names(module)) > 1:
+            kernels = with_shared_orders(module, kernels)
         if params["other_shapes"]:
             network = loaded.for_all_sizes or loaded.source()
             module, kernels = with_other_shapes(module, network.module, kernels, loaded.target)
@@ -269,6 +251,5 @@ HANDLERS: Handlers = {
     "load": _deep(load),
     "load_other_shapes": _deep(load_other_shapes),
     "build_kernel": _deep(build_one_kernel),
-    "packings": _deep(packings),
     "build_model": _deep(build_whole_model),
 }

@@ -1,0 +1,48 @@
+"""Tuned kernels of several sets of shapes: they take their weights in one order, and compute the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+import tvm
+from onnx_models import mlp
+from tvm import relax
+
+from tunefarm_tuning import import_model
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.testing.records import applicable_records
+from tunefarm_tuning.workload.model import entry_name
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_weight_is_stored_once_for_all_shapes(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    network = mlp(batch="n", features=(384, 768, 64))
+    onnx.save(network, path)
+    model = import_model(path, shapes={"x": "1|6|32,384"})
+    records = {record.workload_key: record for record in applicable_records(model, seed=seed)}
+    library = tmp_path / "net.so"
+    session = CompileSession(model, parse_target("host"), tmp_path, CompileLimits())
+    try:
+        tasks = session.load().tasks
+        session.build_model(
+            library, {name: records[task.workload_key] for task in tasks for name in task.names}
+        )
+    finally:
+        session.close()
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in network.graph.initializer}
+    assert library.stat().st_size < 1.6 * sum(array.nbytes for array in weights.values())
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())
+    for number, each in enumerate(model.each):
+        x = np.random.default_rng(number).standard_normal(each.inputs[0].shape).astype(np.float32)
+        y = machine[entry_name(number)](tvm.runtime.tensor(x))
+        np.testing.assert_allclose(y.numpy(), expected(network, x), rtol=1e-3, atol=1e-3)
+
+
+def expected(network: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    return np.asarray(onnx.reference.ReferenceEvaluator(network).run(None, {"x": x})[0])

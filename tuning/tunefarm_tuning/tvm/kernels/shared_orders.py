@@ -1,0 +1,105 @@
+"""Weights that several kernels take packed: one order serves all of them, so that no weight is stored twice.
+
+The kernels of a network in several sets of shapes take the same weights, each in the order that its own schedule packs them in. A
+kernel whose vectors lie side by side in another's order reads it there instead. All that changes is from where a tile is read.
+
+The order with the longest runs serves the others. Of equally long ones, that of the kernel with the smallest output leads: it
+reads each weight only once, and waits for it, while a kernel with many rows finds its weights in the cache in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.kernels.weight_packing import (
+    PackedKernel,
+    Packing,
+    all_kernel_calls,
+    contiguous_run,
+)
+
+
+def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> dict[str, PackedKernel]:
+    """Return scheduled kernels by name, some of which read a weight in the order of another.
+
+    Args:
+        module: The network, which calls the kernels.
+        kernels: Scheduled kernels by name.
+    """
+    weights: dict[tuple[str, int], list[int]] = {}
+    for name, args in all_kernel_calls(module):
+        for number in kernels[name].packings if name in kernels else ():
+            if isinstance(args[number], tvm.ir.GenericConst):
+                address = int(args[number].value.__chandle__())  # equal constants of a module are one
+                weights.setdefault((name, number), []).append(address)
+    runs = {
+        (name, number): contiguous_run(packing.index_map, packing.shape)
+        for name, number in weights
+        if not (packing := kernels[name].packings[number]).is_padded
+    }
+    orders: dict[int, Packing] = {}
+    result = dict(kernels)
+    for name, number in sorted(runs, key=lambda at: (-runs[at], _output_elements(kernels[at[0]].func), at)):
+        own = kernels[name].packings[number]
+        addresses = weights[name, number]
+        given = [orders[address] for address in addresses if address in orders]
+        if not given:
+            orders |= dict.fromkeys(addresses, own)
+        elif (
+            len(given) == len(addresses)
+            and runs[name, number] > 1
+            and all(order.is_same_as(given[0]) for order in given)
+            and not own.is_same_as(given[0])
+            and (own.shape, own.dtype) == (given[0].shape, given[0].dtype)
+        ):
+            result[name] = in_order(result[name], number, given[0])
+    return result
+
+
+def in_order(kernel: PackedKernel, number: int, order: Packing) -> PackedKernel:
+    """Return a kernel that reads a packed weight in another order; the kernel itself if TVM cannot rewrite it.
+
+    Args:
+        kernel: A scheduled kernel.
+        number: The index of the weight among its arguments.
+        order: Of the same weight.
+    """
+    own = kernel.packings[number]
+    unpacked = own.index_map.inverse(list(own.shape))
+    moved = tirx.IndexMap.from_func(
+        lambda *at: list(order.index_map.map_indices(unpacked.map_indices(list(at)))),
+        ndim=len(own.packed_shape),
+        index_dtype="int64",
+    )
+    schedule = s_tir.Schedule(tvm.IRModule({"main": kernel.func}))
+    reader = _reader(kernel.func, kernel.func.params[number])
+    if reader is None:
+        return kernel
+    name, position = reader
+    try:
+        schedule.transform_layout(
+            schedule.get_sblock(name), ("read", position), moved, assume_injective_transform=True
+        )
+    except s_tir.ScheduleError:
+        return kernel
+    return PackedKernel(func=schedule.mod["main"], packings={**kernel.packings, number: order})
+
+
+def _reader(func: tirx.PrimFunc, buffer: Any) -> tuple[str, int] | None:
+    """Return the name of a block that reads a buffer, and the buffer's position among what it reads."""
+    for node in walk(func.body):
+        if isinstance(node, tvm.s_tir.SBlock) and node.name_hint != "root":
+            for position, region in enumerate(node.reads):
+                if region.source.same_as(buffer):
+                    return str(node.name_hint), position
+    return None
+
+
+def _output_elements(func: tirx.PrimFunc) -> int:
+    return math.prod(int(size) for size in func.params[-1].ty.shape)
