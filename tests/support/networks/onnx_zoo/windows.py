@@ -112,6 +112,29 @@ def extrema_of_infinities(g: GraphBuilder, v: int) -> Any:
     return [g.node("ReduceMax", x, *more, **axes), g.node("ReduceMin", high, *more, **axes)]
 
 
+@case(12)
+def places_of_infinities(g: GraphBuilder, v: int) -> Any:
+    most, inf, nan = np.finfo(np.float32).max, np.inf, np.nan
+    rows = [
+        [nan] * 4,
+        [-inf] * 4,
+        [inf] * 4,
+        [-most] * 4,
+        [-inf, nan, -most, -inf],
+        [1, nan, 3, 2],
+        [0, 0, 0, 0],
+    ]
+    x = g.node("Add", g.input("x", [7, 4]), g.constant(np.array(rows, np.float32)))
+    numbers = g.node(
+        "Slice", x, g.ints(1), g.ints(4), g.ints(0)
+    )  # of NaN alone ONNX Runtime returns the first, asked for the last
+    outputs = []
+    for operator in ("ArgMax", "ArgMin"):
+        outputs.append(g.node(operator, x, axis=1, keepdims=0))
+        outputs.append(g.node(operator, numbers, axis=1, select_last_index=1))
+    return [(y, TensorProto.INT64) for y in outputs]
+
+
 @case(15)
 def batch_norm_in_training(g: GraphBuilder, v: int) -> Any:
     vectors = [g.weight(4) for _ in range(3)]

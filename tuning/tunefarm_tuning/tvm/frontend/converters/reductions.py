@@ -95,3 +95,28 @@ def convert_log_sum_exp(context: NodeContext, inputs: Sequence[Any], attributes:
     total = context.emit(relax.op.sum(powers, reduced, keepdims=True))
     result = context.emit(relax.op.add(context.emit(relax.op.log(total)), top))
     return result if attributes.get("keepdims", 1) else relax.op.squeeze(result, reduced)
+
+
+def convert_index(operator: str) -> Converter:
+    """Return the converter of `ArgMax` or `ArgMin` of floats.
+
+    TVM's kernels begin with the last finite number at the index -1, which they return for a row of nothing but infinities or
+    masked elements, and of NaN they return the last. So they work on halves, as `convert_extremum`, and NaN is never chosen.
+    """
+    never = np.inf if operator == "ArgMin" else -np.inf
+
+    def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        dtype, rank = dtype_of(inputs[0]), rank_of(inputs[0])
+        if dtype not in ("float32", "float64") or constant(inputs[0]) is not None:
+            return None
+        half = context.emit(relax.op.multiply(inputs[0], full_rank(0.5, rank, dtype)))
+        is_nan = context.emit(relax.op.isnan(half))
+        x = context.emit(relax.op.where(is_nan, full_rank(never, rank, dtype), half))
+        index = context.emit(context.convert(operator, [x], attributes, context.opset))
+        first = 0
+        if attributes.get("select_last_index", 0):
+            first = needed_shape(inputs[0])[axis_of(attributes.get("axis", 0), rank)] - 1
+        is_none = context.emit(relax.op.less(index, full_rank(0, rank_of(index), "int64")))
+        return relax.op.where(is_none, full_rank(first, rank_of(index), "int64"), index)
+
+    return convert

@@ -33,6 +33,8 @@ ML = "ai.onnx.ml."
 """The prefix of ONNX's operators for other models than networks."""
 
 CONVERTERS: Mapping[str, Converter] = {
+    "ArgMax": reductions.convert_index("ArgMax"),
+    "ArgMin": reductions.convert_index("ArgMin"),
     "AveragePool": images.convert_pool("AveragePool"),
     "BatchNormalization": normalization.convert_batch_norm,
     "BitCast": elementwise.convert_bit_cast,
