@@ -3,8 +3,8 @@
 The kernels of a network in several sets of shapes take the same weights, each in the order that its own schedule packs them in. A
 kernel whose vectors lie side by side in another's order reads it there instead. All that changes is from where a tile is read.
 
-The order with the longest runs serves the others. Of equally long ones, that of the kernel with the smallest output leads: it
-reads each weight only once, and waits for it, while a kernel with many rows finds its weights in the cache in any order.
+The kernel with the smallest output leads: it reads each weight only once, and waits for it, while a kernel with many rows finds
+its weights in the cache in any order. A kernel whose vectors would be torn apart in the leader's order keeps its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
     }
     orders: dict[int, Packing] = {}
     result = dict(kernels)
-    for name, number in sorted(runs, key=lambda at: (-runs[at], _output_elements(kernels[at[0]].func), at)):
+    for name, number in sorted(runs, key=lambda at: (_output_elements(kernels[at[0]].func), -runs[at], at)):
         own = kernels[name].packings[number]
         addresses = weights[name, number]
         given = [orders[address] for address in addresses if address in orders]
@@ -53,7 +53,7 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
             orders |= dict.fromkeys(addresses, own)
         elif (
             len(given) == len(addresses)
-            and runs[name, number] > 1
+            and 1 < runs[name, number] <= contiguous_run(given[0].index_map, given[0].shape)
             and all(order.is_same_as(given[0]) for order in given)
             and not own.is_same_as(given[0])
             and (own.shape, own.dtype) == (given[0].shape, given[0].dtype)
