@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy
 from app_farm import Farm, farm_settings, make_farm
 from repository import ROOT
 
@@ -34,6 +36,7 @@ def farm_folder(copies: Path, tmp_path: Path) -> Path:
     """A copy of the old farm's database, as it was left, and its store."""
     with zipfile.ZipFile(copies / "farm.zip") as archive:
         archive.extractall(tmp_path)
+    as_if_left_now(f"sqlite:///{tmp_path / 'farm.db'}")
     return tmp_path
 
 
@@ -43,7 +46,26 @@ def postgres_url(copies: Path, new_postgres_url: Callable[[], str]) -> str:
     url = new_postgres_url()
     with psycopg.connect(url) as connection:
         connection.execute(gzip.decompress((copies / "farm.sql.gz").read_bytes()))
+    as_if_left_now(url)
     return url
+
+
+def as_if_left_now(url: str) -> None:
+    """Move all times of an old database, so that what a farm keeps for some hours has not expired when the tests run."""
+    engine = sqlalchemy.create_engine(url)
+    tables = sqlalchemy.MetaData()
+    tables.reflect(engine)
+    with engine.begin() as connection:
+        left_at = connection.execute(
+            sqlalchemy.select(sqlalchemy.func.max(tables.tables["jobs"].c.updated_at))
+        )
+        age_sec = time.time() - left_at.scalar_one()
+        for table in tables.sorted_tables:
+            times = [column for column in table.c if column.name.endswith(("_at", "_until"))]
+            floats = [column for column in times if isinstance(column.type, sqlalchemy.Float)]
+            if floats:
+                connection.execute(table.update().values({column: column + age_sec for column in floats}))
+    engine.dispose()
 
 
 @pytest.fixture(params=["database", "postgresql", "backup"])
@@ -63,6 +85,7 @@ def old_farm(request: pytest.FixtureRequest, copies: Path, tmp_path: Path) -> It
 
         backup = shutil.copy(copies / "farm.backup", tmp_path)
         restore(Path(backup), database_url=url, store=BlobStore(settings.store_dir))
+        as_if_left_now(url)
     farm = make_farm(settings)
     yield farm
     farm.services.close()
