@@ -73,13 +73,14 @@ def test_a_process_that_dies_is_a_failure_of_its_network(
 ) -> None:
     import benchmarks.corpus.way as way
 
-    def dies(self: Any, *_: Any, **__: Any) -> None:
-        self.start()
-        os.kill(self.pid, signal.SIGKILL)
-        return call(self, *_, **__)
+    class Dying(way.ChildProcess):
+        def finish_call(self, *, timeout_sec: float) -> Any:
+            os.kill(
+                self.pid, signal.SIGKILL
+            )  # within the call: between two calls the next one starts a new process
+            return super().finish_call(timeout_sec=timeout_sec)
 
-    call = way.ChildProcess.call
-    monkeypatch.setattr(way.ChildProcess, "call", dies)
+    monkeypatch.setattr(way, "ChildProcess", Dying)
     (network,) = select(CORPUS, ["onnx-squeezenet"])
     line = run_network(network, network_file(network, tmp_path, download=False), WayOptions(rounds=0))
     assert (line["status"], line["stage"]) == ("failed", "import")

@@ -45,11 +45,8 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
             loaded.compiler, loaded.runner, request.folder, seed=request.seed, limits=request.limits
         )
         kernels: list[CheckedKernel] = []
-        looked_up = {task.workload_key: find(task) for task in tasks}
-        records = {key: record for key, (record, _, _) in looked_up.items() if record is not None}
         for number, task in enumerate(tasks, start=1):
-            _, reason, message = looked_up[task.workload_key]
-            record = records.get(task.workload_key)
+            record, reason, message = find(task)
             if record is not None:
                 kernels.append(validator.check_any(task, [record, *request.history.others(record)]))
             else:

@@ -34,9 +34,8 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.target import cpu_features
-from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
-from tunefarm_tuning.tvm.kernels.shared_orders import with_shared_orders
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
     kernel_calls,
@@ -210,13 +209,10 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
             for name, tuned in params["tuned"].items()
             if name in present
         }
-        if len(entry_names(module)) > 1:
-            kernels = with_shared_orders(module, kernels)
         if params["other_shapes"]:
             network = loaded.for_all_sizes or loaded.source()
             module, kernels = with_other_shapes(module, network.module, kernels, loaded.target)
-        scheduled = put_in(module, kernels)
-        build_model(scheduled, loaded.target, path, plain=params["plain"])
+        build_model(module, loaded.target, path, kernels=kernels, plain=params["plain"])
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:

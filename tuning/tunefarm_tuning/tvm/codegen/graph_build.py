@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,10 @@ from tunefarm_tuning.tvm.default_schedules.gpu import with_gpu_schedules
 from tunefarm_tuning.tvm.default_schedules.schedule import (
     NoDefaultSchedule,
     packed_default_schedule,
+    packed_default_schedules,
     with_default_schedules,
 )
+from tunefarm_tuning.tvm.kernels.shared_orders import with_shared_orders
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack_function, packable_weights
 from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
@@ -47,13 +48,23 @@ def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRM
     return prepack_weights(result, packed) if packed else result
 
 
-def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool = False) -> None:
+def build_model(
+    module: tvm.IRModule,
+    target: Target,
+    path: Path,
+    *,
+    kernels: Mapping[str, PackedKernel] | None = None,
+    plain: bool = False,
+) -> None:
     """Compile a prepared network, weights included, into a library for Relax's virtual machine.
+
+    Kernels of several sets of shapes share the orders in which they take their weights, those with default schedules too.
 
     Args:
         module: A prepared network. Unscheduled kernels get a default schedule, if it builds.
         target: The target of the build.
         path: A path from which no library was loaded before.
+        kernels: Scheduled kernels to put in, by the names of those that they replace.
         plain: Leave unscheduled kernels so, where the target can run them.
     """
     machine = tvm_target(target)
@@ -80,10 +91,12 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
     if pipeline_name(target) != "cpu":
         # TVM recognises a reshape by its loops. If they were bound to threads, the reshape would be run.
         module = relax.transform.DeadCodeElimination(entry_names(module))(
-            relax.transform.RewriteDataflowReshape()(module)
+            relax.transform.RewriteDataflowReshape()(put_in(module, kernels or {}))
         )
+        kernels = {}
     module = _with_a_kernel(module)
-    packed = {} if plain else _packed_defaults(module, target)
+    kernels = kernels or {}
+    packed = {} if plain else packed_default_schedules(module, target, without=kernels)
     for careful in (False, True) if packed else ():
         if careful:
             # a single packed kernel may fail to build; the others keep their packing
@@ -91,12 +104,14 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
         try:
             with machine:
                 schedules = _default_schedules(target, plain=False, careful=careful)
-                build(tvm.transform.Sequential(schedules)(put_in(module, packed)))
+                shared = with_shared_orders(module, {**kernels, **packed})
+                build(tvm.transform.Sequential(schedules)(put_in(module, shared)))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
             if _is_machines_fault(error):
                 raise
+    module = put_in(module, with_shared_orders(module, kernels))
     _build_scheduled(module, target, build, plain=plain)
 
 
@@ -116,20 +131,6 @@ def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
     except NoDefaultSchedule:
         return kernel
     return packed if packed.packings and _builds(packed.func, target) else kernel
-
-
-def _packed_defaults(module: tvm.IRModule, target: Target) -> dict[str, PackedKernel]:
-    """Return the kernels of a network whose default schedule takes large weights pre-packed, by name."""
-    kernels: dict[str, PackedKernel] = {}
-    if pipeline_name(target) != "cpu":
-        return kernels
-    for variable, func in module.functions.items():
-        if isinstance(func, tvm.tirx.PrimFunc) and IS_SCHEDULED not in func.attrs and packable_weights(func):
-            with suppress(NoDefaultSchedule):
-                kernel = packed_default_schedule(func, target)
-                if kernel.packings:
-                    kernels[str(variable.name_hint)] = kernel
-    return kernels
 
 
 def _build_scheduled(

@@ -11,7 +11,12 @@ import tvm
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
-from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, packed_default_schedule
+from tunefarm_tuning.tvm.default_schedules.schedule import (
+    NoDefaultSchedule,
+    packed_default_schedule,
+    packed_default_schedules,
+)
+from tunefarm_tuning.tvm.kernels.shared_orders import with_shared_orders
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
     Packing,
@@ -40,11 +45,10 @@ def with_other_shapes(
     """
     merged = add_entry(mod, open_module)
     *fixed, last = entry_names(merged)
-    kernels = dict(scheduled)
+    defaults = packed_default_schedules(mod, target, without=scheduled)
+    kernels = with_shared_orders(mod, {**scheduled, **defaults})
     orders: dict[int, Packing] = {}
     for name, arguments in _calls(merged, fixed):
-        if name not in kernels and (packed := _packed(merged[name], target)) is not None:
-            kernels[name] = packed
         if name in kernels:
             for number, packing in kernels[name].packings.items():
                 orders[_address(arguments[number])] = packing
@@ -67,14 +71,12 @@ def _calls(mod: tvm.IRModule, entries: Sequence[str]) -> Iterator[tuple[str, Seq
         yield from kernel_calls(mod[entry].body)
 
 
-def _packed(
-    func: tvm.tirx.PrimFunc, target: Target, given: Mapping[int, Packing] | None = None
-) -> PackedKernel | None:
-    """Return a kernel by default schedule if it takes weights packed."""
+def _packed(func: tvm.tirx.PrimFunc, target: Target, given: Mapping[int, Packing]) -> PackedKernel | None:
+    """Return a kernel by default schedule if it takes weights packed; some of them in given orders."""
     if not packable_weights(func) or IS_SCHEDULED in func.attrs:
         return None
     with suppress(NoDefaultSchedule):
-        packed = packed_default_schedule(with_given_orders(func, given or {}), target)
+        packed = packed_default_schedule(with_given_orders(func, given), target)
         return packed if packed.packings else None
     return None
 

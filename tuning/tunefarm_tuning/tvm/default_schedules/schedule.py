@@ -6,7 +6,7 @@ fits keeps its unscheduled loops. The tables below list the rules in the order i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from tvm.s_tir import Schedule
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
@@ -32,7 +33,12 @@ from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, finished, inline_stages, stage_of
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing, with_weights_as_given
+from tunefarm_tuning.tvm.kernels.weight_packing import (
+    PackedKernel,
+    packable_weights,
+    split_off_packing,
+    with_weights_as_given,
+)
 
 KernelRule = Callable[[Any, list[Any], Machine], bool]
 """Takes a schedule, its blocks in program order and the CPU; returns whether the kernel is done, even with unchanged loops."""
@@ -111,6 +117,32 @@ def packed_default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> PackedKe
         raise_if_out_of_memory(error)
         raise NoDefaultSchedule(clean(str(error), 300)) from error
     return PackedKernel(func=kernel.func.with_attr(IS_SCHEDULED, True), packings=kernel.packings)
+
+
+def packed_default_schedules(
+    module: tvm.IRModule, target: Target, *, without: Collection[str] = ()
+) -> dict[str, PackedKernel]:
+    """Return the kernels of a network whose default schedule takes large weights pre-packed, by name.
+
+    Args:
+        module: A prepared network.
+        target: The target; only CPUs take weights packed.
+        without: Names of kernels to leave out.
+    """
+    kernels: dict[str, PackedKernel] = {}
+    for variable, func in module.functions.items() if pipeline_name(target) == "cpu" else ():
+        name = str(variable.name_hint)
+        if (
+            name not in without
+            and isinstance(func, tvm.tirx.PrimFunc)
+            and IS_SCHEDULED not in func.attrs
+            and packable_weights(func)
+        ):
+            with suppress(NoDefaultSchedule):
+                kernel = packed_default_schedule(func, target)
+                if kernel.packings:
+                    kernels[name] = kernel
+    return kernels
 
 
 def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:

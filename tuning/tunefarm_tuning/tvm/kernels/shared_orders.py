@@ -16,6 +16,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
+from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
@@ -29,9 +30,11 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
     """Return scheduled kernels by name, some of which read a weight in the order of another.
 
     Args:
-        module: The network, which calls the kernels.
+        module: The network, which calls the kernels. Kernels of one set of shapes are returned unchanged.
         kernels: Scheduled kernels by name.
     """
+    if len(entry_names(module)) < 2:
+        return dict(kernels)
     weights: dict[tuple[str, int], list[int]] = {}
     for name, args in all_kernel_calls(module):
         for number in kernels[name].packings if name in kernels else ():
@@ -43,22 +46,24 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
         for name, number in weights
         if not (packing := kernels[name].packings[number]).is_padded
     }
-    orders: dict[int, Packing] = {}
+    leaders: dict[int, tuple[str, int]] = {}
     result = dict(kernels)
     for name, number in sorted(runs, key=lambda at: (_output_elements(kernels[at[0]].func), -runs[at], at)):
-        own = kernels[name].packings[number]
         addresses = weights[name, number]
-        given = [orders[address] for address in addresses if address in orders]
+        given = [leaders[address] for address in addresses if address in leaders]
         if not given:
-            orders |= dict.fromkeys(addresses, own)
-        elif (
+            leaders |= dict.fromkeys(addresses, (name, number))
+            continue
+        own = kernels[name].packings[number]
+        order, *others = (kernels[leader].packings[argument] for leader, argument in given)
+        if (
             len(given) == len(addresses)
-            and 1 < runs[name, number] <= contiguous_run(given[0].index_map, given[0].shape)
-            and all(order.is_same_as(given[0]) for order in given)
-            and not own.is_same_as(given[0])
-            and (own.shape, own.dtype) == (given[0].shape, given[0].dtype)
+            and 1 < runs[name, number] <= runs[given[0]]
+            and all(other.is_same_as(order) for other in others)
+            and not own.is_same_as(order)
+            and (own.shape, own.dtype) == (order.shape, order.dtype)
         ):
-            result[name] = in_order(result[name], number, given[0])
+            result[name] = in_order(result[name], number, order)
     return result
 
 
@@ -101,5 +106,7 @@ def _reader(func: tirx.PrimFunc, buffer: Any) -> tuple[str, int] | None:
     return None
 
 
-def _output_elements(func: tirx.PrimFunc) -> int:
-    return math.prod(int(size) for size in func.params[-1].ty.shape)
+def _output_elements(func: tirx.PrimFunc) -> float:
+    """Return how many elements a kernel writes; infinity if that is not known before it runs."""
+    sizes = func.params[-1].ty.shape
+    return math.prod(map(int, sizes)) if all(isinstance(size, tirx.IntImm) for size in sizes) else math.inf

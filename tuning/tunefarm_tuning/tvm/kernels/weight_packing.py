@@ -69,13 +69,6 @@ class Packing:
         ) and bool(tvm_ffi.structural_equal(self.index_map, other.index_map, map_free_vars=True))
 
     @property
-    def text(self) -> str:
-        """The order as text: equal orders have equal texts."""
-        indices = [tirx.Var(f"i{n}", "int64") for n in range(len(self.shape))]
-        order = [str(index) for index in self.index_map.map_indices(indices)]
-        return f"{self.shape} {self.packed_shape} {self.dtype} {order}"
-
-    @property
     def in_order(self) -> bool:
         """Whether all elements keep their offsets in memory."""
         indices = [tirx.Var(f"i{n}", "int64") for n in range(len(self.shape))]
