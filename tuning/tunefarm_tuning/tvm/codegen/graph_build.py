@@ -29,7 +29,7 @@ from tunefarm_tuning.tvm.default_schedules.schedule import (
     packed_default_schedules,
     with_default_schedules,
 )
-from tunefarm_tuning.tvm.kernels.shared_orders import with_shared_orders
+from tunefarm_tuning.tvm.kernels.shared_orders import given_orders, with_shared_orders
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack_function, packable_weights
 from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
@@ -96,16 +96,20 @@ def build_model(
         kernels = {}
     module = _with_a_kernel(module)
     kernels = kernels or {}
-    packed = {} if plain else packed_default_schedules(module, target, without=kernels)
+    scheduled = with_packed_defaults(module, kernels, target) if not plain else kernels
+    packed = {name: kernel for name, kernel in scheduled.items() if name not in kernels}
     for careful in (False, True) if packed else ():
         if careful:
             # a single packed kernel may fail to build; the others keep their packing
-            packed = {name: kernel for name, kernel in packed.items() if _builds(kernel.func, target)}
+            scheduled = {
+                name: kernel
+                for name, kernel in scheduled.items()
+                if name not in packed or _builds(kernel.func, target)
+            }
         try:
             with machine:
                 schedules = _default_schedules(target, plain=False, careful=careful)
-                shared = with_shared_orders(module, {**kernels, **packed})
-                build(tvm.transform.Sequential(schedules)(put_in(module, shared)))
+                build(tvm.transform.Sequential(schedules)(put_in(module, scheduled)))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
@@ -113,6 +117,21 @@ def build_model(
                 raise
     module = put_in(module, with_shared_orders(module, kernels))
     _build_scheduled(module, target, build, plain=plain)
+
+
+def with_packed_defaults(
+    module: tvm.IRModule, kernels: Mapping[str, PackedKernel], target: Target
+) -> dict[str, PackedKernel]:
+    """Return scheduled kernels by name, and the others whose default schedule takes large weights pre-packed.
+
+    Kernels of several sets of shapes share the orders of their weights.
+    """
+    result = with_shared_orders(module, kernels)
+    for _ in range(2):  # the second time, by the orders of the first defaults
+        orders = given_orders(module, result)
+        defaults = packed_default_schedules(module, target, without=result, orders=orders)
+        result = with_shared_orders(module, {**result, **defaults})
+    return result
 
 
 def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:

@@ -6,7 +6,7 @@ fits keeps its unscheduled loops. The tables below list the rules in the order i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -35,8 +35,10 @@ from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, finished, inline_stages, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
+    Packing,
     packable_weights,
     split_off_packing,
+    with_given_orders,
     with_weights_as_given,
 )
 
@@ -120,7 +122,11 @@ def packed_default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> PackedKe
 
 
 def packed_default_schedules(
-    module: tvm.IRModule, target: Target, *, without: Collection[str] = ()
+    module: tvm.IRModule,
+    target: Target,
+    *,
+    without: Collection[str] = (),
+    orders: Mapping[str, Mapping[int, Packing]] | None = None,
 ) -> dict[str, PackedKernel]:
     """Return the kernels of a network whose default schedule takes large weights pre-packed, by name.
 
@@ -128,6 +134,7 @@ def packed_default_schedules(
         module: A prepared network.
         target: The target; only CPUs take weights packed.
         without: Names of kernels to leave out.
+        orders: The orders in which weights lie for other kernels: `given_orders`.
     """
     kernels: dict[str, PackedKernel] = {}
     for variable, func in module.functions.items() if pipeline_name(target) == "cpu" else ():
@@ -139,7 +146,9 @@ def packed_default_schedules(
             and packable_weights(func)
         ):
             with suppress(NoDefaultSchedule):
-                kernel = packed_default_schedule(func, target)
+                kernel = packed_default_schedule(
+                    with_given_orders(func, (orders or {}).get(name, {})), target
+                )
                 if kernel.packings:
                     kernels[name] = kernel
     return kernels

@@ -23,6 +23,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import (
     Packing,
     all_kernel_calls,
     contiguous_run,
+    packable_weights,
 )
 
 
@@ -38,8 +39,7 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
     weights: dict[tuple[str, int], list[int]] = {}
     for name, args in all_kernel_calls(module):
         for number in kernels[name].packings if name in kernels else ():
-            if isinstance(args[number], tvm.ir.GenericConst):
-                address = int(args[number].value.__chandle__())  # equal constants of a module are one
+            if (address := _address(args[number])) is not None:
                 weights.setdefault((name, number), []).append(address)
     runs = {
         (name, number): contiguous_run(packing.index_map, packing.shape)
@@ -65,6 +65,33 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
         ):
             result[name] = in_order(result[name], number, order)
     return result
+
+
+def given_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> dict[str, dict[int, Packing]]:
+    """Return the orders in which scheduled kernels have the weights of the others, by these others' names and arguments.
+
+    An argument is left out if its calls give it weights in several orders, or in none.
+
+    Args:
+        module: The network, which calls the kernels.
+        kernels: Scheduled kernels by name.
+    """
+    orders: dict[int, Packing] = {}
+    others: dict[tuple[str, int], list[int | None]] = {}
+    for name, args in all_kernel_calls(module):
+        if name in kernels:
+            for number, packing in kernels[name].packings.items():
+                if (address := _address(args[number])) is not None:
+                    orders.setdefault(address, packing)
+        else:
+            for number in packable_weights(module[name]):
+                others.setdefault((name, number), []).append(_address(args[number]))
+    given: dict[str, dict[int, Packing]] = {}
+    for (name, number), addresses in others.items():
+        first, *rest = (None if address is None else orders.get(address) for address in addresses)
+        if first is not None and all(order is not None and order.is_same_as(first) for order in rest):
+            given.setdefault(name, {})[number] = first
+    return given
 
 
 def in_order(kernel: PackedKernel, number: int, order: Packing) -> PackedKernel:
@@ -104,6 +131,11 @@ def _reader(func: tirx.PrimFunc, buffer: Any) -> tuple[str, int] | None:
                 if region.source.same_as(buffer):
                     return str(node.name_hint), position
     return None
+
+
+def _address(argument: Any) -> int | None:
+    """Return what tells a constant from others, as equal constants of a module are one; None for what is no constant."""
+    return int(argument.value.__chandle__()) if isinstance(argument, tvm.ir.GenericConst) else None
 
 
 def _output_elements(func: tirx.PrimFunc) -> float:

@@ -64,22 +64,23 @@ class _TiledReduction:
         self._stage = stage
         self._tile = tile
         self._machine = machine
-        reused = [
+        panels = [
             (index, read)
             for index, read in enumerate(stage.reads)
-            if read.strides[tile.vector_loop] == 1 and any(read.strides[loop] == 0 for loop in tile.row_loops)
+            if read.strides[tile.vector_loop] == 1
+            and (
+                any(read.strides[loop] == 0 for loop in tile.row_loops)
+                or self._given_order(index) is not None
+            )
         ]
         self._panel: tuple[int, Access] | None = (
-            max(reused, key=lambda indexed: read_bytes(indexed[1])) if reused else None
+            max(panels, key=lambda indexed: read_bytes(indexed[1])) if panels else None
         )
         self._lies_in_panels = False
-        self._given = self._given_order()
 
-    def _given_order(self) -> Any | None:
-        """Return the order in which the weights lie, if the tile's vectors lie side by side in it."""
-        if self._panel is None:
-            return None
-        source = self._sch.get(self._block).reads[self._panel[0]].source
+    def _given_order(self, index: int) -> Any | None:
+        """Return the order in which a weight is given, if the tile's vectors lie side by side in it."""
+        source = self._sch.get(self._block).reads[index].source
         order = given_order(self._sch.mod["main"], source)
         if order is None or int(source.shape[-1]) != self._stage.extents[self._tile.vector_loop]:
             return None
@@ -130,8 +131,9 @@ class _TiledReduction:
             return
         index, read = self._panel
         source = self._sch.get(self._block).reads[index].source
-        if self._given is not None:
-            self._pack(index, self._given)
+        order = self._given_order(index)
+        if order is not None:
+            self._pack(index, order)
             return
         if read_bytes(read) <= _NEAR_BYTES:
             return
