@@ -93,7 +93,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         by_name,
         alternatives,
         fixed,
-        source=lambda: load_open(params["path"], bindings[0], target, precision),
+        source=lambda: load_open(params["path"], bindings, target, precision),
     )
     return {
         "entries": [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -11,7 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.binding import open_shapes
+from tunefarm_tuning.frontend.onnx.binding import bind_inputs, open_shapes
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bind_model, bound_network
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.model_file import read_model
@@ -45,24 +46,28 @@ class OpenNetwork:
 
 
 def load_open(
-    path: Path | str, binding: Binding, target: Target, precision: Precision = Precision.AS_MODEL
+    path: Path | str, bindings: Sequence[Binding], target: Target, precision: Precision = Precision.AS_MODEL
 ) -> OpenNetwork:
     """Read a file and prepare its network for all sizes of the dimensions that the file leaves open.
 
+    If it takes no one form for all of them, a dimension that has the same size in all `bindings` keeps that: a text
+    recogniser is often open in the height of its lines as well, and fits only one.
+
     Args:
         path: The file.
-        binding: One of the sets of shapes that it takes, and the values of inputs that became constants.
+        bindings: The sets of shapes that it takes, the main one first, and the values of inputs that became constants.
         target: As for `load_relax`.
         precision: As for `load_relax`.
 
     Raises:
         InvalidModelError: unsupported-operator: no dimension is open, or a node can be compiled for fixed sizes only.
     """
+    binding = bindings[0]
     shapes = open_shapes(read_model(path).graph, besides=binding.values)
     if not any(isinstance(size, OpenDimension) for shape in shapes for size in shape):
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
     _refuse_branches_by_size(path, binding, shapes)
-    opened, shapes = _import(path, binding, shapes)
+    opened, shapes = _import_widest(path, bindings, shapes)
     selection = select_faster if precision is Precision.AS_MODEL else select_none
     prepared, _ = prepare(opened.module, target, select=selection)
     taken = OpenShapes(
@@ -70,6 +75,48 @@ def load_open(
     )
     module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes, taken), precision)
     return OpenNetwork(module=module, shapes=taken)
+
+
+def _import_widest(
+    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
+) -> tuple[OpenModule, tuple[OpenShape, ...]]:
+    """Import the network with all dimensions open; if that fails, with all but one that is no batch and does not vary."""
+    try:
+        return _import(path, bindings[0], shapes)
+    except InvalidModelError:
+        for name, size in _steady_sizes(path, bindings, shapes).items():
+            with suppress(InvalidModelError):
+                return _import(path, bindings[0], _with_size(shapes, name, size))
+        raise
+
+
+def _steady_sizes(
+    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
+) -> dict[str, int]:
+    """Return the sizes of the open dimensions that are no batch and the same in all sets of shapes; none if no other is open."""
+    graph = read_model(path).graph
+    sizes: dict[str, set[int]] = {}
+    for binding in bindings:
+        specs = bind_inputs(graph, binding.shapes, binding.values)
+        for spec, shape in zip(specs, shapes, strict=True):
+            for axis, dimension in enumerate(shape):
+                if isinstance(dimension, OpenDimension):
+                    # the first axis is a batch, which no network needs to be of one size
+                    known = spec.shape[axis : axis + 1] if axis else (0, spec.shape[0])
+                    sizes.setdefault(dimension.name, set()).update(known)
+    steady = {name: min(values) for name, values in sizes.items() if len(values) == 1}
+    return steady if len(sizes) > 1 else {}
+
+
+def _with_size(shapes: tuple[OpenShape, ...], name: str, size: int) -> tuple[OpenShape, ...]:
+    """Return shapes with a size for a dimension."""
+    return tuple(
+        tuple(
+            size if isinstance(dimension, OpenDimension) and dimension.name == name else dimension
+            for dimension in shape
+        )
+        for shape in shapes
+    )
 
 
 def _import(

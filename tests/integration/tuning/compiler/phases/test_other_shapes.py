@@ -54,6 +54,29 @@ def test_every_batch_runs(wide: tuple[Path, Artifact, TunedModel], batch: int) -
     np.testing.assert_allclose(output, expected(wide[0], {"x": x})[0], rtol=1e-4, atol=1e-6)
 
 
+def recogniser() -> onnx.ModelProto:
+    """A text recogniser: open in the height of its lines, too, but it fits one height alone."""
+    g = GraphBuilder()
+    x = g.input("x", ["batch", 3, "height", "width"])
+    pooled = g.node("AveragePool", g.conv(x, 3, 8), kernel_shape=[4, 1], strides=[4, 1])
+    columns = g.node("Reshape", x, g.ints(0, 12, 1, -1))
+    g.output(g.node("Concat", pooled, columns, axis=1), ["batch", 20, "rows", "width"])
+    return g.model()
+
+
+@pytest.mark.parametrize("shapes", ["1,3,4,16|24", "1,3,4,16"])
+def test_a_dimension_that_fits_one_size_keeps_it(shapes: str, tmp_path: Path) -> None:
+    path = written(recogniser(), tmp_path)
+    model = import_model(path, shapes={"x": shapes})
+    artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False)
+    (entry,) = artifact.report["other_shapes"]["inputs"]
+    assert entry["shape"] == ["batch", 3, 4, "width"]
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 37)).astype(np.float32)
+    np.testing.assert_allclose(
+        load(artifact.path)(x).popitem()[1], expected(path, {"x": x})[0], rtol=1e-4, atol=1e-5
+    )
+
+
 def test_outputs_stay_when_other_calls_follow(wide: tuple[Path, Artifact, TunedModel]) -> None:
     x = np.random.default_rng(0).standard_normal((7, 512)).astype(np.float32)
     first = wide[2](x)["probs"]
