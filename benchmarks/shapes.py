@@ -5,8 +5,8 @@ Usage::
     python -m benchmarks.shapes encoder --shape 'x=1..8,16|64|128|256,256@1,8' --trials 300 --alone 2
     python -m benchmarks.shapes recogniser.onnx --shape 'x=1,3,48,160|320|640' --trials 200
 
-The joint artifact is tuned for `--trials` trials. Then the network is tuned anew in the first `--alone` of its shapes, each by itself, for two
-thirds of these trials. Prints a Markdown table; times are medians, taken in turns. `--other` times the code for other shapes.
+The joint artifact is tuned for `--trials` trials. Then the network is tuned anew in the first `--alone` of its shapes, each by itself, for
+`--alone-trials`. Prints a Markdown table; times are medians, taken in turns. `--other` times the code for other shapes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.shapes import fixed_shapes
 
 _ROUNDS = 11
-_ALONE_SHARE = 2 / 3
-"""Trials of one shape alone, as a share of the joint search's: the joint search may take 1.5 times as long."""
 
 
 def open_encoder(path: Path) -> Path:
@@ -92,6 +90,7 @@ def main() -> None:
     parser.add_argument("--shape", action="append", required=True)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--alone", type=int, default=2, help="shapes to tune and compile by themselves")
+    parser.add_argument("--alone-trials", type=int, default=133)
     parser.add_argument("--other", action="append", default=[], help="a shape that is not tuned: x=3,100,256")
     parser.add_argument("--folder", type=Path, default=Path("shapes-benchmark"))
     args = parser.parse_args()
@@ -113,9 +112,7 @@ def main() -> None:
     for number, each in enumerate(model.each):
         alone, alone_sec, size = None, None, None
         if number < args.alone:
-            single, alone_sec = tuned_artifact(
-                each, int(args.trials * _ALONE_SHARE), args.folder / f"alone-{number}"
-            )
+            single, alone_sec = tuned_artifact(each, args.alone_trials, args.folder / f"alone-{number}")
             alone, size = load(single.path), single.path.stat().st_size / 1e6
         feeds = drawn({spec.name: spec.shape for spec in each.inputs}, model, seed=number)
         sec = in_turns(joint, alone, session, feeds)

@@ -75,12 +75,14 @@ def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterT
 
 
 def _row_loops(stage: Stage, loop: int, along: list[Access]) -> tuple[int, ...]:
-    """Return up to two loops along which a loaded vector is reused."""
+    """Return up to two loops along which a loaded vector is reused; where sizes are open, those with known distances."""
     reusing = [
         axis
         for axis in stage.spatial
         if axis != loop and stage.extents[axis] > 1 and any(read.strides[axis] == 0 for read in along)
     ]
+    written = stage.writes[0].strides
+    reusing = [axis for axis in reusing if written[axis] is not None] or reusing
     return tuple(reusing[-1:] if groups_of(stage, reusing) else reusing[-2:])
 
 
