@@ -97,13 +97,13 @@ class OnnxRuntimeContender:
 
 
 class OpenVinoContender:
-    """OpenVINO with its hint for latency, in float32 as the other contenders."""
+    """OpenVINO with its hint for latency; in float32 as the other contenders, or as it comes: bfloat16 where the CPU has it."""
 
-    def __init__(self, path: Path, inputs: Arrays, threads: int) -> None:
+    def __init__(self, path: Path, inputs: Arrays, threads: int, *, as_it_comes: bool = False) -> None:
         import openvino
 
         options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-        options |= {"INFERENCE_PRECISION_HINT": "f32"}
+        options |= {} if as_it_comes else {"INFERENCE_PRECISION_HINT": "f32"}
         core = openvino.Core()
         network = core.read_model(str(path))
         network.reshape({name: list(array.shape) for name, array in inputs.items()})
@@ -194,6 +194,7 @@ KINDS: dict[str, Callable[[Path, Arrays, int], Contender]] = {
     "onnxruntime": OnnxRuntimeContender,
     "onnxruntime_still": lambda *known: OnnxRuntimeContender(*known, spinning=False),
     "openvino": OpenVinoContender,
+    "openvino_default": lambda *known: OpenVinoContender(*known, as_it_comes=True),
     "litert": LiteRtContender,
     "reference": lambda *known: OnnxRuntimeContender(*known, optimised=False),
     "torch": lambda *known: TorchContender(*known, compiled=False),

@@ -14,7 +14,7 @@ from tunefarm_tuning.target.toolchain import versions
 def package_versions() -> dict[str, str]:
     """Return the versions of the installed packages that are measured."""
     package_versions = dict(versions())
-    for package in ("torch", "onnx2torch"):
+    for package in ("torch", "onnx2torch", "openvino", "ai-edge-litert"):
         try:
             package_versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -1,0 +1,1 @@
+"""Networks that people have, against every runtime that they could pick."""
