@@ -2,11 +2,12 @@
 
 Usage::
 
-    python -m benchmarks.shapes encoder --shape 'x=1..8,16|64|128|256,256@1,8' --trials 300 --alone 2
+    python -m benchmarks.shapes encoder --shape 'x=1..8,16|64|128|256,256@1,8' --trials 160 --alone 3
     python -m benchmarks.shapes recogniser.onnx --shape 'x=1,3,48,160|320|640' --trials 200
 
-The joint artifact is tuned for `--trials` trials. Then the network is tuned anew in the first `--alone` of its shapes, each by itself, for
-`--alone-trials`. Prints a Markdown table; times are medians, taken in turns. `--other` times the code for other shapes.
+First the network is tuned in the first `--alone` of its shapes, each by itself, for `--trials`. Then the joint artifact is tuned for
+1.5 times the seconds of the first of these. Prints a Markdown table; times are medians, taken in turns, and the ratio to the artifact
+of one shape is the median of the turns' ratios. `--other` times the code for other shapes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.shapes import fixed_shapes
 
 _ROUNDS = 11
+_JOINT_SHARE = 1.5
+"""Seconds of the joint search, as a share of those of the main shape alone."""
 
 
 def open_encoder(path: Path) -> Path:
@@ -52,10 +55,10 @@ def open_encoder(path: Path) -> Path:
     return path
 
 
-def tuned_artifact(model: Model, trials: int, path: Path) -> tuple[Artifact, float]:
+def tuned_artifact(model: Model, budget: Budget, path: Path) -> tuple[Artifact, float]:
     """Tune and compile a model; return the artifact and the seconds of the search."""
     began = time.monotonic()
-    result = tune(extract_tasks(model), budget=Budget(trials=trials))
+    result = tune(extract_tasks(model), budget=budget)
     searched_sec = time.monotonic() - began
     artifact = tunefarm_tuning.compile(model, output=path, history=History(result.records), baseline=False)
     return artifact, searched_sec
@@ -64,7 +67,7 @@ def tuned_artifact(model: Model, trials: int, path: Path) -> tuple[Artifact, flo
 def in_turns(
     joint: TunedModel, alone: TunedModel | None, session: Any, feeds: dict[str, NDArray[Any]]
 ) -> dict[str, float]:
-    """Return median seconds per call of each runtime, sampled in turns."""
+    """Return median seconds per call of each runtime, sampled in turns; ``ratio`` is the median of joint / alone over the turns."""
     timers = {"joint": partial(joint.time, repeat=1, inputs=feeds)}
     if alone is not None:
         timers["alone"] = partial(alone.time, repeat=1, inputs=feeds)
@@ -78,7 +81,11 @@ def in_turns(
             session.run(None, feeds)
             calls += 1
         samples["onnxruntime"].append((time.perf_counter() - began) / calls)
-    return {name: median(values) for name, values in samples.items()}
+    medians = {name: median(values) for name, values in samples.items()}
+    if alone is not None:
+        pairs = zip(samples["joint"], samples["alone"], strict=True)
+        medians["ratio"] = median(ours / its for ours, its in pairs)
+    return medians
 
 
 def main() -> None:
@@ -88,16 +95,22 @@ def main() -> None:
     )
     parser.add_argument("network", help="encoder, or an ONNX file")
     parser.add_argument("--shape", action="append", required=True)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--alone", type=int, default=2, help="shapes to tune and compile by themselves")
-    parser.add_argument("--alone-trials", type=int, default=133)
+    parser.add_argument("--trials", type=int, default=200, help="for each shape by itself")
+    parser.add_argument(
+        "--alone", type=int, default=2, help="shapes to tune by themselves, one at least, the main one first"
+    )
     parser.add_argument("--other", action="append", default=[], help="a shape that is not tuned: x=3,100,256")
     parser.add_argument("--folder", type=Path, default=Path("shapes-benchmark"))
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     path = open_encoder(args.folder / "encoder.onnx") if args.network == "encoder" else Path(args.network)
     model = import_model(path, shapes=dict(map(split_name, args.shape)))
-    artifact, joint_sec = tuned_artifact(model, args.trials, args.folder / "joint")
+    singles = [
+        tuned_artifact(each, Budget(trials=args.trials), args.folder / f"alone-{number}")
+        for number, each in enumerate(model.each[: max(1, args.alone)])
+    ]
+    budget = Budget(wall_sec=_JOINT_SHARE * singles[0][1])
+    artifact, joint_sec = tuned_artifact(model, budget, args.folder / "joint")
     joint = load(artifact.path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = joint.threads
@@ -111,13 +124,13 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for number, each in enumerate(model.each):
         alone, alone_sec, size = None, None, None
-        if number < args.alone:
-            single, alone_sec = tuned_artifact(each, args.alone_trials, args.folder / f"alone-{number}")
+        if number < len(singles):
+            single, alone_sec = singles[number]
             alone, size = load(single.path), single.path.stat().st_size / 1e6
         feeds = drawn({spec.name: spec.shape for spec in each.inputs}, model, seed=number)
         sec = in_turns(joint, alone, session, feeds)
         own = f"{sec['alone'] * 1e3:.3f}" if alone else "–"
-        ratio = f"{sec['joint'] / sec['alone']:.2f}" if alone else "–"
+        ratio = f"{sec['ratio']:.2f}" if alone else "–"
         print(
             f"| {_shapes(feeds)} | {sec['joint'] * 1e3:.3f} | {own} | {ratio} | {sec['onnxruntime'] * 1e3:.3f} "
             f"| {sec['onnxruntime'] / sec['joint']:.2f} | {f'{size:.1f}' if size else '–'} "

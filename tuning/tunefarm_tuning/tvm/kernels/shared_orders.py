@@ -58,7 +58,8 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
         order, *others = (kernels[leader].packings[argument] for leader, argument in given)
         if (
             len(given) == len(addresses)
-            and 1 < runs[name, number] <= runs[given[0]]
+            and 1 < runs[name, number]
+            and _side_by_side(kernels[name].func, number, runs[name, number]) <= runs[given[0]]
             and all(other.is_same_as(order) for other in others)
             and not own.is_same_as(order)
             and (own.shape, own.dtype) == (order.shape, order.dtype)
@@ -110,7 +111,7 @@ def in_order(kernel: PackedKernel, number: int, order: Packing) -> PackedKernel:
         index_dtype="int64",
     )
     schedule = s_tir.Schedule(tvm.IRModule({"main": kernel.func}))
-    reader = _reader(kernel.func, kernel.func.params[number])
+    reader = _reader(kernel.func.body, kernel.func.params[number])
     if reader is None:
         return kernel
     name, position = reader
@@ -123,14 +124,26 @@ def in_order(kernel: PackedKernel, number: int, order: Packing) -> PackedKernel:
     return PackedKernel(func=schedule.mod["main"], packings={**kernel.packings, number: order})
 
 
-def _reader(func: tirx.PrimFunc, buffer: Any) -> tuple[str, int] | None:
-    """Return the name of a block that reads a buffer, and the buffer's position among what it reads."""
-    for node in walk(func.body):
+def _reader(body: Any, buffer: Any) -> tuple[str, int] | None:
+    """Return the name of a block in a statement that reads a buffer, and the buffer's position among what it reads."""
+    for node in walk(body):
         if isinstance(node, tvm.s_tir.SBlock) and node.name_hint != "root":
             for position, region in enumerate(node.reads):
                 if region.source.same_as(buffer):
                     return str(node.name_hint), position
     return None
+
+
+def _side_by_side(func: tirx.PrimFunc, number: int, run: int) -> int:
+    """Return how many elements of a weight have to lie side by side for a kernel: those of its vector, or all that do so."""
+    lanes = [
+        int(loop.extent)
+        for loop in walk(func.body)
+        if isinstance(loop, tirx.For)
+        and loop.kind == tirx.ForKind.VECTORIZED
+        and _reader(loop.body, func.params[number]) is not None
+    ]
+    return min(run, max(lanes, default=run))
 
 
 def _address(argument: Any) -> int | None:
