@@ -58,7 +58,7 @@ def with_shared_orders(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]
         order, *others = (kernels[leader].packings[argument] for leader, argument in given)
         if (
             len(given) == len(addresses)
-            and 1 < runs[name, number]
+            and runs[name, number] > 1
             and _side_by_side(kernels[name].func, number, runs[name, number]) <= runs[given[0]]
             and all(other.is_same_as(order) for other in others)
             and not own.is_same_as(order)
