@@ -221,10 +221,10 @@ def _with_proposal(
         proposal = stage("finding shapes with which the model runs", _CHECK_CHILD, "propose_binding", params)
     fields = dict(error.fields)
     example = fields.pop("example", "")
-    if proposal is None or not (proposal["runs"] or example):
+    options = "" if proposal is None else option_line(Binding.from_json(proposal["binding"]))
+    if proposal is None or not options or not (proposal["runs"] or example):
         advice = f", for example: {example}" if example else ""
         return InvalidModelError(error.message + advice, code=error.code, **fields)
-    options = option_line(Binding.from_json(proposal["binding"]))
     advice = f"; it runs, for example, with: {options}" if proposal["runs"] else f", for example: {options}"
     return InvalidModelError(
         error.message + advice, code=error.code, **fields, proposal=proposal["binding"], options=options

@@ -167,6 +167,11 @@ class TestShapes:
         path = write(stored, bad_models.input_of(None))
         assert import_model(path, shapes={"x": (2, 3)}).outputs[0].shape == (2, 3)
 
+    def test_an_input_without_any_shape_is_named_with_the_option_to_give(self, stored: Path) -> None:
+        error = refused(write(stored, bad_models.input_of(None)))
+        assert error.code == "unknown-dimension"
+        assert error.message.endswith("give its shape, for example: --shape x=1,...")
+
     def test_dimension_names_are_not_computed_with(self, stored: Path) -> None:
         # TVM reads them as arithmetic.
         path = write(stored, bad_models.input_of(["a+b*0", "7//0"]))
