@@ -91,7 +91,7 @@ def write_artifact(
             threads=loaded.threads,
             seed=request.seed,
         ),
-        warnings=_warnings(request, loaded, checked, timed),
+        warnings=_warnings(request, loaded, checked, timed, others),
         phases_sec=request.progress.phases_sec,
         alternatives=alternatives.to_json(),
         replaced=alternatives.replaced(direct),
@@ -185,7 +185,11 @@ def without_unused(
 
 
 def _warnings(
-    request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, timed: TimedModel
+    request: CompileRequest,
+    loaded: LoadedModel,
+    checked: CheckedModel,
+    timed: TimedModel,
+    others: OtherShapes,
 ) -> list[str]:
     warnings = list(loaded.warnings)
     if timed.fallback is not None:
@@ -204,6 +208,10 @@ def _warnings(
     if timed.parts is not None and timed.parts.missing:
         warnings.append(
             f"ONNX Runtime's parts of the network were not timed on the device: {timed.parts.missing}"
+        )
+    if others.reason and request.other_shapes:
+        warnings.append(
+            f"the artifact runs only the shapes that it was compiled for; no code for others: {others.reason}"
         )
     warnings += comparison_warnings(timed.comparison, checked.parts)
     return warnings + storage_warnings(request.precision, loaded.info.storage)

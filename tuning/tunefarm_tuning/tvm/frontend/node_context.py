@@ -131,6 +131,18 @@ def needed_shape(x: Any) -> tuple[int, ...]:
     return shape
 
 
+def needed_open_shape(x: Any) -> tuple[Any, ...]:
+    """Return a tensor's shape, with ints and expressions as sizes.
+
+    Raises:
+        UnsupportedFormError: If it depends on values.
+    """
+    shape = symbolic_shape(x)
+    if shape is None:
+        raise UnsupportedFormError("the shape of its input cannot be known before the model runs")
+    return shape
+
+
 def rank_of(x: Any) -> int:
     """Return a tensor's number of dimensions.
 

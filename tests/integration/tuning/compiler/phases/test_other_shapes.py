@@ -285,6 +285,8 @@ def test_why_there_is_no_code_for_all_sizes(tmp_path: Path) -> None:
     )
     assert artifact.report["other_shapes"]["entry"] is None
     assert "EyeLike" in artifact.report["other_shapes"]["reason"]
+    (warning,) = artifact.report["warnings"]
+    assert "EyeLike" in warning
     assert artifact.manifest["format_version"] == 1
 
 

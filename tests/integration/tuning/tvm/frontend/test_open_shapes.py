@@ -28,7 +28,7 @@ from tvm import relax
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
 from tunefarm_tuning.frontend.onnx.bound_network import bind_model
-from tunefarm_tuning.reference.comparison import compare_arrays
+from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.frontend.importer import import_open
@@ -81,6 +81,34 @@ def resized_to_another() -> onnx.ModelProto:
     sizes = g.node("Concat", g.ints(1, 4), spatial, axis=0)
     up = g.node("Resize", small, "", "", sizes, mode="linear", coordinate_transformation_mode="half_pixel")
     g.output(g.node("Add", up, large, out="y"), [1, 4, "h", "w"])
+    return g.model()
+
+
+def upsampled(opset: int = 9) -> onnx.ModelProto:
+    """A convolution and `Upsample`, as exporters wrote it before opset 10: with scales as an input, or as an attribute."""
+    g = GraphBuilder()
+    x = g.conv(g.input("x", ["n", 3, "h", "w"]), 3, 4)
+    scales = [1.0, 1.0, 2.0, 3.0]
+    if opset < 9:
+        g.output(g.node("Upsample", x, scales=scales, out="y"), None)
+    else:
+        g.output(g.node("Upsample", x, g.constant(np.array(scales, np.float32)), out="y"), None)
+    return g.model(opset)
+
+
+def quantised(per_channel: bool = False) -> onnx.ModelProto:
+    """A convolution between `QuantizeLinear` and `DequantizeLinear`, whose weights are 8-bit integers."""
+    g = GraphBuilder()
+    scale, zero = g.constant(np.float32(0.03)), g.constant(np.uint8(128))
+    x = g.node("QuantizeLinear", g.input("x", ["n", 4, "h", "w"]), scale, zero)
+    x = g.node("DequantizeLinear", x, scale, zero)
+    weight = g.constant(np.random.default_rng(0).integers(-90, 90, (8, 4, 3, 3)).astype(np.int8))
+    scales = np.linspace(0.01, 0.02, 8, dtype=np.float32) if per_channel else np.float32(0.01)
+    zeros = np.zeros(np.shape(scales), np.int8)
+    weight = g.node("DequantizeLinear", weight, g.constant(scales), g.constant(zeros), axis=0)
+    y = g.node("Conv", x, weight, pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    y = g.node("DequantizeLinear", g.node("QuantizeLinear", y, scale, zero), scale, zero)
+    g.output(g.node("Relu", y, out="y"), None)
     return g.model()
 
 
@@ -153,14 +181,14 @@ class OpenNetwork:
         library = tvm.runtime.load_module(str(folder / "open.so"))
         self._main = relax.VirtualMachine(library, tvm.cpu())["main"]
 
-    def check(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int], rounding: str) -> None:
         specs = self._specs(sizes)
         inputs = random_inputs(specs, seed=1)
         expected = self._reference.run(
             None, {spec.name: value for spec, value in zip(specs, inputs, strict=True)}
         )
         for ours, theirs in zip(self._run(sizes, inputs), expected, strict=True):
-            comparison = compare_arrays("y", ours, theirs)
+            comparison = compare_arrays("y", ours, theirs, rounding=rounding)
             assert comparison.ok, (sizes, comparison.message)
 
     def _run(self, sizes: dict[str, int], inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -202,6 +230,10 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "resized_to_another": (resized_to_another, [(1, 3, H, W)], [{"h": 8, "w": 8}, {"h": 5, "w": 21}]),
     "lstm": (recurrent, [(W, N, 6)], [{"w": 1, "n": 1}, {"w": 7, "n": 4}, {"w": 3, "n": 6}]),
     "gru": (lambda: recurrent("GRU", 3), [(W, N, 6)], [{"w": 5, "n": 3}]),
+    "upsampled": (upsampled, [(N, 3, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 1}]),
+    "upsampled by an attribute": (lambda: upsampled(8), [(1, 3, H, W)], [{"h": 3, "w": 9}]),
+    "quantised": (quantised, [(N, 4, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 2}]),
+    "quantised per channel": (lambda: quantised(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }
 
@@ -214,7 +246,7 @@ def test_one_build_is_right_for_all_sizes(name: str, tmp_path: Path) -> None:
     build, shapes, sizes = NETWORKS[name]
     network = OpenNetwork(build(), shapes, tmp_path)
     for choice in sizes:
-        network.check(choice)
+        network.check(choice, STEPS if name.startswith("quantised") else "float32")
     assert network.maxima == MAXIMA.get(name, {})
 
 

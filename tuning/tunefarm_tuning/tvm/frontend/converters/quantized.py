@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from tunefarm_tuning.tvm.frontend.converters.symbolic import is_int
 from tunefarm_tuning.tvm.frontend.node_context import (
     Converter,
     NodeContext,
@@ -23,6 +24,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     dtype_of,
     fixed_shape,
     full_rank,
+    needed_open_shape,
     needed_shape,
     rank_of,
 )
@@ -30,7 +32,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 
 def dequantize(context: NodeContext, q: Any, scale: Any, zero: Any, *, axis: int = 1, block: int = 0) -> Any:
     """Return ``(q - zero) * scale``."""
-    shape = needed_shape(q)
+    shape = needed_open_shape(q)
     out = dtype_of(scale)
     exact = dtype_of(q) in ("int32", "uint32", "int64") and zero is not None
     x = q if exact else context.emit(relax.op.astype(q, out))
@@ -47,7 +49,7 @@ def quantize(
     context: NodeContext, x: Any, scale: Any, zero: Any, *, dtype: str, axis: int = 1, block: int = 0
 ) -> Any:
     """Return ``x / scale + zero``, rounded to the nearest (ties to even) and clamped to the range of the dtype."""
-    shape = needed_shape(x)
+    shape = needed_open_shape(x)
     rank, inner = len(shape), dtype_of(x)
     q = context.emit(relax.op.divide(x, _as(context, _spread(context, scale, shape, axis, block), inner)))
     q = context.emit(relax.op.round(q))
@@ -197,13 +199,13 @@ def _is_zero(zero: Any) -> bool:
     return value is not None and not value.any()
 
 
-def _spread(context: NodeContext, x: Any, shape: Sequence[int], axis: int, block: int) -> Any:
+def _spread(context: NodeContext, x: Any, shape: Sequence[Any], axis: int, block: int) -> Any:
     """Return a scale or zero point (per tensor, per axis or per block) in a shape that broadcasts over a tensor."""
     own_shape, rank = needed_shape(x), len(shape)
     if block:
         axis = axis_of(axis, rank)
         wide = context.emit(relax.op.repeat(x, block, axis))
-        if needed_shape(wide)[axis] != shape[axis]:
+        if not is_int(shape[axis], needed_shape(wide)[axis]):
             raise UnsupportedFormError("a last block that is smaller than the others is not supported")
         return wide
     if len(own_shape) == rank > 1:
@@ -213,7 +215,7 @@ def _spread(context: NodeContext, x: Any, shape: Sequence[int], axis: int, block
     else:
         axis = axis_of(axis if rank > 1 else 0, rank)
         new_shape = [own_shape[0] if i == axis else 1 for i in range(rank)]
-        if len(own_shape) != 1 or own_shape[0] != shape[axis]:
+        if len(own_shape) != 1 or not is_int(shape[axis], own_shape[0]):
             raise UnsupportedFormError(
                 f"scales of shape {list(own_shape)} do not fit a tensor of shape {list(shape)}"
             )
@@ -236,5 +238,5 @@ def _offset(context: NodeContext, x: Any, zero: Any, axis: int) -> Any:
     wide = _as(context, x, "int32")
     if zero is None or _is_zero(zero):
         return wide
-    zero = _as(context, _spread(context, zero, needed_shape(x), axis, 0), "int32")
+    zero = _as(context, _spread(context, zero, needed_open_shape(x), axis, 0), "int32")
     return context.emit(relax.op.subtract(wide, zero))

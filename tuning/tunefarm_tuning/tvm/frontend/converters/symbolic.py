@@ -121,6 +121,13 @@ def convert_resize(context: NodeContext, inputs: Sequence[Any], attributes: dict
     )
 
 
+def convert_upsample(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Upsample` of symbolic images by a whole number; its scales are an attribute before opset 9."""
+    scales = attributes.get("scales")
+    scales = inputs[1] if scales is None else const(np.array(scales, np.float32))
+    return convert_resize(context, [inputs[0], scales], attributes)
+
+
 def _resized(context: NodeContext, shape: Sequence[Any], scales: Any, sizes: Any) -> list[Any]:
     """Return height and width after a resize."""
     factors = constant(scales) if scales is not None else None
@@ -151,5 +158,6 @@ SYMBOLIC_CONVERTERS: Mapping[str, Converter] = {
     "Reshape": convert_reshape,
     "Resize": convert_resize,
     "Slice": convert_slice,
+    "Upsample": convert_upsample,
 }
 """The converters of nodes whose inputs have symbolic shapes, or are sizes computed from them."""
