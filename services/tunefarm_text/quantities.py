@@ -125,6 +125,36 @@ def ratio(value: float | None) -> str:
     return NONE if value is None else f"{figures(value)}×"
 
 
+TIGHT = 1.1
+"""A speed-up is written as one number if its interval ends within this many times its lower end."""
+
+
+def speedup(value: float | None, low: float | None, high: float | None) -> str:
+    """Return a speed-up as far as it is known, and no further: ``"1.24×"``, ``"between 1.2 and 3.9×"``, ``"about 1.24×"``.
+
+    Args:
+        value: The measured speed-up.
+        low: Lower end of its interval; None if the measurement tells none.
+        high: Upper end.
+    """
+    if value is None:
+        return NONE
+    if low is None or high is None:
+        return f"about {ratio(value)}"
+    if high <= TIGHT * low:
+        return ratio(value)
+    return f"between {_two_figures(low)} and {_two_figures(high)}×"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return the interval of a speed-up: ``"1.21 to 1.27×"``; empty if there is none."""
+    return "" if low is None or high is None else f"{figures(low)} to {figures(high)}×"
+
+
+def _two_figures(value: float) -> str:
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
+
+
 def percent(share: float | None) -> str:
     """Return a share of 1 with two figures: ``"12 %"``, ``"1.2 %"``, ``"< 0.1 %"``."""
     if share is None:

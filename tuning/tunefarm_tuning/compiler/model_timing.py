@@ -1,8 +1,11 @@
-"""Timing of whole networks, in turns, and whether the tuned one is slower than the untuned one."""
+"""Timing of whole networks, in interleaved blocks, and whether the tuned one is slower than the untuned one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -10,11 +13,20 @@ import numpy as np
 
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.ratio import speedup
 from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.machine_watch import Watched, disturbance_of, loop_slowdown
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _ROUNDS = 15
 _LEAST_ROUNDS = 5
+_MAX_BLOCKS = 200
+_LEAST_QUIET = 5
+"""Quiet blocks that count alone; with fewer of them, the least disturbed ones count as well."""
+_LEAST_KEPT = 3
+_LEAST_BLOCKS = 7
+_ENOUGH = 1.06
+"""No more blocks are timed once each ratio's interval ends within this many times its lower end."""
 _ALL_ROUNDS = 60
 """Samples over all sets of shapes, if there are many."""
 _SAMPLE_SEC = 0.05
@@ -30,13 +42,17 @@ _MIN_SAMPLES_TO_REJECT = 5
 _UNDISTURBED_PERCENTILE = 25.0
 
 METHOD = (
-    "Whole inferences on one set of random inputs. The networks are timed in turn, in alternating order, so "
-    "that other load slows all of them. Each starts when the threads of the previous one are idle. Up to "
-    f"{_ROUNDS} samples each; of a network of several shapes, up to {_ALL_ROUNDS} over all shapes and at least "
+    "Whole inferences on one set of random inputs. The networks are timed in blocks: in each, every network has one sample, in "
+    "random order, so that other load slows all of them. Each starts when the threads of the previous one are idle. Up to "
+    f"{_ROUNDS} blocks; of a network of several shapes, up to {_ALL_ROUNDS} over all shapes and at least "
     f"{_LEAST_ROUNDS} of each. A sample is the mean of as many consecutive inferences as take "
     f"{_SAMPLE_SEC:g} s (at least one), after one that does not count. A network that takes over "
     f"{_SLOW_SEC:g} s per inference gets as many samples as fit into {_SLOW_BUDGET_SEC:g} s, including its "
-    "first inference. The latency is the median of the samples."
+    "first inference. Meanwhile the device's processor time is watched, and a loop of constant work runs before each block. "
+    "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
+    f"{_LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
+    "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks; where too few blocks were quiet, it is "
+    "wider by as much as the others may have slowed the samples."
 )
 """How `time_models` measures, for people."""
 
@@ -53,7 +69,7 @@ def compare_latency(
     entry: str = "main",
     rounds: int = _ROUNDS,
 ) -> tuple[dict[str, Latency], bool]:
-    """Time networks in turns; say whether ``"tuned"`` is slower than ``"untuned"`` by more than `limits` allow.
+    """Time networks in blocks; say whether ``"tuned"`` is slower than ``"untuned"`` by more than `limits` allow.
 
     It is slower if both the medians and the lower quartiles say so: other work on the machine makes samples longer, never
     shorter. If the two disagree, or the samples are few, all networks are timed again; the last time the medians decide.
@@ -64,7 +80,8 @@ def compare_latency(
         reference: ONNX Runtime, to be timed beside them; None leaves it out.
         inputs: The file of the inputs.
         threads: The number of threads of each network.
-        limits: Limits of a call (`model_sec`) and of the slow-down (`model_ratio`).
+        limits: Limits of a call (`model_sec`) and of the slow-down (`model_ratio`), and the time for further blocks
+            (`timing_sec`), of which each of many sets of shapes gets its share.
         on_round: Called with the share of a repetition that is done.
         entry: The libraries' function to time.
         rounds: Samples at most.
@@ -75,6 +92,7 @@ def compare_latency(
     Raises:
         RunFailed: If a network crashed or exceeded its time.
     """
+    until = time.monotonic() + limits.timing_sec * rounds / _ROUNDS
     for repetition in range(_MAX_REPETITIONS):
         latency = time_models(
             device,
@@ -87,6 +105,7 @@ def compare_latency(
             least_samples=_MIN_SAMPLES_TO_REJECT if repetition else 1,
             entry=entry,
             rounds=rounds,
+            until=until,
         )
         if "tuned" not in latency:
             return latency, False
@@ -122,8 +141,9 @@ def time_models(
     least_samples: int = 1,
     entry: str = "main",
     rounds: int = _ROUNDS,
+    until: float = 0.0,
 ) -> dict[str, Latency]:
-    """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in turns: a busy machine slows all of them.
+    """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in blocks: a busy machine slows all of them.
 
     A network that takes long per inference (unscheduled loops take a hundred times as long as tuned kernels) is run a few times only.
 
@@ -137,38 +157,53 @@ def time_models(
         on_round: Called with the share that is done.
         least_samples: Samples that even a slow network gets.
         entry: The libraries' function to time.
-        rounds: Samples at most.
+        rounds: Blocks at least, unless the intervals are narrow before.
+        until: When the last block begins, on the monotonic clock, if intervals are still wide after `rounds`.
 
     Raises:
         RunFailed: If a network crashed or exceeded its time.
     """
 
     def library_timer(path: Path) -> _Timer:
-        def sample(number: int) -> float:
+        def sample(number: int) -> _Sample:
             params = {
                 "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1
             }  # fmt: skip
             reply = device.call("time_model", params, timeout_sec=limits.model_sec)
-            return float(reply["samples_sec"][0])
+            return _Sample.of(reply["samples_sec"][0], number, reply["watched"])
 
-        return _Timer(sample, sample(1), least_samples, rounds)
+        return _Timer(sample, sample(1).sec, least_samples, rounds)
 
     timers = {name: library_timer(path) for name, path in libraries.items()}
     if reference is not None:
         onnx_runtime = reference  # for mypy: the closure below does not know that it is not None
+
+        def reference_sample(number: int) -> _Sample:
+            reply = onnx_runtime.sample(number)
+            return _Sample.of(reply["sample_sec"], number, reply["watched"])
+
         timers["onnxruntime"] = _Timer(
-            lambda number: onnx_runtime.sample(number=number, repeat=1)[0],
-            onnx_runtime.open_timed(inputs),
-            least_samples,
-            rounds,
+            reference_sample, onnx_runtime.open_timed(inputs), least_samples, rounds
         )
-    in_turn = list(timers.values())
-    for number in range(rounds):
-        # Forwards and backwards, so that no network always follows the same one.
-        for timer in in_turn if number % 2 == 0 else reversed(in_turn):
-            timer.turn(number)
-        on_round((number + 1) / rounds)
-    return {name: Latency.of(timer.samples, threads, timer.inferences) for name, timer in timers.items()}
+    blocks = [_Block(samples={name: timer.first for name, timer in timers.items() if timer.first})]
+    order, rng = list(timers), random.Random(0)  # noqa: S311  (an order, not a secret)
+    for number in range(_MAX_BLOCKS):
+        # In random order, so that no network always follows the same one.
+        rng.shuffle(order)
+        block = _Block(loop_sec=device.call("reference_loop", {}, timeout_sec=limits.model_sec)["loop_sec"])
+        for name in order:
+            if (sample := timers[name].turn(number)) is not None:
+                block.samples[name] = sample
+        blocks.append(block)
+        latency = _latencies(blocks, list(timers), threads)
+        fast = {name: latency[name] for name in timers if not timers[name].is_slow}
+        if number + 1 >= _LEAST_BLOCKS and _are_narrow(fast):
+            break
+        if number + 1 >= rounds and (len(fast) < len(timers) or time.monotonic() >= until):
+            break
+        on_round(min(1.0, (number + 1) / rounds))
+    on_round(1.0)
+    return latency
 
 
 def rounds_for(entries: int) -> int:
@@ -176,24 +211,100 @@ def rounds_for(entries: int) -> int:
     return max(_LEAST_ROUNDS, min(_ROUNDS, _ALL_ROUNDS // entries))
 
 
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    sec: float
+    inferences: int
+    watched: Watched | None
+
+    @classmethod
+    def of(cls, sec: float, inferences: int, watched: Mapping[str, object] | None) -> _Sample:
+        return cls(float(sec), inferences, None if watched is None else Watched.from_json(watched))
+
+
+@dataclass(slots=True)
+class _Block:
+    """A sample of each network, in random order; of a slow one, only in some blocks."""
+
+    samples: dict[str, _Sample] = field(default_factory=dict)
+    loop_sec: float | None = None
+
+    def taken_share(self, threads: int) -> float:
+        """Return the share of the block's time in which others took a core."""
+        watched = [sample.watched for sample in self.samples.values() if sample.watched is not None]
+        wall_sec = sum(stretch.wall_sec for stretch in watched)
+        return sum(stretch.taken_sec(threads) for stretch in watched) / wall_sec if wall_sec else 0.0
+
+
+def _latencies(blocks: Sequence[_Block], names: Sequence[str], threads: int) -> dict[str, Latency]:
+    """Return each network's latency over the quiet blocks; over the least disturbed ones, if few are quiet."""
+    loops = [block.loop_sec for block in blocks]
+    kept = [
+        block
+        for block in blocks
+        if loop_slowdown([block.loop_sec], loops) == 1.0
+        and all(
+            sample.watched is None or sample.watched.is_quiet(threads) for sample in block.samples.values()
+        )
+    ]
+    if len(kept) < _LEAST_QUIET:
+        by_rank = sorted(range(len(blocks)), key=lambda number: blocks[number].taken_share(threads))
+        kept = [blocks[number] for number in sorted(by_rank[:_LEAST_QUIET])]
+    at_least = loop_slowdown([block.loop_sec for block in kept], loops)
+    return {name: _latency(name, blocks, kept, threads, at_least) for name in names}
+
+
+def _latency(
+    name: str, blocks: Sequence[_Block], kept: Sequence[_Block], threads: int, at_least: float
+) -> Latency:
+    every = [block.samples[name] for block in blocks if name in block.samples]
+    counted = [block.samples[name] for block in kept if name in block.samples]
+    if len(counted) < _LEAST_KEPT:
+        counted = every
+    disturbance = disturbance_of(
+        [sample.watched for sample in counted],
+        [sample.watched for sample in every],
+        threads,
+        dropped=len(every) - len(counted),
+    )
+    return Latency(
+        samples_sec=tuple(sample.sec for sample in counted),
+        threads=threads,
+        inferences=tuple(sample.inferences for sample in counted),
+        disturbance=replace(disturbance, slowdown=max(disturbance.slowdown, at_least)),
+    )
+
+
+def _are_narrow(latency: Mapping[str, Latency]) -> bool:
+    """Return whether more blocks would tell little: the intervals of all ratios to the first network are narrow."""
+    if not latency:
+        return True
+    first, *others = latency.values()
+    ratios = [speedup(other, first) for other in others or [first]]
+    return all(
+        ratio.low is not None and ratio.high is not None and ratio.high <= _ENOUGH * ratio.low
+        for ratio in ratios
+    )
+
+
 class _Timer:
-    """Samples one network. A slow one skips some rounds, or all of them; its first inference is then a sample."""
+    """Samples one network. A slow one skips some blocks, or all of them; its first inference is then a sample."""
 
     def __init__(
-        self, sample: Callable[[int], float], first_sec: float, least_samples: int, rounds: int
+        self, sample: Callable[[int], _Sample], first_sec: float, least_samples: int, rounds: int
     ) -> None:
         self._sample = sample
-        self._first_sec = first_sec
-        slow = first_sec > _SLOW_SEC
+        self.is_slow = first_sec > _SLOW_SEC
         affordable = max(least_samples - 1, int(_SLOW_BUDGET_SEC / first_sec))
-        self._turns = min(rounds, affordable) if slow else rounds
-        self.samples = [first_sec] if slow else []
-        self.inferences = [1] if slow else []
+        self._turns = min(rounds, affordable) if self.is_slow else _MAX_BLOCKS
+        self.first = _Sample(first_sec, 1, None) if self.is_slow else None
+        self._seconds = [first_sec]
 
-    def turn(self, number: int) -> None:
+    def turn(self, number: int) -> _Sample | None:
+        """Return the sample of a block; None if it skips it."""
         if number >= self._turns:
-            return
-        pace = median(self.samples) if self.samples else self._first_sec
-        calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(pace, 1e-7))))
-        self.samples.append(self._sample(calls))
-        self.inferences.append(calls)
+            return None
+        calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(median(self._seconds), 1e-7))))
+        sample = self._sample(calls)
+        self._seconds.append(sample.sec)
+        return sample

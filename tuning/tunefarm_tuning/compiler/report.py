@@ -18,6 +18,7 @@ from tunefarm_tuning.compiler.model_timing import METHOD as MODEL_METHOD
 from tunefarm_tuning.compiler.runtime_parts import parts_manifest
 from tunefarm_tuning.compiler.session import KernelInfo, LoadedInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.ratio import speedups
 from tunefarm_tuning.measure.kernel_timing import METHOD as KERNEL_METHOD
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.records.record import TuningRecord
@@ -181,6 +182,7 @@ def make_report(
             "speedup_over_onnxruntime": latency["onnxruntime"].median_sec / latency["tuned"].median_sec
             if "onnxruntime" in latency
             else None,
+            "ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()},
         },
         "warnings": list(warnings),
         "versions": versions(),

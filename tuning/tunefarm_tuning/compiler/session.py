@@ -32,6 +32,8 @@ class CompileLimits:
         kernel_ratio: How many times the untuned kernel's time a tuned kernel may take before it falls back. A little
             above one, since measurements of equal kernels differ by that.
         model_ratio: The same for the whole network.
+        timing_sec: Seconds for timing the network beyond the usual number of samples, while a busy machine leaves it unclear how
+            much faster it is.
         whole_sec: Seconds after which the caller stops the compile; optional work is skipped in time. None if the caller
             sets no limit.
         samples_bytes: Largest file of samples, and the most that its arrays may have together, in bytes.
@@ -43,6 +45,7 @@ class CompileLimits:
     model_sec: float = 600.0
     kernel_ratio: float = 1.05
     model_ratio: float = 1.02
+    timing_sec: float = 15.0
     whole_sec: float | None = None
     samples_bytes: int = MAX_SAMPLE_BYTES
 

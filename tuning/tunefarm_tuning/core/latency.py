@@ -4,11 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Self
 
-from tunefarm_tuning.core.json_fields import JsonFields, fields_to_json
+from tunefarm_tuning.core.json_fields import OMIT_DEFAULT, JsonFields, fields_to_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbance(JsonFields):
+    """The other work on the device while something was timed.
+
+    Attributes:
+        blocks: Blocks that were timed.
+        dropped: Disturbed blocks among them, whose samples do not count.
+        slowdown: How many times as long the remaining samples may have taken as on a quiet device; 1 if nothing disturbed them.
+        others_cores: Cores that other work, or a hypervisor's other guests, took on average over all blocks; None if the device
+            does not tell.
+        steal_share: The hypervisor's part of them, as a share of all cores.
+        stalled_share: Share of the time in which a runnable thread waited for a core (PSI); None if the system does not tell.
+        switches_per_sec: Context switches that others forced upon the timed process.
+    """
+
+    blocks: int
+    dropped: int = 0
+    slowdown: float = 1.0
+    others_cores: float | None = None
+    steal_share: float | None = None
+    stalled_share: float | None = None
+    switches_per_sec: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +44,18 @@ class Latency(JsonFields):
             needs.
         threads: Number of threads of the kernels.
         inferences: Number of inferences that each sample is the mean of; empty if unknown.
+        disturbance: The other work on the device meanwhile; None if nobody looked.
     """
 
     samples_sec: tuple[float, ...]
     threads: int
     inferences: tuple[int, ...] = ()
+    disturbance: Disturbance | None = field(default=None, metadata=OMIT_DEFAULT)
+
+    @property
+    def slowdown(self) -> float:
+        """`Disturbance.slowdown`; 1 if nobody looked."""
+        return self.disturbance.slowdown if self.disturbance is not None else 1.0
 
     @property
     def median_sec(self) -> float:

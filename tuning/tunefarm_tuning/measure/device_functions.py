@@ -1,8 +1,8 @@
-"""Functions that a GPU's device offers to a session beside running kernels: timing baselines, and checking an artifact.
+"""Functions that a device offers to a session beside running kernels; `tvm.children.run` calls them.
 
-Each runs in a child process of the session, so that a crash ends neither. The caller may be on another machine: all files are
-uploaded. Nobody else uses the GPU meanwhile, since a device has one session at a time and the caller holds the lease.
-`FUNCTIONS` lists them by the names that the device registers; `tvm.children.run` calls them.
+Every device tells what else its machine does (`WATCH_FUNCTIONS`). A GPU's device also times baselines and checks artifacts
+(`FUNCTIONS`), each in a child process of the session, so that a crash ends neither. The caller may be on another machine: all
+files are uploaded. Nobody else uses the GPU meanwhile, since a device has one session at a time and the caller holds the lease.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
+from tunefarm_tuning.measure.machine_watch import machine_state, reference_loop_sec
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.workload.binding import Binding
 
 NOT_INSTALLED = "tunefarm.not_installed"
 TIME_OTHER = "tunefarm.time_other"
 CHECK_ARTIFACT = "tunefarm.check_artifact"
+MACHINE_STATE = "tunefarm.machine_state"
+REFERENCE_LOOP = "tunefarm.reference_loop"
 """The names under which a session calls them; older devices know the same names."""
 
 ARRAY_FILES = ("inputs", "expected", "widths")
@@ -81,4 +84,14 @@ def _absolute(input_set: dict[str, Any]) -> dict[str, Any]:
 
 
 FUNCTIONS = {NOT_INSTALLED: not_installed, TIME_OTHER: time_other, CHECK_ARTIFACT: check_artifact}
-"""All of them by name. To add one, write it above and register it here: it takes and returns JSON text."""
+"""Those of a GPU's device by name. To add one, write it above and register it here: it takes and returns JSON text."""
+
+
+def machine_state_text() -> str:
+    """Return `MachineState` of this process's machine as JSON; null if it has none."""
+    state = machine_state()
+    return json.dumps(None if state is None else state.to_json())
+
+
+WATCH_FUNCTIONS = {MACHINE_STATE: machine_state_text, REFERENCE_LOOP: reference_loop_sec}
+"""Those of every device, by name."""

@@ -239,9 +239,10 @@ class Reference:
         """Load the model with ONNX Runtime's best settings; return the seconds of a first inference."""
         return float(self._call("open_timed", {**self._common(), "feeds": str(inputs)})["first_sec"])
 
-    def sample(self, *, number: int, repeat: int) -> list[float]:
-        """Return `repeat` samples in seconds per inference, each the mean of `number` inferences. Call `open_timed` before."""
-        return [float(sample) for sample in self._call("sample", {"number": number, "repeat": repeat})]
+    def sample(self, number: int) -> Mapping[str, Any]:
+        """Return a sample (see `reference_child.sample`) of `number` inferences. Call `open_timed` before."""
+        sample: Mapping[str, Any] = self._call("sample", {"number": number})
+        return sample
 
     def close(self) -> None:
         """End the child; a running call then raises `ChildClosed`."""

@@ -9,6 +9,7 @@ from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.phases.measure import EntryTiming
 from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
 from tunefarm_tuning.compiler.session import LoadedInfo
+from tunefarm_tuning.core.ratio import speedups
 from tunefarm_tuning.workload.model import Model
 
 
@@ -40,6 +41,7 @@ def shape_reports(
                     **{name: network.to_json() for name, network in latency.items()},
                     "rejected": timing.rejected.to_json() if timing.rejected else None,
                     **{f"speedup_over_{name}": seconds / tuned_sec for name, seconds in others.items()},
+                    "ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()},
                 },
                 "checks": {"ok": part.ok, **part.errors()},
                 "fallback": timing.fallback.message if timing.fallback else None,

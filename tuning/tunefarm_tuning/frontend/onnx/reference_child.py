@@ -26,6 +26,7 @@ from tunefarm_tuning.frontend.onnx.reference.parts import Network
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants, open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
+from tunefarm_tuning.measure.machine_watch import Watched, machine_state
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.widths import save_widths
 from tunefarm_tuning.workload.binding import Binding
@@ -270,20 +271,23 @@ def open_timed(params: dict[str, Any]) -> dict[str, Any]:
     return {"first_sec": first_sec}
 
 
-def sample(params: dict[str, Any]) -> list[float]:
-    """Return seconds per inference, once its threads are idle: ``{"number", "repeat"}``."""
+def sample(params: dict[str, Any]) -> dict[str, Any]:
+    """Return ``sample_sec``, the mean of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
+
+    Returns once its threads are idle.
+    """
     if _timed is None:
         raise InvariantError("no model is open")
     session, feeds = _timed
     session.run(None, feeds)  # so that its threads sleep between our calls
-    samples = []
-    for _ in range(params["repeat"]):
-        started = time.perf_counter()
-        for _ in range(params["number"]):
-            session.run(None, feeds)
-        samples.append((time.perf_counter() - started) / params["number"])
+    before = machine_state()
+    started = time.perf_counter()
+    for _ in range(params["number"]):
+        session.run(None, feeds)
+    sample_sec = (time.perf_counter() - started) / params["number"]
+    watched = Watched.between(before, machine_state())
     wait_until_idle()
-    return samples
+    return {"sample_sec": sample_sec, "watched": None if watched is None else watched.to_json()}
 
 
 def _network(params: dict[str, Any]) -> BoundNetwork:

@@ -16,7 +16,9 @@ Handlers:
   parts; ``unforced``: how the outputs differ if each part runs on what the compiled network gives it, empty if they do not;
   ``random_parts``: numbers of the parts whose results are random. The last two only if there are parts.
 - `run_model`: ``path``, ``entry``, ``inputs``, ``outputs`` (files on this machine; the second is written) -> {}.
-- `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up.
+- `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up;
+  ``watched``: what else the device did (`Watched`), null if it does not tell.
+- `reference_loop`: {} -> ``loop_sec``: of the device's reference loop, null if it has none.
 - `time_parts`: the same -> ``samples_sec``; ``parts_sec``: of each part, a sample a repeat; ``missing``: why parts were not run, else empty.
 - `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
   are uploaded first; ``missing`` or ``not_offered`` where the device does not have them.
@@ -50,6 +52,7 @@ from tunefarm_tuning.measure import device_functions
 from tunefarm_tuning.measure.device_functions import ARRAY_FILES
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.kernel_timing import time_tuned_and_untuned
+from tunefarm_tuning.measure.machine_watch import MachineState, Watched, machine_state, reference_loop_sec
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
@@ -191,8 +194,26 @@ def _outputs(params: dict[str, Any]) -> list[NDArray[Any]]:
 
 
 def time_model(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a model; return when the threads of this machine are idle again."""
-    return {"samples_sec": _time_model(params)}
+    """Time a model, and watch the device meanwhile; return when the threads of this machine are idle again."""
+    samples, watched = _time_model(params)
+    return {"samples_sec": samples, "watched": None if watched is None else watched.to_json()}
+
+
+def reference_loop(_params: dict[str, Any]) -> dict[str, Any]:
+    """Run the device's reference loop."""
+    if _get().is_local:
+        return {"loop_sec": reference_loop_sec()}
+    loop = _offered(device_functions.REFERENCE_LOOP)
+    return {"loop_sec": None if loop is None else float(loop())}
+
+
+def _machine_state() -> MachineState | None:
+    """Return the counters of the device's machine; None if it does not tell."""
+    if _get().is_local:
+        return machine_state()
+    read = _offered(device_functions.MACHINE_STATE)
+    state = None if read is None else json.loads(str(read()))
+    return None if state is None else MachineState.from_json(state)
 
 
 def time_parts(params: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +222,7 @@ def time_parts(params: dict[str, Any]) -> dict[str, Any]:
     samples: list[float] = []
     by_sample: list[list[float]] = []
     for _ in range(params["repeat"]):
-        samples += _time_model({**params, "repeat": 1})
+        samples += _time_model({**params, "repeat": 1})[0]
         by_sample.append(parts.taken_sec() if parts is not None else [])
     return {
         "samples_sec": samples,
@@ -210,7 +231,7 @@ def time_parts(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _time_model(params: dict[str, Any]) -> list[float]:
+def _time_model(params: dict[str, Any]) -> tuple[list[float], Watched | None]:
     parts = _open_parts(params)
     machine, entry = _model(params["path"]), params["entry"]
     machine.set_input(entry, *_to_device(load_arrays(params["inputs"])))
@@ -223,9 +244,11 @@ def _time_model(params: dict[str, Any]) -> list[float]:
             raise InvalidInputError(parts.missing, code="no-onnxruntime")
         parts.replay(recorded if parts.missing else [], None)
     with parts.running() if parts is not None else nullcontext():
+        before = _machine_state()
         samples = [float(sample) for sample in timer(entry).results]
+        watched = Watched.between(before, _machine_state())
     wait_until_idle()
-    return samples
+    return samples, watched
 
 
 def _open_parts(params: dict[str, Any]) -> DeviceParts | None:
@@ -368,5 +391,6 @@ HANDLERS: Handlers = {
     "check_model": _failure_as_value(check_model),
     "run_model": _failure_as_value(run_model),
     "time_model": _failure_as_value(time_model),
+    "reference_loop": _failure_as_value(reference_loop),
     "time_parts": _failure_as_value(time_parts),
 }

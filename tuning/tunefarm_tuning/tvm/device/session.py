@@ -47,6 +47,11 @@ class DeviceSession:
         self._remote = remote
         self.host, self.port = host, port
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the device is this process."""
+        return self._remote is None
+
     def device(self, kind: str) -> Any:
         """Return TVM's device of a kind, ``"cpu"`` or ``"cuda"``."""
         return tvm.device(kind, 0) if self._remote is None else self._remote.device(kind, 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
 from tunefarm_tuning.artifact.part_calls import serve
-from tunefarm_tuning.measure.device_functions import FUNCTIONS
+from tunefarm_tuning.measure.device_functions import FUNCTIONS, WATCH_FUNCTIONS
 from tunefarm_tuning.measure.gpu.nvml import preload
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.reading import state_and_users
@@ -92,13 +92,15 @@ def _write(events: int, event: dict[str, Any]) -> None:
 
 
 def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None:
-    """Let sessions run parts of networks in ONNX Runtime, and call `FUNCTIONS` and read the GPU's state if the agent named one GPU.
+    """Let sessions run parts of networks in ONNX Runtime and watch the machine; if the agent named one GPU, also what a GPU offers.
 
     The first call opens ONNX Runtime or the driver.
     """
     import tvm
 
     tvm.register_global_func(CONTROL, _control_parts, override=True)
+    for name, watch in WATCH_FUNCTIONS.items():
+        tvm.register_global_func(name, watch, override=True)
     uuid = environment.get(_VISIBLE, "")
     if not uuid.startswith("GPU-") or "," in uuid:
         return

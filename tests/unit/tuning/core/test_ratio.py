@@ -1,0 +1,70 @@
+"""The interval of a speed-up."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tunefarm_text import quantities
+from tunefarm_tuning.core.latency import Disturbance, Latency
+from tunefarm_tuning.core.ratio import Ratio, speedup, speedups
+
+
+def samples(middle: float, spread: float, count: int, seed: int) -> Latency:
+    rng = random.Random(seed)
+    return Latency.of([middle * (1 + rng.gauss(0, spread)) for _ in range(count)], 2)
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.05, 0.2])
+def test_it_holds_the_true_ratio_nearly_always(spread: float) -> None:
+    ratios = [
+        speedup(samples(3, spread, 15, seed), samples(2, spread, 15, 1000 + seed)) for seed in range(60)
+    ]
+    held = [ratio for ratio in ratios if ratio.low is not None and ratio.low <= 1.5 <= (ratio.high or 0)]
+    assert len(held) >= 54
+    assert all(ratio.low is not None and ratio.low <= ratio.value <= (ratio.high or 0) for ratio in ratios)
+
+
+def test_blocks_are_drawn_whole() -> None:
+    # What slows a block slows both of its samples: the ratio is the same in every block.
+    busy = [1.0, 1.0, 3.0, 1.0, 2.0, 1.0, 3.0, 2.0]
+    ratio = speedup(Latency.of([1.5 * sec for sec in busy], 2), Latency.of(busy, 2))
+    assert (ratio.low, ratio.value, ratio.high) == (1.5, 1.5, 1.5)
+    assert ratio.is_tight
+
+
+def test_few_samples_tell_no_more_than_they_are() -> None:
+    ratio = speedup(Latency.of([4.0, 6.0], 1), Latency.of([1.0, 2.0, 1.0, 1.5, 1.0, 1.0], 1))
+    assert (ratio.low, ratio.high) == (2.0, 6.0)
+    once = speedup(Latency.of([4.0], 1), Latency.of([1.0, 1.0, 1.0], 1))
+    assert once == Ratio(value=4.0)
+    assert not once.is_tight
+
+
+def test_what_others_may_have_slowed_widens_it() -> None:
+    steady = Latency.of([2.0] * 9, 2)
+    disturbed = replace(steady, disturbance=Disturbance(blocks=9, slowdown=1.5))
+    assert speedup(steady, steady).is_tight
+    assert speedup(disturbed, steady) == Ratio(value=1.0, low=1 / 1.5, high=1.0)
+    assert speedup(steady, disturbed) == Ratio(value=1.0, low=1.0, high=1.5)
+
+
+def test_all_of_a_network() -> None:
+    latency = {name: Latency.of([sec] * 5, 1) for name, sec in (("tuned", 1.0), ("untuned", 2.0))}
+    assert speedups(latency) == {"untuned": Ratio(value=2.0, low=2.0, high=2.0)}
+    assert Ratio.from_json(speedups(latency)["untuned"].to_json()) == speedups(latency)["untuned"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (Ratio(value=1.24, low=1.21, high=1.27), "1.24×"),
+        (Ratio(value=2.5, low=1.2, high=3.94), "between 1.2 and 3.9×"),
+        (Ratio(value=0.6, low=0.44, high=12.4), "between 0.44 and 12×"),
+        (Ratio(value=1.24), "about 1.24×"),
+    ],
+)
+def test_how_it_is_written(ratio: Ratio, text: str) -> None:
+    assert quantities.speedup(ratio.value, ratio.low, ratio.high) == text

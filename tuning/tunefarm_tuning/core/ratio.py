@@ -1,0 +1,80 @@
+"""`Ratio`: how many times as fast one thing is as another, with the interval that measurements leave open."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+
+from tunefarm_text.quantities import TIGHT
+from tunefarm_tuning.core.json_fields import JsonFields
+from tunefarm_tuning.core.latency import Latency
+
+_RESAMPLES = 400
+_OUTSIDE = 0.025
+_LEAST_SAMPLES = 5
+"""With fewer samples, a bootstrap knows too few values: the interval spans all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio(JsonFields):
+    """A ratio of two latencies.
+
+    Attributes:
+        value: Ratio of the medians.
+        low: Lower end of its interval; None if there is a single sample, which tells no interval.
+        high: Upper end.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether the interval is so narrow that `value` says it all."""
+        return self.low is not None and self.high is not None and self.high <= TIGHT * self.low
+
+
+def speedup(slow: Latency, fast: Latency) -> Ratio:
+    """Return how many times as fast `fast` is as `slow`: the ratio of the medians, and its 95 % interval.
+
+    The interval is a bootstrap's. If other work slowed the samples (`Disturbance.slowdown`), neither latency is known better than
+    that: each end moves by as much as the one that would move it was slowed.
+    """
+    low, high = _interval(slow.samples_sec, fast.samples_sec)
+    value = slow.median_sec / fast.median_sec
+    if low is None or high is None:
+        return Ratio(value=value)
+    return Ratio(value=value, low=low / slow.slowdown, high=high * fast.slowdown)
+
+
+def speedups(latency: Mapping[str, Latency]) -> dict[str, Ratio]:
+    """Return the speed-up of ``"tuned"`` over each other latency, by its name."""
+    tuned = latency["tuned"]
+    return {name: speedup(other, tuned) for name, other in latency.items() if name != "tuned"}
+
+
+@lru_cache(maxsize=4096)
+def _interval(
+    slow_sec: tuple[float, ...], fast_sec: tuple[float, ...]
+) -> tuple[float, float] | tuple[None, None]:
+    if min(len(slow_sec), len(fast_sec)) == 1:
+        return None, None
+    if min(len(slow_sec), len(fast_sec)) < _LEAST_SAMPLES:
+        return min(slow_sec) / max(fast_sec), max(slow_sec) / min(fast_sec)
+    rng = random.Random(0)  # noqa: S311  (a sample, not a secret)
+    ratios = sorted(_resampled(slow_sec, fast_sec, rng) for _ in range(_RESAMPLES))
+    outside = int(_OUTSIDE * _RESAMPLES)
+    return ratios[outside], ratios[-1 - outside]
+
+
+def _resampled(slow_sec: Sequence[float], fast_sec: Sequence[float], rng: random.Random) -> float:
+    """Return the ratio of the medians of drawn samples: of drawn blocks, if there is a sample of each in every block."""
+    slow_blocks = rng.choices(range(len(slow_sec)), k=len(slow_sec))
+    fast_blocks = (
+        slow_blocks if len(slow_sec) == len(fast_sec) else rng.choices(range(len(fast_sec)), k=len(fast_sec))
+    )
+    return median(slow_sec[block] for block in slow_blocks) / median(fast_sec[block] for block in fast_blocks)
