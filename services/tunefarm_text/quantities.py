@@ -141,9 +141,14 @@ def speedup(value: float | None, low: float | None, high: float | None) -> str:
         return NONE
     if low is None or high is None:
         return f"about {ratio(value)}"
-    if high <= TIGHT * low:
+    if not is_wide(low, high):
         return ratio(value)
     return f"between {_two_figures(low)} and {_two_figures(high)}×"
+
+
+def is_wide(low: float | None, high: float | None) -> bool:
+    """Return whether an interval is too wide for `speedup` to write one number."""
+    return low is not None and high is not None and high > TIGHT * low
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -98,7 +98,19 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
                 quantities.latency(timing["median_sec"]),
                 f"{quantities.latency(min(samples))} to {quantities.latency(max(samples))}",
                 str(timing.get("threads") or quantities.NONE),
-                quantities.ratio(timing["median_sec"] / tuned if tuned else None),
+                _speedup(_part(latency, "ratios").get(key), timing["median_sec"] / tuned if tuned else None)
+                if key != "tuned"
+                else quantities.NONE,
             )
         )
-    out.table(("", ">median latency", ">samples", ">threads", ">time, tuned = 1"), rows)
+    out.table(("", ">median latency", ">samples", ">threads", ">the artifact is as fast"), rows)
+
+
+def _speedup(ratio: Mapping[str, Any] | None, medians: float | None) -> str:
+    """Return the artifact's speed-up as far as it is known; only that of the medians, if the report is of an earlier release."""
+    if ratio is None:
+        return quantities.ratio(medians)
+    low, high = ratio.get("low"), ratio.get("high")
+    text = quantities.speedup(ratio["value"], low, high)
+    known = low is not None and not quantities.is_wide(low, high)
+    return f"{text} ({quantities.interval(low, high)})" if known else text

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tunefarm_app.devices.peak import known_peak
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DevicePeak, Job, JobTask, Json, ModelTask
+from tunefarm_text.quantities import flops_per_sec
 from tunefarm_tuning.measure.peak import Peak
-from tunefarm_tuning.measure.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
+from tunefarm_tuning.measure.roofline import DISPROVED, Roofline, kernel_bytes, kernel_dtype, roofline
 from tunefarm_tuning.workload.computation import Computation
 
 
@@ -39,24 +41,78 @@ def _best_of(rows: Iterable[DevicePeak], device_model: str) -> Peak | None:
     return best
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedKernel:
+    """A kernel and its time, to be held against a peak.
+
+    Attributes:
+        flops: Operations per call.
+        cost_sec: Seconds per call; None if it was not timed.
+        threads: The threads that it ran on; None is all cores, as in a search.
+    """
+
+    flops: float
+    cost_sec: float | None
+    args: Sequence[Mapping[str, object]]
+    computation: Computation | None = None
+    threads: int | None = None
+
+
+def trusted_peak(peak: Peak | None, kernels: Iterable[TimedKernel]) -> Peak | None:
+    """Return a peak without the figures that a kernel exceeds: the device was busy when they were measured.
+
+    No other kernel is then held against them either, and `Peak.missing` says why.
+    """
+    if peak is None:
+        return None
+    reached: dict[str, float] = {}
+    for kernel in kernels:
+        dtype = kernel_dtype(kernel.args)
+        most = peak.flops_on(kernel.threads or peak.threads, dtype) if dtype is not None else None
+        if dtype is None or most is None or not kernel.cost_sec or kernel.cost_sec < 0:
+            continue
+        rate = kernel.flops / kernel.cost_sec
+        if rate > DISPROVED * most:
+            reached[dtype] = max(reached.get(dtype, 0.0), rate)
+    if not reached:
+        return peak
+    reasons = [
+        f"{dtype}: a kernel reached {flops_per_sec(rate, 1.0)}, more than was measured on a busy device"
+        for dtype, rate in sorted(reached.items())
+    ]
+    return replace(
+        peak,
+        flops_per_sec={dtype: rate for dtype, rate in peak.flops_per_sec.items() if dtype not in reached},
+        missing="; ".join([*filter(None, [peak.missing]), *reasons]),
+    )
+
+
+def job_kernels(
+    repos: Repositories, job: Job, tasks: Sequence[JobTask], model_tasks: Iterable[ModelTask]
+) -> dict[int, TimedKernel]:
+    """Return the best kernel of each task that the search found, by position."""
+    known = {(task.workload_key, task.toolchain): task for task in model_tasks}
+    computations = task_computations(repos, job.target_key, tasks)
+    return {
+        task.position: TimedKernel(
+            flops=facts.flops,
+            cost_sec=task.best_cost_sec,
+            args=facts.args,
+            computation=computations.get(task.workload_key),
+        )
+        for task in tasks
+        if (facts := known.get((task.workload_key, task.toolchain))) is not None
+    }
+
+
 def job_rooflines(
     repos: Repositories, job: Job, tasks: Sequence[JobTask], model_tasks: Iterable[ModelTask]
 ) -> dict[int, Roofline]:
     """Return the roofline of each kernel's best time, by position; kernels without a time or operations are left out."""
-    peak = job_peak(repos, job)
-    known = {(task.workload_key, task.toolchain): task for task in model_tasks}
-    computations = task_computations(repos, job.target_key, tasks)
-    rooflines = {}
-    for task in tasks:
-        facts = known.get((task.workload_key, task.toolchain))
-        if facts is None:
-            continue
-        stands = kernel_roofline(
-            facts.flops, task.best_cost_sec, facts.args, computations.get(task.workload_key), peak
-        )
-        if stands is not None:
-            rooflines[task.position] = stands
-    return rooflines
+    kernels = job_kernels(repos, job, tasks, model_tasks)
+    peak = trusted_peak(job_peak(repos, job), kernels.values())
+    rooflines = {position: kernel_roofline(kernel, peak) for position, kernel in kernels.items()}
+    return {position: stands for position, stands in rooflines.items() if stands is not None}
 
 
 def task_computations(
@@ -76,22 +132,15 @@ def task_computations(
     return computations
 
 
-def kernel_roofline(
-    flops: float,
-    cost_sec: float | None,
-    args: Sequence[Mapping[str, object]],
-    computation: Computation | None,
-    peak: Peak | None,
-    threads: int | None = None,
-) -> Roofline | None:
-    """Return the roofline of a kernel that ran on `threads` threads; by default on all cores, as in a search."""
+def kernel_roofline(kernel: TimedKernel, peak: Peak | None) -> Roofline | None:
+    """Return the roofline of a kernel; None if it was not timed, or has no operations."""
     return roofline(
-        flops,
-        cost_sec,
+        kernel.flops,
+        kernel.cost_sec,
         peak=peak,
-        threads=threads or (1 if peak is None else peak.threads),
-        dtype=kernel_dtype(args),
-        moved_bytes=kernel_bytes(args, computation),
+        threads=kernel.threads or (1 if peak is None else peak.threads),
+        dtype=kernel_dtype(kernel.args),
+        moved_bytes=kernel_bytes(kernel.args, kernel.computation),
     )
 
 

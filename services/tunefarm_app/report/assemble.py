@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tunefarm_app.records.rooflines import kernel_roofline, task_computations
+import structlog
+
+from tunefarm_app.records.rooflines import TimedKernel, kernel_roofline, task_computations, trusted_peak
 from tunefarm_app.report.document import (
     FORMAT,
     FORMAT_VERSION,
     JobReport,
+    ReportCoverage,
     ReportedArtifact,
     ReportedJob,
     ReportedModel,
     ReportedTarget,
     ReportKernel,
 )
-from tunefarm_app.report.evidence import Evidence, breakdown
+from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.numbers import (
+    KernelNumbers,
+    breakdown,
+    contradictions,
+    kernel_numbers,
+    reason_of,
+    untried_sentence,
+)
 from tunefarm_app.report.parts import ReportPeak, ReportRoofline
 from tunefarm_app.report.reproduce import reproduce
 from tunefarm_app.report.sentences import caveats, not_measured, summary
@@ -26,6 +37,8 @@ from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.workload.computation import Computation
+
+log = structlog.stdlib.get_logger(__name__)
 
 Outcomes = Mapping[int, Mapping[str, int]]
 
@@ -51,7 +64,7 @@ def job_report(services: Services, job_id: str) -> JobReport:
         outcomes = repos.trials.outcomes(job_id)
         workloads = _workloads(repos, tasks)
         computations = task_computations(repos, job.target_key, tasks)
-    return _assemble(job, model, artifact, tasks, outcomes, workloads, computations)
+    return assemble_report(job, model, artifact, tasks, outcomes, workloads, computations)
 
 
 def _workloads(repos: Repositories, tasks: Sequence[JobTask]) -> dict[str, Workload]:
@@ -60,7 +73,7 @@ def _workloads(repos: Repositories, tasks: Sequence[JobTask]) -> dict[str, Workl
     return repos.workloads.get_many([task.workload_key for task in tasks], tasks[0].toolchain)
 
 
-def _assemble(
+def assemble_report(
     job: Job,
     model: Model,
     artifact: Artifact | None,
@@ -69,9 +82,18 @@ def _assemble(
     workloads: Mapping[str, Workload],
     computations: Mapping[str, Computation],
 ) -> JobReport:
+    """Return the report of what was read of a job; `outcomes` are the trials' by the task's position."""
     evidence = Evidence(artifact.manifest, artifact.report) if artifact else Evidence({}, {})
-    coverage, latency = evidence.coverage(), evidence.latency()
-    kernels = _kernels(tasks, outcomes, workloads, computations, evidence)
+    latency, numbers = evidence.latency(), kernel_numbers(tasks, evidence)
+    timed = {
+        task.position: _timed(task, numbers[task.position], workloads, computations, evidence)
+        for task in tasks
+    }
+    peak = trusted_peak(evidence.peak(), [each for each in timed.values() if each is not None])
+    kernels = [
+        _kernel(task, numbers[task.position], timed[task.position], outcomes, workloads, peak)
+        for task in tasks
+    ]
     report = JobReport(
         format=FORMAT,
         format_version=FORMAT_VERSION,
@@ -82,20 +104,20 @@ def _assemble(
         target=ReportedTarget(key=job.target_key, attributes=job.target),
         toolchain=tasks[0].toolchain if tasks else None,
         device=evidence.device(),
-        peak=_peak(evidence.peak()),
+        peak=_peak(peak),
         place=evidence.place(),
         artifact=_artifact(artifact) if artifact else None,
         latency=latency,
         shapes=evidence.shapes(),
         other_shapes=evidence.other_shapes(),
         hybrid=evidence.hybrid(),
-        coverage=coverage,
+        coverage=_coverage(evidence, tasks),
         kernels=kernels,
         not_tunable=evidence.not_tunable(),
         alternatives=evidence.alternatives(),
         networks_sec=evidence.networks_sec(),
         # Kernels of several sets of shapes are no parts of one latency.
-        breakdown=None if evidence.shapes() else breakdown(latency, kernels),
+        breakdown=None if evidence.shapes() else breakdown(latency, numbers.values()),
         outcomes=_total(outcomes),
         checks=evidence.checks(),
         precision=evidence.precision(),
@@ -108,13 +130,19 @@ def _assemble(
         reproduce=reproduce(job, model, artifact, evidence),
     )
     unreadable = sorted(set(evidence.unreadable))
+    broken = contradictions(report)
+    if broken:
+        log.error("a report contradicts itself", job_id=job.id, contradictions=broken)
+    untried = untried_sentence(tasks)
     return report.model_copy(
         update={
             "summary": summary(report),
             "not_measured": not_measured(report),
             "warnings": [
                 *report.warnings,
-                *caveats(report.latency),
+                *caveats(report),
+                *([untried] if untried else []),
+                *(f"this report contradicts itself: {sentence}" for sentence in broken),
                 *(f"a part of the compiler's report cannot be read: {name}" for name in unreadable),
             ],
         }
@@ -133,63 +161,77 @@ def _artifact(artifact: Artifact) -> ReportedArtifact:
     )
 
 
-def _kernels(
-    tasks: Sequence[JobTask],
-    outcomes: Outcomes,
+def _coverage(evidence: Evidence, tasks: Sequence[JobTask]) -> ReportCoverage | None:
+    """Return the compiler's coverage; what was never tried is called that."""
+    coverage = evidence.coverage()
+    if coverage is None:
+        return None
+    by_key = {task.workload_key: task for task in tasks}
+    misses = [
+        miss.model_copy(update={"reason": reason_of(miss.reason, by_key[miss.workload_key])})
+        if miss.workload_key in by_key
+        else miss
+        for miss in coverage.misses
+    ]
+    return coverage.model_copy(update={"misses": misses})
+
+
+def _timed(
+    task: JobTask,
+    numbers: KernelNumbers,
     workloads: Mapping[str, Workload],
     computations: Mapping[str, Computation],
     evidence: Evidence,
-) -> list[ReportKernel]:
-    coverage, hits, timings = evidence.coverage(), evidence.hits(), evidence.kernels()
-    peak, use = evidence.peak(), evidence.place()
-    replaced = evidence.chosen()
-    misses = {miss.workload_key: miss for miss in coverage.misses} if coverage else {}
+) -> TimedKernel | None:
+    """Return the task's kernel, as it was timed; None if an algorithm with fewer operations replaces it."""
+    workload, use = workloads.get(task.workload_key), evidence.place()
+    if numbers.algorithm is not None or workload is None:
+        return None
+    return TimedKernel(
+        flops=workload.flops,
+        cost_sec=numbers.call_sec if numbers.call_sec is not None else task.best_cost_sec,
+        args=workload.args,
+        computation=computations.get(task.workload_key),
+        threads=use.threads if numbers.call_sec is not None and use else None,
+    )
 
-    def kernel(task: JobTask) -> ReportKernel:
-        miss, workload = misses.get(task.workload_key), workloads.get(task.workload_key)
-        covered = None if hits is None else task.workload_key in hits
-        untuned, tuned = timings.get(task.workload_key, (None, None))
-        now = tuned if covered else untuned
-        after_sec = now.median_sec if now else None
-        chosen, part = replaced.get(task.workload_key), task.alternative is not None
-        if chosen is not None:
-            covered, now, after_sec = True, None, chosen.sum_sec
-        elif part:
-            covered = covered or None
-        stands = kernel_roofline(
-            workload.flops if workload else 0.0,
-            now.median_sec if now else task.best_cost_sec,
-            workload.args if workload else [],
-            computations.get(task.workload_key),
-            peak,
-            threads=use.threads if now and use else None,
-        )
-        return ReportKernel(
-            position=task.position,
-            name=task.name,
-            workload_key=task.workload_key,
-            weight=task.weight,
-            flops=workload.flops if workload else None,
-            args=workload.args if workload else [],
-            covered=covered,
-            algorithm=chosen.algorithm if chosen is not None else None,
-            alternative=str(task.alternative["algorithm"]) if task.alternative is not None else None,
-            reason=miss.reason if miss else None,
-            message=miss.message if miss else "",
-            untuned=untuned,
-            tuned=tuned,
-            before_sec=task.weight * untuned.median_sec if untuned and not part else None,
-            after_sec=task.weight * after_sec if after_sec is not None and not part else None,
-            trials=task.trials,
-            outcomes=dict(outcomes.get(task.position, {})),
-            confirmations=task.confirmations,
-            best_cost_sec=task.best_cost_sec,
-            spent_sec=task.spent_sec,
-            # An algorithm with fewer operations than the original kernel can seem to exceed the device's peak.
-            roofline=ReportRoofline.model_validate(stands.to_json()) if stands and chosen is None else None,
-        )
 
-    return [kernel(task) for task in tasks]
+def _kernel(
+    task: JobTask,
+    numbers: KernelNumbers,
+    timed: TimedKernel | None,
+    outcomes: Outcomes,
+    workloads: Mapping[str, Workload],
+    peak: Peak | None,
+) -> ReportKernel:
+    workload = workloads.get(task.workload_key)
+    stands = kernel_roofline(timed, peak) if timed is not None else None
+    return ReportKernel(
+        position=task.position,
+        name=task.name,
+        workload_key=task.workload_key,
+        weight=task.weight,
+        flops=workload.flops if workload else None,
+        args=workload.args if workload else [],
+        covered=numbers.covered,
+        algorithm=numbers.algorithm,
+        alternative=str(task.alternative["algorithm"]) if task.alternative is not None else None,
+        reason=numbers.reason,
+        message=numbers.message,
+        untuned=numbers.untuned,
+        tuned=numbers.tuned,
+        before_sec=numbers.before_sec,
+        after_sec=numbers.after_sec,
+        share_before=numbers.share_before,
+        share_after=numbers.share_after,
+        speedup=numbers.speedup,
+        trials=task.trials,
+        outcomes=dict(outcomes.get(task.position, {})),
+        confirmations=task.confirmations,
+        best_cost_sec=task.best_cost_sec,
+        spent_sec=task.spent_sec,
+        roofline=ReportRoofline.model_validate(stands.to_json()) if stands else None,
+    )
 
 
 def _peak(peak: Peak | None) -> ReportPeak | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunefarm_app.report.document import JobReport, ReportBreakdown, ReportKernel
+from tunefarm_app.report.document import JobReport, ReportKernel
 from tunefarm_app.report.parts import ReportLatency, ReportTiming
 from tunefarm_text.quantities import plural, seconds, signed_percent, tick
 
@@ -178,8 +178,8 @@ def _stack(
     others = sum(_times(timed, which)) - sum(size for _, _, size in sizes)
     if len(timed) > len(largest):
         sizes.append((plural(len(timed) - len(largest), "other kernel"), -1, max(0.0, others)))
-    sizes.append(("remainder", -2, max(0.0, rest_sec)))
-    total = sum(size for _, _, size in sizes) or 1.0
+    sizes.append(("remainder", -2, rest_sec))
+    total = sum(size for _, _, size in sizes) or 1.0  # the whole inference: `ReportBreakdown` adds up
     segments, x = [], 0.0
     for name, color, size in sizes:
         width = size / total * WIDTH
@@ -199,8 +199,3 @@ def _stack(
 
 def _times(kernels: Sequence[ReportKernel], which: int) -> list[float]:
     return [(kernel.before_sec if which == 0 else kernel.after_sec) or 0.0 for kernel in kernels]
-
-
-def rest_is_negative(parts: ReportBreakdown) -> bool:
-    """Return whether the kernels, timed alone, took longer than the network."""
-    return parts.rest_before_sec < 0 or parts.rest_after_sec < 0

@@ -134,6 +134,13 @@ class ReportKernel(Part):
     )
     before_sec: float | None = Field(description="Untuned seconds per inference: median times weight.")
     after_sec: float | None = Field(description="Seconds per inference in the artifact.")
+    share_before: float | None = Field(None, description="Share of an untuned inference; null if not timed.")
+    share_after: float | None = Field(
+        None, description="Share of an inference of the artifact; null if not timed."
+    )
+    speedup: float | None = Field(
+        None, description="`before_sec` divided by `after_sec`; null if it runs untuned or was not timed."
+    )
     trials: int = Field(description="Candidates.")
     outcomes: dict[str, int] = Field(description="Number of trials by outcome.")
     confirmations: int = Field(
@@ -147,14 +154,22 @@ class ReportKernel(Part):
 
 
 class ReportBreakdown(Part):
-    """The parts of an inference's time. The rest is the latency minus the kernels that were timed alone."""
+    """The parts of an inference's time, which add up to the whole: the latency, or the kernels' sum if that is more."""
 
     kernels_before_sec: float = Field(description="Sum of the untuned kernels over an inference.")
     kernels_after_sec: float = Field(description="Sum of the artifact's kernels over an inference.")
     rest_before_sec: float = Field(
-        description="Latency of the untuned network minus its kernels; may be negative."
+        description="Latency of the untuned network minus its kernels; 0 if these took longer alone."
     )
-    rest_after_sec: float = Field(description="Latency of the artifact minus its kernels; may be negative.")
+    rest_after_sec: float = Field(
+        description="Latency of the artifact minus its kernels; 0 if these took longer alone."
+    )
+    exceeds_before: bool = Field(
+        False,
+        description="Whether the untuned kernels alone took longer than the network by more than such timings err: the device "
+        "was disturbed. Shares are then of the kernels' sum.",
+    )
+    exceeds_after: bool = Field(False, description="The same of the artifact's kernels.")
     timed: int = Field(description="Number of kernels that were timed alone.")
     not_timed: int = Field(description="Number of kernels that were not, and are part of the remainder.")
 

@@ -8,20 +8,25 @@ from statistics import median
 from typing import Any, TypeVar
 
 from tunefarm_app.records.farm_facts import FARM, PEAK
-from tunefarm_app.report.document import ReportBreakdown, ReportCoverage, ReportedDevice, ReportKernel
+from tunefarm_app.report.document import ReportCoverage, ReportedDevice
 from tunefarm_app.report.hybrid import ReportHybrid
 from tunefarm_app.report.parts import (
     ReportAlternative,
     ReportChecks,
+    ReportDisturbance,
     ReportedRecord,
     ReportLatency,
     ReportOtherShapes,
     ReportPlace,
     ReportPrecision,
+    ReportRatio,
     ReportShape,
     ReportTiming,
     ReportUntunable,
 )
+from tunefarm_text import quantities
+from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.ratio import Ratio, speedups
 from tunefarm_tuning.measure.peak import Peak
 
 T = TypeVar("T")
@@ -182,26 +187,7 @@ def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> Repor
         samples_sec=samples,
         inferences=[],
         threads=threads,
-    )
-
-
-def breakdown(latency: ReportLatency | None, kernels: Sequence[ReportKernel]) -> ReportBreakdown | None:
-    """Return the parts of an inference's time; None if too little was timed."""
-    pairs = [
-        (kernel.before_sec, kernel.after_sec)
-        for kernel in kernels
-        if kernel.before_sec is not None and kernel.after_sec is not None
-    ]
-    if latency is None or not pairs:
-        return None
-    before, after = sum(sec for sec, _ in pairs), sum(sec for _, sec in pairs)
-    return ReportBreakdown(
-        kernels_before_sec=before,
-        kernels_after_sec=after,
-        rest_before_sec=latency.untuned.median_sec - before,
-        rest_after_sec=latency.tuned.median_sec - after,
-        timed=len(pairs),
-        not_timed=len(kernels) - len(pairs),
+        disturbance=None,
     )
 
 
@@ -228,6 +214,31 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         overlaps_onnxruntime=_overlap(tuned, baseline) if baseline else None,
         speedup_over_torch_compile=compiled.median_sec / tuned.median_sec if compiled else None,
         overlaps_torch_compile=_overlap(tuned, compiled) if compiled else None,
+        ratios=_ratios(data),
+    )
+
+
+def _ratios(data: Data) -> dict[str, ReportRatio]:
+    """Return the speed-ups that the compiler noted; computed from the samples, if it is of a release that noted none."""
+    if data.get("ratios") is not None:
+        return {str(name): _ratio(Ratio.from_json(ratio)) for name, ratio in data["ratios"].items()}
+    names = ("tuned", "untuned", "onnxruntime", "torch_compile")
+    latency = {name: Latency.from_json(data[name]) for name in names if data.get(name)}
+    return {name: _ratio(ratio) for name, ratio in speedups(latency).items()}
+
+
+def _ratio(ratio: Ratio) -> ReportRatio:
+    low, high = ratio.low, ratio.high
+    return ReportRatio(
+        value=ratio.value,
+        low=low,
+        high=high,
+        text=quantities.speedup(ratio.value, low, high),
+        verdict="faster"
+        if (low if low is not None else ratio.value) > 1
+        else "slower"
+        if (high if high is not None else ratio.value) < 1
+        else "same",
     )
 
 
@@ -240,6 +251,7 @@ def _shape(data: Data) -> ReportShape:
         tuned_sec=float(latency["tuned"]["median_sec"]),
         untuned_sec=float(latency["untuned"]["median_sec"]),
         onnxruntime_sec=float(baseline["median_sec"]) if baseline else None,
+        ratios=_ratios(latency),
         batches=[int(batch) for batch in data.get("batches", [])],
         no_batches=data.get("no_batches"),
         fallback=data.get("fallback"),
@@ -250,7 +262,13 @@ def _network(data: Data) -> ReportTiming:
     network = timing(data["samples_sec"], threads=data["threads"])
     if network is None:
         raise ValueError("no samples")
-    return network.model_copy(update={"inferences": [int(count) for count in data.get("inferences", [])]})
+    disturbance = data.get("disturbance")
+    return network.model_copy(
+        update={
+            "inferences": [int(count) for count in data.get("inferences", [])],
+            "disturbance": ReportDisturbance.model_validate(disturbance) if disturbance else None,
+        }
+    )
 
 
 def _overlap(tuned: ReportTiming, other: ReportTiming) -> bool:

@@ -31,7 +31,7 @@ def report_page(report: JobReport) -> str:
         report=report,
         strip=charts.latency_strip(report.latency) if report.latency else None,
         stacks=charts.time_stacks(report),
-        rest_is_negative=parts is not None and charts.rest_is_negative(parts),
+        exceeds=parts is not None and (parts.exceeds_before or parts.exceeds_after),
         kernels=sorted(report.kernels, key=_by_time),
         most_before=max((kernel.before_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
         most_after=max((kernel.after_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,

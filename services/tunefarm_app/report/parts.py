@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,24 @@ class Part(BaseModel):
     """Base of all parts."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class ReportDisturbance(Part):
+    """Other work on the device while a network was timed."""
+
+    blocks: int = Field(description="Timed blocks.")
+    dropped: int = Field(0, description="Disturbed blocks, whose samples do not count.")
+    slowdown: float = Field(
+        1.0, description="How many times as long the remaining samples may have taken as on a quiet device."
+    )
+    others_cores: float | None = Field(
+        None, description="Cores that other work took on average; null if the device does not tell."
+    )
+    steal_share: float | None = Field(None, description="Share of all cores that a hypervisor withheld.")
+    stalled_share: float | None = Field(
+        None, description="Share of the time in which a thread waited for a core (PSI)."
+    )
+    switches_per_sec: float | None = Field(None, description="Involuntary context switches.")
 
 
 class ReportTiming(Part):
@@ -25,6 +43,21 @@ class ReportTiming(Part):
         description="Number of consecutive calls that each sample is the mean of; empty if unknown."
     )
     threads: int | None = Field(description="Number of threads of the kernels; null if unknown.")
+    disturbance: ReportDisturbance | None = Field(
+        None, description="Other work on the device meanwhile; null if nobody looked."
+    )
+
+
+class ReportRatio(Part):
+    """How many times as fast the artifact is as another network, and how well that is known."""
+
+    value: float = Field(description="Ratio of the medians.")
+    low: float | None = Field(None, description="Lower end of the 95 % interval; null if one sample is all.")
+    high: float | None = Field(None, description="Upper end of it.")
+    text: str = Field(description="The ratio as far as it is known: `1.24×`, or `between 1.2 and 3.9×`.")
+    verdict: Literal["faster", "slower", "same"] = Field(
+        description="What the interval says of the artifact; `same` if it cannot tell."
+    )
 
 
 class ReportLatency(Part):
@@ -44,6 +77,10 @@ class ReportLatency(Part):
         description="Whether the artifact has no tuned kernel. Then `tuned` and `untuned` are the same samples."
     )
     rejected: ReportTiming | None = Field(description="The tuned network, if it was rejected as too slow.")
+    ratios: dict[str, ReportRatio] = Field(
+        default_factory=dict,
+        description="How many times as fast as `untuned`, `onnxruntime` and `torch_compile` the artifact is.",
+    )
     speedup_over_untuned: float = Field(description="Median of untuned, divided by the median of tuned.")
     speedup_over_onnxruntime: float | None = Field(description="The same for ONNX Runtime.")
     overlaps_untuned: bool = Field(
@@ -334,6 +371,9 @@ class ReportShape(Part):
     tuned_sec: float = Field(description="Median seconds per inference of the artifact.")
     untuned_sec: float = Field(description="The same, untuned.")
     onnxruntime_sec: float | None = Field(description="The same of ONNX Runtime; null if not timed.")
+    ratios: dict[str, ReportRatio] = Field(
+        default_factory=dict, description="How many times as fast as `untuned` and `onnxruntime` it is."
+    )
     batches: list[int] = Field(description="Smaller batch sizes that run here, filled up.")
     no_batches: str | None = Field(description="Why smaller batches do not run here; null if they do.")
     fallback: str | None = Field(description="Why its tuned kernels are left out; null if they are not.")

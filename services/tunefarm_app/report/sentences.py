@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.hybrid import hybrid_sentence
-from tunefarm_app.report.parts import ReportChecks, ReportLatency, ReportPrecision, ReportStored, ReportTiming
+from tunefarm_app.report.parts import (
+    ReportChecks,
+    ReportLatency,
+    ReportPrecision,
+    ReportRatio,
+    ReportStored,
+    ReportTiming,
+)
 from tunefarm_db.states.job import JobState
-from tunefarm_text.quantities import error, plural, ratio, seconds, signed_percent, size
+from tunefarm_text import quantities
+from tunefarm_text.quantities import error, plural, seconds, signed_percent, size
 
 _ROUGH = 0.5
 """A latency with at least this spread is called rough."""
@@ -85,37 +93,47 @@ def _latency(latency: ReportLatency) -> list[str]:
         sentences = [f"The artifact has no tuned kernel: it takes {tuned}, like the untuned network."]
     else:
         than = f"untuned TVM ({seconds(latency.untuned.median_sec)})"
-        faster, noise = _against(latency.speedup_over_untuned), _noise(overlaps=latency.overlaps_untuned)
-        sentences = [f"The artifact takes {tuned}, {faster} {than}{noise}."]
-    if latency.onnxruntime is None or latency.speedup_over_onnxruntime is None:
+        sentences = [f"The artifact takes {tuned}, {_against(latency.ratios['untuned'], than)}."]
+    if latency.onnxruntime is None:
         sentences.append(f"It was not compared with ONNX Runtime's latency: {latency.onnxruntime_missing}.")
     else:
-        sentences.append(
-            f"It is {_against(latency.speedup_over_onnxruntime)} ONNX Runtime on the same device "
-            f"({seconds(latency.onnxruntime.median_sec)}){_noise(overlaps=latency.overlaps_onnxruntime is True)}."
-        )
-    if latency.torch_compile is not None and latency.speedup_over_torch_compile is not None:
-        sentences.append(
-            f"It is {_against(latency.speedup_over_torch_compile)} PyTorch's torch.compile on this device "
-            f"({seconds(latency.torch_compile.median_sec)}){_noise(overlaps=latency.overlaps_torch_compile is True)}."
-        )
+        than = f"ONNX Runtime on the same device ({seconds(latency.onnxruntime.median_sec)})"
+        sentences.append(f"It is {_against(latency.ratios['onnxruntime'], than)}.")
+    if latency.torch_compile is not None:
+        than = f"PyTorch's torch.compile on this device ({seconds(latency.torch_compile.median_sec)})"
+        sentences.append(f"It is {_against(latency.ratios['torch_compile'], than)}.")
     return sentences
 
 
-def _against(speedup: float) -> str:
-    if speedup >= 1:
-        return f"{ratio(speedup)} as fast as"
-    return f"slower: {ratio(speedup)} as fast as"
+def _against(ratio: ReportRatio, than: str) -> str:
+    """Return how fast the artifact is, and whether the timings can tell it from the other network at all."""
+    slower = "slower: " if ratio.verdict == "slower" else ""
+    unclear = ": the timings do not tell the two apart" if ratio.verdict == "same" else ""
+    return f"{slower}{ratio.text} as fast as {than}{unclear}"
 
 
-def _noise(*, overlaps: bool) -> str:
-    return ", but the samples overlap: noise may explain the difference" if overlaps else ""
+def caveats(report: JobReport) -> list[str]:
+    """Return why the latencies and the times of kernels may be off."""
+    return [*rough_latencies(report.latency), *_exceeding_kernels(report)]
 
 
-def caveats(latency: ReportLatency | None) -> list[str]:
-    """Return why the latencies may be off."""
+def rough_latencies(latency: ReportLatency | None) -> list[str]:
+    """Return why it is not known better how much faster the artifact is."""
     if latency is None:
         return []
+    again = "Measure again on a quiet device"
+    wide = [ratio for ratio in latency.ratios.values() if quantities.is_wide(ratio.low, ratio.high)]
+    disturbance = latency.tuned.disturbance
+    if disturbance is not None:
+        if not wide:
+            return []
+        why = (
+            f"other work took {quantities.figures(disturbance.others_cores)} cores on average, and "
+            f"{plural(disturbance.dropped, 'timing')} of {disturbance.blocks} do not count"
+            if disturbance.others_cores is not None
+            else "the samples vary"
+        )
+        return [f"How much faster the artifact is, is known only roughly: {why}. {again}."]
     named = {
         "the artifact": latency.tuned,
         "ONNX Runtime": latency.onnxruntime,
@@ -128,8 +146,23 @@ def caveats(latency: ReportLatency | None) -> list[str]:
     ]
     if not rough:
         return []
-    apart = f"samples vary by {' and '.join(rough)} of their median"
-    return [f"These latencies are rough: {apart}. Time the artifact again on an idle device."]
+    return [f"These latencies are rough: samples vary by {' and '.join(rough)} of their median. {again}."]
+
+
+def _exceeding_kernels(report: JobReport) -> list[str]:
+    parts = report.breakdown
+    if parts is None or report.latency is None or not (parts.exceeds_before or parts.exceeds_after):
+        return []
+    which, alone_sec, whole_sec = (
+        ("The artifact's", parts.kernels_after_sec, report.latency.tuned.median_sec)
+        if parts.exceeds_after
+        else ("The untuned", parts.kernels_before_sec, report.latency.untuned.median_sec)
+    )
+    sentence = (
+        f"{which} kernels took {seconds(alone_sec)} alone, longer than the network ({seconds(whole_sec)}): other work disturbed "
+        "their timing. Shares are of the kernels' sum."
+    )
+    return [sentence]
 
 
 def not_measured(report: JobReport) -> list[str]:

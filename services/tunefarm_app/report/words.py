@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+NOT_TRIED = "not-tried"
+
 REASONS: Mapping[str, str] = {
-    "no-record": "no config of it has worked yet",
+    NOT_TRIED: "the search ended before its turn",
+    "no-record": "none of its configs worked",
     "other-target": "its records are for another target",
     "other-device-model": "its records are for another device model",
     "other-toolchain": "its records are from another compiler version",

@@ -19,7 +19,7 @@ from typing import Any
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.workload.computation import Access, Computation
 
-_DISPROVED = 1.1
+DISPROVED = 1.1
 """A kernel that exceeds a peak by this factor disproves it: the device was busy when its peak was measured."""
 
 _ITEMSIZE = {
@@ -120,7 +120,7 @@ def roofline(
 
 
 def _unless_disproved(most: float | None, rate: float) -> float | None:
-    return None if most is None or rate > _DISPROVED * most else most
+    return None if most is None or rate > DISPROVED * most else most
 
 
 def kernel_bytes(args: Iterable[Mapping[str, Any]], computation: Computation | None = None) -> int | None:

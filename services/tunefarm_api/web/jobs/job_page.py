@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -21,13 +22,15 @@ from tunefarm_api.web.jobs.job_view import (
 )
 from tunefarm_api.web.jobs.log_lines import log_line, words
 from tunefarm_api.web.jobs.phases import phases_of
-from tunefarm_api.web.jobs.report_view import latency_lines, other_shapes_line, shape_lines
+from tunefarm_api.web.jobs.report_view import disturbance_note, latency_lines, other_shapes_line, shape_lines
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.numbers import measured_words, ratios_of, untried_sentence
 from tunefarm_db.states.job import JobState
+from tunefarm_db.values import JobTask
 
 router = APIRouter(include_in_schema=False)
 
@@ -81,10 +84,12 @@ def job_page(
         share=share_done(job),
         done_words=progress_words(job),
         latency=latency_of(job, report),
-        measured_tasks=sum(task.best_cost_sec is not None for task in tasks),
+        measured_words=measured_words(tasks),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(report) or speedup_so_far(tasks),
-        over_onnxruntime=((report or {}).get("latency") or {}).get("speedup_over_onnxruntime"),
+        over_onnxruntime=ratios_of(report).get("onnxruntime"),
+        disturbed=disturbance_note(report),
+        untried=untried_sentence(tasks, finished=job.state.is_finished) if job.trials else "",
         latencies=latency_lines(report),
         shapes=shape_lines(report),
         other_shapes=other_shapes_line(report),
@@ -119,8 +124,28 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         artifact = repos.artifacts.for_job(job_id)
         earlier = repos.overview.earlier_report(job) if artifact is None else None
         curve = _curves.of(repos, job_id)
+        tasks = repos.jobs.tasks(job_id)
     drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report, earlier)
-    return JSONResponse({**drawn, "running": not job.state.is_finished}, headers=headers)
+    return JSONResponse(
+        {**drawn, "running": not job.state.is_finished, "blank": _blank(job.state.is_finished, tasks)},
+        headers=headers,
+    )
+
+
+def _blank(finished: bool, tasks: Sequence[JobTask]) -> str:
+    """Return why there is no curve, while there is none."""
+    if not any(task.best_cost_sec is not None for task in tasks):
+        return (
+            "There are no measurements."
+            if finished
+            else "The curve starts when every kernel has a working config."
+        )
+    so_far = f"{measured_words(tasks)}. The curve is the sum of all kernels"
+    return (
+        f"{so_far}, so there is none."
+        if finished
+        else f"{so_far}: it starts when every kernel has a working config."
+    )
 
 
 def _url(job_id: str, *, before: int | None, rounds: bool, kernels: str) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_app.report.numbers import ratios_of
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, JobTask
+from tunefarm_text import quantities
 from tunefarm_text.quantities import duration, plural
 from tunefarm_tuning.search.task_groups import latency_sec
 
@@ -17,10 +19,30 @@ ACTIVE = frozenset({JobState.QUEUED, JobState.EXTRACTING, JobState.TUNING, JobSt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speedup:
-    """How much faster, and than what."""
+    """How much faster, and than what.
+
+    Attributes:
+        ratio: How many times as fast.
+        than: Than what.
+        text: The ratio as far as it is known.
+        verdict: ``"faster"``, ``"slower"``, or ``"same"`` if the timings do not tell.
+    """
 
     ratio: float
     than: str
+    text: str
+    verdict: str
+
+    @property
+    def is_none(self) -> bool:
+        """Whether what was tuned is no faster than untuned, as far as the timings tell."""
+        return self.than == "untuned" and self.verdict != "faster"
+
+    @classmethod
+    def of(cls, ratio: float, than: str) -> Speedup:
+        """Return a speed-up without an interval, as single kernels have."""
+        verdict = "faster" if ratio > 1 else "slower" if ratio < 1 else "same"
+        return cls(ratio=ratio, than=than, text=quantities.ratio(ratio), verdict=verdict)
 
 
 def progress_words(job: Job) -> str:
@@ -52,8 +74,10 @@ def latency_of(job: Job, report: Mapping[str, Any] | None) -> Latency:
 
 def measured_speedup(report: Mapping[str, Any] | None) -> Speedup | None:
     """Return what the finished artifact was measured to be faster than the untuned network."""
-    ratio = ((report or {}).get("latency") or {}).get("speedup_over_untuned")
-    return None if not isinstance(ratio, int | float) else Speedup(ratio=float(ratio), than="untuned")
+    ratio = ratios_of(report).get("untuned")
+    if ratio is None:
+        return None
+    return Speedup(ratio=ratio.value, than="untuned", text=ratio.text, verdict=ratio.verdict)
 
 
 def speedup_so_far(tasks: Sequence[JobTask]) -> Speedup | None:
@@ -62,7 +86,7 @@ def speedup_so_far(tasks: Sequence[JobTask]) -> Speedup | None:
         return None
     first = latency_sec([grouped(task, first_cost_sec(task)) for task in tasks])
     best = latency_sec([grouped(task, task.best_cost_sec) for task in tasks])
-    return Speedup(ratio=first / best, than="first round") if first and best else None
+    return Speedup.of(first / best, "first round") if first and best else None
 
 
 def first_cost_sec(task: JobTask) -> float | None:

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.numbers import ratios_of
+from tunefarm_app.report.parts import ReportRatio
+from tunefarm_app.report.sentences import rough_latencies
 from tunefarm_text import quantities
 
 _NAMES = {
@@ -26,7 +30,8 @@ class LatencyLine:
     fastest_sec: float | None
     slowest_sec: float | None
     threads: int | None
-    ratio: float | None
+    speedup: str
+    interval: str
     missing: str
 
 
@@ -35,16 +40,20 @@ def latency_lines(report: Mapping[str, Any] | None) -> list[LatencyLine]:
     latency = (report or {}).get("latency")
     if not isinstance(latency, Mapping) or not isinstance(latency.get("tuned"), Mapping):
         return []
-    tuned_sec = latency["tuned"]["median_sec"]
+    ratios = ratios_of(report)
     return [
-        _line(key, name, latency.get(key), tuned_sec, latency)
+        _line(key, name, latency.get(key), ratios.get(key), latency)
         for key, name in _NAMES.items()
         if key != "torch_compile" or latency.get(key) or latency.get(f"{key}_missing")  # asked for on GPUs
     ]
 
 
 def _line(
-    key: str, name: str, timing: Mapping[str, Any] | None, tuned_sec: float, latency: Mapping[str, Any]
+    key: str,
+    name: str,
+    timing: Mapping[str, Any] | None,
+    ratio: ReportRatio | None,
+    latency: Mapping[str, Any],
 ) -> LatencyLine:
     median_sec = (timing or {}).get("median_sec")
     samples = (timing or {}).get("samples_sec") or ([] if median_sec is None else [median_sec])
@@ -55,9 +64,18 @@ def _line(
         fastest_sec=min(samples, default=None),
         slowest_sec=max(samples, default=None),
         threads=(timing or {}).get("threads"),
-        ratio=median_sec / tuned_sec if median_sec and tuned_sec else None,
+        speedup=quantities.NONE if ratio is None else ratio.text,
+        interval=""
+        if ratio is None or quantities.is_wide(ratio.low, ratio.high)
+        else quantities.interval(ratio.low, ratio.high),
         missing=str(latency.get(f"{key}_missing") or "") if median_sec is None else "",
     )
+
+
+def disturbance_note(report: Mapping[str, Any] | None) -> str:
+    """Return what other work did to the timing, if it leaves open how fast the artifact is; else an empty text."""
+    latency = Evidence(manifest={}, report=report or {}).latency()
+    return " ".join(rough_latencies(latency))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +87,7 @@ class ShapeLine:
     tuned_sec: float | None
     untuned_sec: float | None
     onnxruntime_sec: float | None
-    ratio: float | None
+    speedup: str
     batches: str
     fallback: str
 
@@ -85,14 +103,14 @@ def shape_lines(report: Mapping[str, Any] | None) -> list[ShapeLine]:
 def _shape_line(shape: Mapping[str, Any]) -> ShapeLine:
     latency = shape.get("latency") or {}
     seconds = {key: (latency.get(key) or {}).get("median_sec") for key in ("tuned", "untuned", "onnxruntime")}
-    baseline, tuned = seconds["onnxruntime"], seconds["tuned"]
+    ratio = ratios_of(shape).get("onnxruntime")
     return ShapeLine(
         inputs=_inputs(shape),
         weight=shape.get("weight"),
-        tuned_sec=tuned,
+        tuned_sec=seconds["tuned"],
         untuned_sec=seconds["untuned"],
-        onnxruntime_sec=baseline,
-        ratio=baseline / tuned if baseline and tuned else None,
+        onnxruntime_sec=seconds["onnxruntime"],
+        speedup=quantities.NONE if ratio is None else ratio.text,
         batches=", ".join(map(str, shape.get("batches") or ())),
         fallback=str(shape.get("fallback") or ""),
     )

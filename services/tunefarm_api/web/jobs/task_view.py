@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from tunefarm_api.web.charts.sparkline import staircase
 from tunefarm_api.web.jobs.job_view import Speedup, first_cost_sec
-from tunefarm_app.report.evidence import Evidence, Timings
+from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.numbers import KernelNumbers, kernel_numbers
 from tunefarm_app.report.words import REASONS
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.values import JobTask, ModelTask
@@ -17,7 +18,7 @@ from tunefarm_text import quantities
 from tunefarm_tuning.measure.roofline import Roofline
 from tunefarm_tuning.search.task_groups import counting
 
-_NO_TIMINGS: Timings = (None, None)
+_UNKNOWN = KernelNumbers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,8 @@ class TaskLine:
         roofline: How near its best is to what its device can do; None where none works yet.
         share: Its part of the kernels' time: in the artifact, as that was timed, or else with the best that is known of each.
         covered: Whether the artifact runs it tuned; None where there is no artifact that says so.
-        why_not: Why it does not.
+        algorithm: The algorithm that replaces it in the artifact; empty if none does.
+        why_not: Why it runs untuned.
     """
 
     task: JobTask
@@ -39,6 +41,7 @@ class TaskLine:
     speedup: Speedup | None
     spark: str
     covered: bool | None
+    algorithm: str
     why_not: str
 
 
@@ -49,59 +52,63 @@ def task_lines(
     rooflines: Mapping[int, Roofline] = MappingProxyType({}),
 ) -> list[TaskLine]:
     """Return a line per task: what takes longest first, then those without a kernel that works. `rooflines` are by position."""
-    coverage = (report or {}).get("coverage") or {}
-    tuned = {hit["workload_key"] for hit in coverage.get("hits") or ()}
-    missed = {miss["workload_key"]: _why(miss) for miss in coverage.get("misses") or ()}
-    timings = Evidence(manifest={}, report=report or {}).kernels()
     tasks = list(tasks)
+    numbers = kernel_numbers(tasks, Evidence(manifest={}, report=report or {}))
     known = {(task.workload_key, task.toolchain): task for task in model_tasks}
-    covers = {task.workload_key: _covered(task.workload_key, tuned, missed) for task in tasks}
-    calls_sec = [_call_sec(task, covers[task.workload_key], timings) for task in tasks]
-    counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
-    calls_sec = [sec if counted else None for sec, counted in zip(calls_sec, counts, strict=True)]
-    total_sec = sum(task.weight * (sec or 0.0) for task, sec in zip(tasks, calls_sec, strict=True))
+    shares = _shares(tasks, numbers)
     lines = []
-    for task, call_sec in zip(tasks, calls_sec, strict=True):
-        key = task.workload_key
-        model_task = known.get((key, task.toolchain))
+    for task in tasks:
+        kernel = numbers[task.position]
+        model_task = known.get((task.workload_key, task.toolchain))
         lines.append(
             TaskLine(
                 task=task,
                 shapes=shapes_text(model_task.args) if model_task else "",
                 flops=model_task.flops if model_task else 0.0,
                 roofline=rooflines.get(task.position),
-                share=task.weight * call_sec / total_sec if call_sec and total_sec else None,
-                speedup=task_speedup(task, covers[key], timings.get(key, _NO_TIMINGS)),
+                share=shares[task.position],
+                speedup=task_speedup(task, kernel),
                 spark=staircase(task.history),
-                covered=covers[key],
-                why_not=missed.get(key, ""),
+                covered=kernel.covered,
+                algorithm=kernel.algorithm or "",
+                why_not=_why(kernel),
             )
         )
     return sorted(lines, key=lambda line: (-(line.share or 0.0), line.task.position))
 
 
-def task_speedup(
-    task: JobTask, covered: bool | None = None, timings: Timings = _NO_TIMINGS
-) -> Speedup | None:
+def _shares(tasks: Sequence[JobTask], numbers: Mapping[int, KernelNumbers]) -> dict[int, float | None]:
+    """Return each kernel's share of an inference of the artifact; of the kernels' best times, while that is not known."""
+    if any(kernel.share_after is not None for kernel in numbers.values()):
+        return {position: kernel.share_after for position, kernel in numbers.items()}
+    counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
+    calls_sec = [
+        (numbers[task.position].call_sec or task.best_cost_sec or 0.0) * task.weight if counted else 0.0
+        for task, counted in zip(tasks, counts, strict=True)
+    ]
+    total_sec = sum(calls_sec)
+    return {
+        task.position: sec / total_sec if sec and total_sec else None
+        for task, sec in zip(tasks, calls_sec, strict=True)
+    }
+
+
+def task_speedup(task: JobTask, kernel: KernelNumbers = _UNKNOWN) -> Speedup | None:
     """Return how much faster the task's kernel got.
 
     An artifact's kernel is held against the untuned one only as both were timed side by side: a best time of the search is from
     another moment. What runs untuned got no faster.
-
-    Args:
-        task: The task.
-        covered: Whether the artifact runs it tuned; None without an artifact.
-        timings: Its untuned and tuned kernel, when the artifact was made.
     """
-    untuned, tuned = timings
-    if covered is False:
+    if kernel.covered is False:
         return None
-    if covered and untuned and tuned and tuned.median_sec:
-        return Speedup(ratio=untuned.median_sec / tuned.median_sec, than="untuned")
+    if kernel.speedup is not None:
+        return Speedup.of(kernel.speedup, "untuned")
+    if kernel.covered and kernel.untuned and kernel.tuned and kernel.tuned.median_sec:
+        return Speedup.of(kernel.untuned.median_sec / kernel.tuned.median_sec, "untuned")
     if not task.best_cost_sec:
         return None
     first = first_cost_sec(task)
-    return Speedup(ratio=first / task.best_cost_sec, than="first round") if first else None
+    return Speedup.of(first / task.best_cost_sec, "first round") if first else None
 
 
 def shapes_text(args: Iterable[dict[str, Any]]) -> str:
@@ -109,17 +116,6 @@ def shapes_text(args: Iterable[dict[str, Any]]) -> str:
     return ", ".join(quantities.shape(list(arg.get("shape", ())), str(arg.get("dtype", ""))) for arg in args)
 
 
-def _why(miss: Mapping[str, Any]) -> str:
-    reason = str(miss.get("reason", ""))
-    return str(miss.get("message") or REASONS.get(reason, reason))
-
-
-def _covered(key: str, tuned: Collection[str], missed: Collection[str]) -> bool | None:
-    return True if key in tuned else False if key in missed else None
-
-
-def _call_sec(task: JobTask, covered: bool | None, timings: Mapping[str, Timings]) -> float | None:
-    """Return how long a call of the task's kernel takes, in the artifact if there is one."""
-    untuned, tuned = timings.get(task.workload_key, _NO_TIMINGS)
-    now = None if covered is None else tuned if covered else untuned
-    return task.best_cost_sec if now is None else now.median_sec
+def _why(kernel: KernelNumbers) -> str:
+    reason = kernel.reason or ""
+    return kernel.message or REASONS.get(reason, reason)

@@ -47,7 +47,7 @@ function options() {
 function draw() {
   host.classList.toggle("blank", !data.ms.length);
   if (!data.ms.length) {
-    host.textContent = data.running ? "The curve starts when every kernel has a working config." : "There are no measurements.";
+    host.textContent = data.blank;
     drawn = "";
     return;
   }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_app.report.words import OUTCOMES, REASONS
+from tunefarm_app.report.words import NOT_TRIED, OUTCOMES, REASONS
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.records.coverage import MissReason
 
@@ -12,4 +12,4 @@ def test_every_outcome_has_a_sentence() -> None:
 
 
 def test_every_reason_of_a_miss_has_a_sentence() -> None:
-    assert REASONS.keys() == {reason.value for reason in MissReason}
+    assert REASONS.keys() == {reason.value for reason in MissReason} | {NOT_TRIED}

@@ -25,10 +25,12 @@ def test_a_finished_jobs_kernels_are_told_as_they_were_timed_side_by_side() -> N
         ],
     }
     lines = {line.task.workload_key: line for line in task_lines(tasks, [], report)}
-    assert lines["a"].speedup == Speedup(ratio=pytest.approx(100.0), than="untuned")
+    assert lines["a"].speedup == Speedup.of(600e-6 / 6e-6, "untuned")
     assert lines["b"].speedup is None, "the artifact runs it untuned"
-    assert lines["c"].speedup == Speedup(ratio=2.0, than="first round"), "nobody timed it"
+    assert lines["c"].speedup == Speedup.of(2.0, "first round"), "nobody timed it"
+    assert lines["a"].speedup is not None
+    assert lines["a"].speedup.text == "100×"
     assert [lines[key].share for key in "abc"] == [pytest.approx(share) for share in (0.6, 0.1, 0.3)]
     before = {line.task.workload_key: line for line in task_lines(tasks, [])}
-    assert before["a"].speedup == Speedup(ratio=2.0, than="first round")
+    assert before["a"].speedup == Speedup.of(2.0, "first round")
     assert before["b"].share == pytest.approx(9 / 13)

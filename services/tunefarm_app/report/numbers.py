@@ -1,0 +1,251 @@
+"""The numbers of a job: speed-ups, shares, and the state of each kernel.
+
+Report, pages, command and API show these numbers, and compute none of their own. `contradictions` says which of a report's
+numbers do not fit together; `assemble` asks it about every report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tunefarm_app.report.document import JobReport, ReportBreakdown
+from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
+from tunefarm_app.report.words import NOT_TRIED
+from tunefarm_db.values import JobTask
+from tunefarm_text.quantities import percent, plural
+from tunefarm_tuning.records.coverage import MissReason
+
+_SLACK = 1e-6
+_ERROR = 0.15
+"""Kernels that are timed alone may take this much longer than the network that they are part of: their data lie elsewhere."""
+_ABOVE_ROOF = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelNumbers:
+    """What is known of one task's kernel.
+
+    Attributes:
+        untuned: Its untuned form, timed alone.
+        tuned: The kernel of its best record, timed in turn with it.
+        covered: Whether the artifact runs it tuned, or replaced by a tuned algorithm; None if unknown.
+        algorithm: The algorithm that replaces it in the artifact.
+        reason: Why the artifact runs it untuned: a key of `words.REASONS`.
+        message: Details of the reason.
+        call_sec: Seconds per call in the artifact, timed alone.
+        before_sec: Seconds per inference, untuned.
+        after_sec: Seconds per inference in the artifact.
+        share_before: Share of an untuned inference.
+        share_after: Share of an inference of the artifact.
+    """
+
+    untuned: ReportTiming | None = None
+    tuned: ReportTiming | None = None
+    covered: bool | None = None
+    algorithm: str | None = None
+    reason: str | None = None
+    message: str = ""
+    call_sec: float | None = None
+    before_sec: float | None = None
+    after_sec: float | None = None
+    share_before: float | None = None
+    share_after: float | None = None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as untuned the artifact runs it; None if it runs untuned, or was not timed."""
+        return (
+            self.before_sec / self.after_sec if self.covered and self.before_sec and self.after_sec else None
+        )
+
+
+def kernel_numbers(tasks: Sequence[JobTask], evidence: Evidence) -> dict[int, KernelNumbers]:
+    """Return the numbers of each task's kernel, by position."""
+    hits, timings, chosen = evidence.hits(), evidence.kernels(), evidence.chosen()
+    coverage = evidence.coverage()
+    misses = {miss.workload_key: miss for miss in coverage.misses} if coverage else {}
+
+    def of(task: JobTask) -> KernelNumbers:
+        key, part = task.workload_key, task.alternative is not None
+        untuned, tuned = timings.get(key, (None, None))
+        covered = True if key in (hits or ()) else False if key in misses else None
+        timed = tuned if covered else untuned
+        call_sec = timed.median_sec if timed else None
+        alternative = chosen.get(key)
+        if alternative is not None:
+            covered, call_sec = True, alternative.sum_sec
+        elif part:
+            covered = covered or None
+        miss = misses.get(key)
+        return KernelNumbers(
+            untuned=untuned,
+            tuned=tuned,
+            covered=covered,
+            algorithm=alternative.algorithm if alternative is not None else None,
+            reason=reason_of(miss.reason, task) if miss else None,
+            message=miss.message if miss else "",
+            call_sec=call_sec,
+            before_sec=task.weight * untuned.median_sec if untuned and not part else None,
+            after_sec=task.weight * call_sec if call_sec is not None and not part else None,
+        )
+
+    numbers = {task.position: of(task) for task in tasks}
+    parts = breakdown(evidence.latency(), numbers.values())
+    if parts is None:
+        return numbers
+    before = parts.rest_before_sec + parts.kernels_before_sec
+    after = parts.rest_after_sec + parts.kernels_after_sec
+    return {
+        position: replace(
+            kernel,
+            share_before=_share(kernel.before_sec, before),
+            share_after=_share(kernel.after_sec, after),
+        )
+        if _is_timed(kernel)
+        else kernel
+        for position, kernel in numbers.items()
+    }
+
+
+def _share(sec: float | None, whole_sec: float) -> float | None:
+    return sec / whole_sec if sec is not None and whole_sec else None
+
+
+def _is_timed(kernel: KernelNumbers) -> bool:
+    return kernel.before_sec is not None and kernel.after_sec is not None
+
+
+def reason_of(reason: str, task: JobTask) -> str:
+    """Return the reason for which a task runs untuned; the compiler does not know that a task was never tried."""
+    return NOT_TRIED if reason == MissReason.NO_RECORD.value and not task.trials else reason
+
+
+def breakdown(latency: ReportLatency | None, kernels: Iterable[KernelNumbers]) -> ReportBreakdown | None:
+    """Return the parts of an inference's time; None if too little was timed.
+
+    The parts add up: where kernels alone took longer than the network, their sum is the whole, and the remainder is nothing.
+    """
+    kernels = list(kernels)
+    timed = [kernel for kernel in kernels if _is_timed(kernel)]
+    if latency is None or not timed:
+        return None
+    before = sum(kernel.before_sec or 0.0 for kernel in timed)
+    after = sum(kernel.after_sec or 0.0 for kernel in timed)
+    untuned_sec, tuned_sec = latency.untuned.median_sec, latency.tuned.median_sec
+    return ReportBreakdown(
+        kernels_before_sec=before,
+        kernels_after_sec=after,
+        rest_before_sec=max(0.0, untuned_sec - before),
+        rest_after_sec=max(0.0, tuned_sec - after),
+        exceeds_before=before > (1 + _ERROR) * untuned_sec,
+        exceeds_after=after > (1 + _ERROR) * tuned_sec,
+        timed=len(timed),
+        not_timed=len(kernels) - len(timed),
+    )
+
+
+def untried(tasks: Iterable[JobTask]) -> list[JobTask]:
+    """Return the tasks of the network that had no trial."""
+    return [task for task in tasks if not task.trials and task.alternative is None]
+
+
+def untried_sentence(tasks: Sequence[JobTask], *, finished: bool = True) -> str:
+    """Return how much of the network the search did not reach; empty if it reached all of it, or has none to reach."""
+    missing = untried(tasks)
+    own = sum(task.alternative is None for task in tasks)
+    if not missing or len(missing) == own:
+        return ""
+    share = percent(len(missing) / own)
+    if finished:
+        return (
+            f"The search ended before {plural(len(missing), 'kernel')} of {own} ({share}) had a turn: "
+            f"{'it was' if len(missing) == 1 else 'they were'} not tried. A larger budget reaches them."
+        )
+    return f"{plural(len(missing), 'kernel')} of {own} ({share}) had no turn yet."
+
+
+def measured_words(tasks: Sequence[JobTask]) -> str:
+    """Return how many kernels of the network have a time, while the sum of all of them is unknown."""
+    own = [task for task in tasks if task.alternative is None]
+    measured = sum(task.best_cost_sec is not None for task in own)
+    return f"{measured} of {plural(len(own), 'kernel')} measured"
+
+
+def ratios_of(report: Mapping[str, Any] | None) -> dict[str, ReportRatio]:
+    """Return how many times as fast the artifact is as the other networks, by their names, from the compiler's report.
+
+    Cheap enough for lists: the compiler noted them. Reports of earlier releases have none, so there they are computed.
+    """
+    latency = Evidence(manifest={}, report=report or {}).latency()
+    return dict(latency.ratios) if latency is not None else {}
+
+
+def contradictions(report: JobReport) -> list[str]:
+    """Return which numbers of a report do not fit together; nothing, as it should be."""
+    return [
+        *_contradicting_shares(report),
+        *_contradicting_kernels(report),
+        *_contradicting_ratios(report),
+    ]
+
+
+def _contradicting_shares(report: JobReport) -> Iterator[str]:
+    parts = report.breakdown
+    if parts is None or report.latency is None:
+        return
+    wholes = {"before": report.latency.untuned.median_sec, "after": report.latency.tuned.median_sec}
+    for when, whole_sec in wholes.items():
+        kernels_sec, rest_sec = getattr(parts, f"kernels_{when}_sec"), getattr(parts, f"rest_{when}_sec")
+        shares = [getattr(kernel, f"share_{when}") for kernel in report.kernels]
+        total = sum(share for share in shares if share is not None) + rest_sec / (kernels_sec + rest_sec)
+        if not math.isclose(total, 1.0, abs_tol=_SLACK):
+            yield f"the shares of an inference ({when}) add up to {total:.6f}"
+        if rest_sec < 0 or not math.isclose(
+            kernels_sec + rest_sec, max(whole_sec, kernels_sec), rel_tol=_SLACK
+        ):
+            yield f"the parts of an inference ({when}) do not add up to it"
+
+
+def _contradicting_kernels(report: JobReport) -> Iterator[str]:
+    untuned: dict[str, set[float]] = {}
+    for kernel in report.kernels:
+        roof = kernel.roofline
+        if roof is not None and (roof.share_of_peak or 0.0) > _ABOVE_ROOF:
+            yield f"{kernel.name} is above the device's peak"
+        if roof is not None and (roof.share_of_bound or 0.0) > _ABOVE_ROOF:
+            yield f"{kernel.name} is above its roofline"
+        if not kernel.trials and kernel.reason == MissReason.NO_RECORD.value:
+            yield f"{kernel.name} was not tried, but is said to have failed"
+        if kernel.untuned is not None:
+            untuned.setdefault(kernel.workload_key, set()).add(kernel.untuned.median_sec)
+    yield from (f"kernel {key} has several untuned times" for key, secs in untuned.items() if len(secs) > 1)
+    for alternative in report.alternatives:
+        own = next((k for k in report.kernels if k.workload_key == alternative.workload_key), None)
+        if own is None or own.untuned is None or alternative.direct_sec is None or own.tuned is not None:
+            continue
+        if not math.isclose(alternative.direct_sec, own.untuned.median_sec, rel_tol=_SLACK):
+            yield f"{own.name} has another untuned time beside {alternative.algorithm}"
+    tried = sum(kernel.trials for kernel in report.kernels)
+    if report.outcomes and sum(report.outcomes.values()) != sum(
+        sum(k.outcomes.values()) for k in report.kernels
+    ):
+        yield "the outcomes of all trials are not those of the kernels"
+    if report.kernels and tried != report.job.trials:
+        yield f"the kernels had {tried} trials, the job {report.job.trials}"
+
+
+def _contradicting_ratios(report: JobReport) -> Iterator[str]:
+    if report.latency is None:
+        return
+    for name, ratio in report.latency.ratios.items():
+        other: ReportTiming | None = getattr(report.latency, name)
+        if other is None or not math.isclose(
+            ratio.value, other.median_sec / report.latency.tuned.median_sec, rel_tol=_SLACK
+        ):
+            yield f"the speed-up over {name} is not the ratio of the two latencies"
+        if ratio.low is not None and ratio.high is not None and not ratio.low <= ratio.value <= ratio.high:
+            yield f"the speed-up over {name} is outside of its interval"

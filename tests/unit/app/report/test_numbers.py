@@ -1,0 +1,226 @@
+"""The numbers of a report fit together, whatever the job was like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import pytest
+from html_page import Page
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job_values import job, task
+
+from tunefarm_app.records.farm_facts import FARM, PEAK
+from tunefarm_app.report.assemble import assemble_report
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.numbers import contradictions, measured_words, ratios_of, untried_sentence
+from tunefarm_app.report.page import report_page
+from tunefarm_app.report.words import NOT_TRIED, REASONS
+from tunefarm_db.states.job import JobState
+from tunefarm_db.values import Artifact, JobTask, Model, ModelState, Workload
+from tunefarm_tuning.core.latency import Disturbance, Latency
+from tunefarm_tuning.core.ratio import speedups
+from tunefarm_tuning.measure.peak import Peak, Rate
+from tunefarm_tuning.records.coverage import MissReason
+
+MODEL = Model(
+    id="mod_1", name="net", sha256="0" * 64, size_bytes=1, shapes={}, values={}, state=ModelState.READY, error=None,
+    inputs=[], outputs=[], operators=[], opset=17, num_params=1, created_at=1.0, updated_at=1.0,
+)  # fmt: skip
+SPEC = {"name": "x", "shape": [4, 4], "dtype": "float32"}
+SECONDS = st.floats(1e-7, 10.0)
+
+
+def samples(least: int = 1, most: int = 9) -> st.SearchStrategy[list[float]]:
+    return st.lists(SECONDS, min_size=least, max_size=most)
+
+
+@st.composite
+def latencies(draw: st.DrawFn) -> dict[str, Any]:
+    """The whole network's latency, as the compiler writes it today, or as earlier releases did."""
+    names = [
+        "tuned",
+        "untuned",
+        *draw(st.sampled_from([[], ["onnxruntime"], ["onnxruntime", "torch_compile"]])),
+    ]
+    others = Disturbance(blocks=9, dropped=2, slowdown=draw(st.floats(1, 4)), others_cores=0.5)
+    disturbance = draw(st.sampled_from([None, others]))
+    timed = {
+        name: Latency(samples_sec=tuple(draw(samples())), threads=2, disturbance=disturbance)
+        for name in names
+    }
+    noted = {"ratios": {name: ratio.to_json() for name, ratio in speedups(timed).items()}}
+    return {
+        "onnxruntime": None,
+        **{name: latency.to_json() for name, latency in timed.items()},
+        **(noted if draw(st.booleans()) else {}),
+    }
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> JobReport:
+    """The report of any job: some kernels tuned, some rejected, some replaced, some never tried."""
+    tasks: list[JobTask] = []
+    hits, misses, kernels, candidates = [], [], [], []
+    outcomes: dict[int, dict[str, int]] = {}
+    for position in range(draw(st.integers(1, 6))):
+        key, trials = f"key-{position}", draw(st.sampled_from([0, 0, 1, 8, 300]))
+        failures = draw(st.integers(0, trials))
+        works = trials > failures
+        tasks.append(
+            task(
+                position=position, workload_key=key, name=f"kernel_{position}", weight=draw(st.integers(1, 40)), toolchain="t",
+                trials=trials, failures=failures, best_cost_sec=draw(SECONDS) if works else None, confirmations=0, spent_sec=0.1,
+            )
+        )  # fmt: skip
+        if trials:
+            outcomes[position] = {"ok": trials - failures, "build-error": failures}
+        named = {"workload_key": key, "name": f"kernel_{position}", "weight": tasks[-1].weight}
+        untuned = draw(st.one_of(st.just([]), samples()))
+        tuned = draw(samples()) if works and untuned else []
+        if works and draw(st.booleans()):
+            hits.append(named)
+        else:
+            reason = draw(st.sampled_from(MissReason)) if works else MissReason.NO_RECORD
+            misses.append({**named, "reason": reason.value, "message": draw(st.sampled_from(["", "why"]))})
+        if untuned:
+            kernels.append({"workload_key": key, "names": ["k"], "untuned_sec": untuned, "tuned_sec": tuned})
+        if draw(st.integers(0, 3)) == 0:
+            direct_sec = None if not untuned else median(tuned or untuned)
+            candidates.append(
+                {**named, "algorithm": "winograd-4", "chosen": draw(st.booleans()), "direct_sec": direct_sec, "sum_sec": draw(SECONDS)}
+            )  # fmt: skip
+    most = draw(st.sampled_from([None, 1e3, 1e12]))
+    rate = Rate(one_core=most or 1.0, all_cores=2 * (most or 1.0))
+    peak = Peak(key="p", threads=2, measured_at=1.0, flops_per_sec={"float32": rate}) if most else None
+    raw = {
+        "coverage": {"tasks": len(tasks), "covered": len(hits), "hits": hits, "misses": misses},
+        "kernels": kernels,
+        "alternatives": {"candidates": candidates},
+        "latency": draw(st.one_of(st.none(), latencies())),
+        "place": {"device_model": "d", "this_machine": True, "threads": 2, "seed": 0, "system": None},
+        FARM: {PEAK: None if peak is None else peak.to_json(), "records": {}},
+    }
+    artifact = Artifact(
+        id="art_1", job_id="job_1", sha256="0" * 64, size_bytes=1, name="net.tunefarm", manifest={"device_model": "d"}, report=raw, created_at=1.0
+    )  # fmt: skip
+    trials = sum(each.trials for each in tasks)
+    finished = job(
+        state=JobState.SUCCEEDED, model_id="mod_1", target_key="llvm", target={"kind": "llvm"}, device_key="local", tuner="evolutionary",
+        seed=0, options={}, trials=trials, failures=sum(each.failures for each in tasks), created_at=1.0, finished_at=2.0,
+    )  # fmt: skip
+    flops = draw(st.sampled_from([0.0, 1e4, 1e9]))
+    workloads = {
+        each.workload_key: Workload(
+            key=each.workload_key, toolchain="t", name=each.name, flops=flops, args=[SPEC], ir=""
+        )
+        for each in tasks
+    }
+    return assemble_report(
+        finished, MODEL, draw(st.sampled_from([artifact, artifact, None])), tasks, outcomes, workloads, {}
+    )
+
+
+@given(report=reports())
+@settings(max_examples=150, deadline=None)
+def test_no_job_makes_a_report_contradict_itself(report: JobReport) -> None:
+    assert contradictions(report) == []
+    for kernel in report.kernels:
+        assert (kernel.reason == NOT_TRIED) <= (kernel.trials == 0)
+        if kernel.reason == MissReason.NO_RECORD.value:
+            assert kernel.trials
+    if report.breakdown is not None and report.latency is not None:
+        after = sum(kernel.share_after or 0.0 for kernel in report.kernels)
+        assert 0 <= after <= 1 + 1e-9
+        whole_sec = max(report.latency.tuned.median_sec, report.breakdown.kernels_after_sec)
+        assert report.breakdown.rest_after_sec == pytest.approx((1 - after) * whole_sec, abs=1e-9)
+    page = Page(report_page(report))
+    assert "−" not in "".join(page.row("kernels", "remainder") if report.breakdown else [])
+    assert (REASONS[NOT_TRIED] in page.text) == any(kernel.reason == NOT_TRIED for kernel in report.kernels)
+
+
+def broken(change: Callable[[dict[str, Any]], None]) -> list[str]:
+    """Return what is said of a sound report after a change of its JSON."""
+    data = sound().model_dump()
+    change(data)
+    return contradictions(JobReport.model_validate(data))
+
+
+def sound() -> JobReport:
+    tasks = [
+        task(position=0, workload_key="a", name="a", weight=2, trials=9, toolchain="t", best_cost_sec=1e-3, confirmations=0, spent_sec=1.0),
+        task(position=1, workload_key="b", name="b", weight=1, trials=0, toolchain="t", confirmations=0, spent_sec=0.0),
+    ]  # fmt: skip
+    peak = Peak(
+        key="p", threads=2, measured_at=1.0, flops_per_sec={"float32": Rate(one_core=1e10, all_cores=2e10)}
+    )
+    timed = {"tuned": Latency.of([0.005] * 9, 2), "untuned": Latency.of([0.02] * 9, 2)}
+    raw = {
+        "coverage": {
+            "tasks": 2, "covered": 1, "hits": [{"workload_key": "a"}],
+            "misses": [{"workload_key": "b", "name": "b", "weight": 1, "reason": "no-record", "message": ""}],
+        },
+        "kernels": [
+            {"workload_key": "a", "untuned_sec": [0.004] * 3, "tuned_sec": [0.001] * 3},
+            {"workload_key": "b", "untuned_sec": [0.002] * 3, "tuned_sec": []},
+        ],
+        "alternatives": {"candidates": [{"workload_key": "b", "algorithm": "w", "chosen": False, "direct_sec": 0.002, "sum_sec": 1.0}]},
+        "latency": {"onnxruntime": None, **{name: latency.to_json() for name, latency in timed.items()}},
+        FARM: {PEAK: peak.to_json(), "records": {}},
+    }  # fmt: skip
+    artifact = Artifact(
+        id="art_1", job_id="job_1", sha256="0" * 64, size_bytes=1, name="net.tunefarm", manifest={}, report=raw, created_at=1.0
+    )  # fmt: skip
+    finished = job(
+        state=JobState.SUCCEEDED, model_id="mod_1", target_key="llvm", target={}, device_key="local", tuner="random", seed=0, options={},
+        trials=9, failures=0, created_at=1.0, finished_at=2.0,
+    )  # fmt: skip
+    workloads = {
+        key: Workload(key=key, toolchain="t", name=key, flops=1e6, args=[SPEC], ir="") for key in ("a", "b")
+    }
+    return assemble_report(finished, MODEL, artifact, tasks, {0: {"ok": 9}}, workloads, {})
+
+
+def test_a_sound_report() -> None:
+    report = sound()
+    assert contradictions(report) == []
+    assert [kernel.reason for kernel in report.kernels] == [None, NOT_TRIED]
+    assert [kernel.share_after for kernel in report.kernels] == [pytest.approx(0.4), pytest.approx(0.4)]
+    assert report.kernels[0].speedup == pytest.approx(4.0)
+    assert "1 kernel of 2 (50 %) had a turn: it was not tried" in "".join(report.warnings)
+    assert "was not tried" in Page(report_page(report)).text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data["kernels"][0].update(share_after=0.5), "add up to"),
+        (lambda data: data["breakdown"].update(rest_after_sec=-0.1), "do not add up"),
+        (lambda data: data["latency"]["ratios"]["untuned"].update(value=5.0), "not the ratio"),
+        (lambda data: data["latency"]["ratios"]["untuned"].update(high=3.0), "outside of its interval"),
+        (lambda data: data["kernels"][1].update(reason="no-record"), "was not tried"),
+        (lambda data: data["kernels"][1].update(trials=1), "trials, the job"),
+        (lambda data: data["kernels"][0]["roofline"].update(share_of_peak=1.7), "above the device's peak"),
+        (lambda data: data["kernels"][0]["roofline"].update(share_of_bound=1.7), "above its roofline"),
+        (lambda data: data["alternatives"][0].update(direct_sec=0.04), "another untuned time"),
+        (lambda data: data["outcomes"].update(ok=8), "outcomes"),
+    ],
+)
+def test_a_contradiction_is_found(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    assert any(said in sentence for sentence in broken(change))
+
+
+def test_what_the_search_did_not_reach() -> None:
+    tasks = [task(trials=trials, best_cost_sec=1.0 if trials else None) for trials in (0, 5, 0, 9)]
+    assert untried_sentence(tasks).startswith("The search ended before 2 kernels of 4 (50 %) had a turn")
+    assert untried_sentence(tasks, finished=False) == "2 kernels of 4 (50 %) had no turn yet."
+    assert untried_sentence(tasks[1:2]) == untried_sentence(tasks[:1]) == "", (
+        "a job without a search misses nothing"
+    )
+    assert measured_words(tasks) == "2 of 4 kernels measured"
+
+
+def test_ratios_of_a_report_without_latency() -> None:
+    assert ratios_of(None) == ratios_of({"latency": None}) == ratios_of({"latency": 3}) == {}
