@@ -20,6 +20,8 @@ settings.load_profile("any-machine")
 
 # A process that calls TVM is bound to one core otherwise, and all that it starts later.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+# Other tests run beside this one: a farm would take all the time that it may to time a network better.
+os.environ.setdefault("TUNEFARM_TIMING_SEC", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,12 +29,32 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
     ids = [job.id for job in jobs]
     counts = repos.jobs.count_tasks(ids)
     steps = repos.steps.open_of(ids)
+    latencies = repos.overview.latencies([job.id for job in jobs if job.artifact_id is not None])
     now = repos.now()
-    return [_job(job, why_waiting(job, steps.get(job.id), now), *counts.get(job.id, (0, 0))) for job in jobs]
+    return [
+        _job(
+            job,
+            why_waiting(job, steps.get(job.id), now),
+            latencies.get(job.id),
+            *counts.get(job.id, (0, 0)),
+        )
+        for job in jobs
+    ]
 
 
-def _job(job: values.Job, waiting: str | None, tasks_total: int, tasks_with_record: int) -> Job:
-    fields = {**asdict(job), "waiting": waiting, "eta_sec": eta_sec(job)}
+def _job(
+    job: values.Job,
+    waiting: str | None,
+    network_latency_sec: float | None,
+    tasks_total: int,
+    tasks_with_record: int,
+) -> Job:
+    fields = {
+        **asdict(job),
+        "waiting": waiting,
+        "eta_sec": eta_sec(job),
+        "network_latency_sec": network_latency_sec,
+    }
     fields["progress"] = {
         "phase": job.state.value,
         **without_wait(job.progress),

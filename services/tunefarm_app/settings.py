@@ -6,7 +6,15 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -43,6 +51,8 @@ class Settings(BaseSettings):
         max_losses: Attempts of a step in all after which its job fails, if workers die or devices disappear.
         step_time_limit_sec: Time limit of one import, extract or tune step.
         compile_time_limit_sec: Time limit of one compile step.
+        timing_sec: Time for timing a compiled network beyond the usual number of samples, while other work on the device leaves
+            it unclear how much faster it is.
         step_turn_sec: For this long, a worker runs a job's rounds one after another while its compilers are warm. After
             that it continues only while no other step waits for a worker.
         step_chain_sec: After this long, a worker sends the next round to the queue in any case.
@@ -97,6 +107,7 @@ class Settings(BaseSettings):
     max_losses: PositiveInt = 20
     step_time_limit_sec: PositiveFloat = 300.0
     compile_time_limit_sec: PositiveFloat = 1800.0
+    timing_sec: NonNegativeFloat = 15.0
     step_turn_sec: Annotated[float, Field(ge=0.0)] = 30.0
     step_chain_sec: Annotated[float, Field(ge=0.0)] = 240.0
     drain_sec: Annotated[float, Field(ge=0.0)] = 5.0

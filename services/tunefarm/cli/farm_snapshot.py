@@ -60,6 +60,7 @@ class JobLine:
             "failures": job.failures,
             "trials_per_min": self.trials_per_min,
             "best_latency_sec": job.best_latency_sec,
+            "network_latency_sec": job.network_latency_sec,
             "tuned_sec": job.tuned_sec,
             "created_at": job.created_at,
             "finished_at": job.finished_at,

@@ -159,7 +159,7 @@ _JOB_COLUMNS: tuple[_Column[JobLine], ...] = (
         lambda line: quantities.NONE if line.trials_per_min is None else f"{line.trials_per_min:.0f}",
         90,
     ),
-    _Column(">best", lambda line: quantities.latency(line.job.best_latency_sec)),
+    _Column(">best", lambda line: line.job.best_text),
     _Column("devices", lambda line: line.job.waiting or ", ".join(line.devices) or quantities.NONE),
 )
 _DEVICE_COLUMNS: tuple[_Column[DeviceLine], ...] = (

@@ -133,7 +133,7 @@ class Board:
         parts = [f"{job.trials} trials", f"{job.failures} failed"]
         if job.progress.tasks_total:
             parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")
-        parts.append(f"best {quantities.latency(job.best_latency_sec)}")
+        parts.append(f"best {job.best_text}")
         if job.eta_sec is not None:
             parts.append(f"{quantities.duration(job.eta_sec)} left")
         if job.progress.phase == "confirming":

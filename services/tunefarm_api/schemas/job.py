@@ -211,6 +211,11 @@ class Job(Output):
     best_latency_sec: float | None = Field(
         description="Sum of the best kernel times, weighted by calls per inference; null until each task has one."
     )
+    network_latency_sec: float | None = Field(
+        None,
+        description="Measured latency of the whole network: the artifact's median. null until there is an artifact. "
+        "`best_latency_sec` leaves out what is between kernels.",
+    )
     eta_sec: float | None = Field(
         None,
         description="Expected remaining seconds of search, from the first limit to be reached at the mean pace so far. "

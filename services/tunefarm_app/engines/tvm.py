@@ -151,6 +151,7 @@ class TvmEngine:
             on_progress=on_progress,
             cancellation=cancellation,
             limits=CompileLimits(
+                timing_sec=self._settings.timing_sec,
                 whole_sec=self._settings.compile_time_limit_sec,
                 samples_bytes=self._settings.max_samples_bytes,
             ),

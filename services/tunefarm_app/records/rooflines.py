@@ -77,7 +77,7 @@ def trusted_peak(peak: Peak | None, kernels: Iterable[TimedKernel]) -> Peak | No
     if not reached:
         return peak
     reasons = [
-        f"{dtype}: a kernel reached {flops_per_sec(rate, 1.0)}, more than was measured on a busy device"
+        f"{dtype}: a kernel reached {flops_per_sec(rate, 1.0)}, more than was measured: the device was busy, and is measured again"
         for dtype, rate in sorted(reached.items())
     ]
     return replace(

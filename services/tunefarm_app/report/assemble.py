@@ -133,7 +133,7 @@ def assemble_report(
     broken = contradictions(report)
     if broken:
         log.error("a report contradicts itself", job_id=job.id, contradictions=broken)
-    untried = untried_sentence(tasks)
+    untried = untried_sentence(tasks, evidence.report)
     return report.model_copy(
         update={
             "summary": summary(report),

@@ -63,6 +63,10 @@ class Evidence:
     def latency(self) -> ReportLatency | None:
         return self.read("latency", lambda data: _latency(data, self.manifest), None)
 
+    def ratios(self) -> dict[str, ReportRatio]:
+        """Return how many times as fast as the other networks the artifact is."""
+        return self.read("latency", _ratios, {})
+
     def shapes(self) -> list[ReportShape]:
         """Return the sets of shapes that the artifact runs; none if there is only one."""
         return self.read("shapes", lambda data: [_shape(entry) for entry in data], [])
@@ -223,7 +227,11 @@ def _ratios(data: Data) -> dict[str, ReportRatio]:
     if data.get("ratios") is not None:
         return {str(name): _ratio(Ratio.from_json(ratio)) for name, ratio in data["ratios"].items()}
     names = ("tuned", "untuned", "onnxruntime", "torch_compile")
-    latency = {name: Latency.from_json(data[name]) for name in names if data.get(name)}
+    latency = {
+        name: Latency.from_json({"samples_sec": [data[name].get("median_sec")], "threads": 0, **data[name]})
+        for name in names
+        if data.get(name)
+    }
     return {name: _ratio(ratio) for name, ratio in speedups(latency).items()}
 
 

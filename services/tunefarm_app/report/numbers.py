@@ -7,7 +7,7 @@ numbers do not fit together; `assemble` asks it about every report.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +15,16 @@ from tunefarm_app.report.document import JobReport, ReportBreakdown
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
 from tunefarm_app.report.words import NOT_TRIED
-from tunefarm_db.values import JobTask
-from tunefarm_text.quantities import percent, plural
+from tunefarm_db.values import Job, JobTask
+from tunefarm_text.quantities import duration, percent, plural
 from tunefarm_tuning.records.coverage import MissReason
 
 _SLACK = 1e-6
 _ERROR = 0.15
 """Kernels that are timed alone may take this much longer than the network that they are part of: their data lie elsewhere."""
 _ABOVE_ROOF = 1.1
+_PACE_KNOWN_SEC = 5.0
+"""Seconds of search after which its pace tells something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,24 +150,45 @@ def breakdown(latency: ReportLatency | None, kernels: Iterable[KernelNumbers]) -
     )
 
 
-def untried(tasks: Iterable[JobTask]) -> list[JobTask]:
-    """Return the tasks of the network that had no trial."""
-    return [task for task in tasks if not task.trials and task.alternative is None]
+def untried(tasks: Iterable[JobTask], covered: Collection[str] = ()) -> list[JobTask]:
+    """Return the tasks of the network that had no trial, but those that run the kernel of an earlier job (`covered`)."""
+    return [
+        task
+        for task in tasks
+        if not task.trials and task.alternative is None and task.workload_key not in covered
+    ]
 
 
-def untried_sentence(tasks: Sequence[JobTask], *, finished: bool = True) -> str:
-    """Return how much of the network the search did not reach; empty if it reached all of it, or has none to reach."""
-    missing = untried(tasks)
+def untried_sentence(tasks: Sequence[JobTask], report: Mapping[str, Any] | None = None) -> str:
+    """Return how much of the network the search did not reach; empty if it reached all of it, or there was no search."""
+    missing = untried(tasks, Evidence(manifest={}, report=report or {}).hits() or ())
     own = sum(task.alternative is None for task in tasks)
     if not missing or len(missing) == own:
         return ""
     share = percent(len(missing) / own)
-    if finished:
-        return (
-            f"The search ended before {plural(len(missing), 'kernel')} of {own} ({share}) had a turn: "
-            f"{'it was' if len(missing) == 1 else 'they were'} not tried. A larger budget reaches them."
-        )
-    return f"{plural(len(missing), 'kernel')} of {own} ({share}) had no turn yet."
+    return (
+        f"The search ended before {plural(len(missing), 'kernel')} of {own} ({share}) had a turn: "
+        f"{'it was' if len(missing) == 1 else 'they were'} not tried. A larger budget reaches them."
+    )
+
+
+def reach_sentence(job: Job, tasks: Sequence[JobTask]) -> str:
+    """Return how many kernels the time of a running search suffices for, if not for all; else an empty text.
+
+    Every kernel has its first turn before any has its second, of one candidate if time is short.
+    """
+    own = sum(task.alternative is None for task in tasks)
+    tried = own - len(untried(tasks))
+    wall_sec = job.budget.get("wall_sec")
+    if not wall_sec or not job.trials or job.tuned_sec < _PACE_KNOWN_SEC or tried == own:
+        return ""
+    reached = tried + int(job.trials * max(0.0, wall_sec / job.tuned_sec - 1.0))
+    if reached >= own:
+        return ""
+    return (
+        f"At this pace, about {reached} of {plural(own, 'kernel')} get a turn within the budget of {duration(wall_sec)}; the "
+        "others stay untuned. Extend the job to reach them."
+    )
 
 
 def measured_words(tasks: Sequence[JobTask]) -> str:
@@ -180,8 +203,7 @@ def ratios_of(report: Mapping[str, Any] | None) -> dict[str, ReportRatio]:
 
     Cheap enough for lists: the compiler noted them. Reports of earlier releases have none, so there they are computed.
     """
-    latency = Evidence(manifest={}, report=report or {}).latency()
-    return dict(latency.ratios) if latency is not None else {}
+    return Evidence(manifest={}, report=report or {}).ratios()
 
 
 def contradictions(report: JobReport) -> list[str]:

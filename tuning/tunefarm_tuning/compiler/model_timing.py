@@ -23,6 +23,8 @@ _LEAST_ROUNDS = 5
 _MAX_BLOCKS = 200
 _LEAST_QUIET = 5
 """Quiet blocks that count alone; with fewer of them, the least disturbed ones count as well."""
+_ALIKE = 0.1
+"""Blocks are alike if the cores that others took differ by no more than this."""
 _LEAST_KEPT = 3
 _LEAST_BLOCKS = 7
 _ENOUGH = 1.06
@@ -248,8 +250,9 @@ def _latencies(blocks: Sequence[_Block], names: Sequence[str], threads: int) -> 
         )
     ]
     if len(kept) < _LEAST_QUIET:
-        by_rank = sorted(range(len(blocks)), key=lambda number: blocks[number].taken_share(threads))
-        kept = [blocks[number] for number in sorted(by_rank[:_LEAST_QUIET])]
+        shares = [block.taken_share(threads) for block in blocks]
+        most = sorted(shares)[min(_LEAST_QUIET, len(blocks)) - 1] + _ALIKE
+        kept = [block for block, share in zip(blocks, shares, strict=True) if share <= most]
     at_least = loop_slowdown([block.loop_sec for block in kept], loops)
     return {name: _latency(name, blocks, kept, threads, at_least) for name in names}
 

@@ -45,7 +45,7 @@ class CompileLimits:
     model_sec: float = 600.0
     kernel_ratio: float = 1.05
     model_ratio: float = 1.02
-    timing_sec: float = 15.0
+    timing_sec: float = 5.0
     whole_sec: float | None = None
     samples_bytes: int = MAX_SAMPLE_BYTES
 

@@ -18,6 +18,9 @@ _LEAST_SAMPLES = 5
 """With fewer samples, a bootstrap knows too few values: the interval spans all of them."""
 
 
+_NARROWNESS = 4.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio(JsonFields):
     """A ratio of two latencies.
@@ -65,16 +68,28 @@ def _interval(
         return None, None
     if min(len(slow_sec), len(fast_sec)) < _LEAST_SAMPLES:
         return min(slow_sec) / max(fast_sec), max(slow_sec) / min(fast_sec)
+    value, count = median(slow_sec) / median(fast_sec), min(len(slow_sec), len(fast_sec))
     rng = random.Random(0)  # noqa: S311  (a sample, not a secret)
     ratios = sorted(_resampled(slow_sec, fast_sec, rng) for _ in range(_RESAMPLES))
     outside = int(_OUTSIDE * _RESAMPLES)
-    return ratios[outside], ratios[-1 - outside]
+    low, high = min(ratios[outside], value), max(ratios[-1 - outside], value)
+    # The bootstrap of few samples is too narrow: T. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015.
+    widening = 1 + _NARROWNESS / count
+    return value * (low / value) ** widening, value * (high / value) ** widening
 
 
 def _resampled(slow_sec: Sequence[float], fast_sec: Sequence[float], rng: random.Random) -> float:
     """Return the ratio of the medians of drawn samples: of drawn blocks, if there is a sample of each in every block."""
-    slow_blocks = rng.choices(range(len(slow_sec)), k=len(slow_sec))
-    fast_blocks = (
-        slow_blocks if len(slow_sec) == len(fast_sec) else rng.choices(range(len(fast_sec)), k=len(fast_sec))
-    )
+    slow_blocks = _drawn(len(slow_sec), rng)
+    fast_blocks = slow_blocks if len(slow_sec) == len(fast_sec) else _drawn(len(fast_sec), rng)
     return median(slow_sec[block] for block in slow_blocks) / median(fast_sec[block] for block in fast_blocks)
+
+
+def _drawn(count: int, rng: random.Random) -> list[int]:
+    """Return drawn blocks, in runs of neighbours: what disturbs a block often disturbs the next one, too.
+
+    The circular block bootstrap: D. N. Politis, J. P. Romano, "A circular block-resampling procedure for stationary data", 1992.
+    """
+    length = max(1, round(count ** (1 / 3)))
+    starts = rng.choices(range(count), k=-(-count // length))
+    return [(start + step) % count for start in starts for step in range(length)][:count]

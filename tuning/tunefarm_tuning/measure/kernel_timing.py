@@ -29,12 +29,17 @@ _SAMPLE_SEC = 0.01
 _CLEAR_RATIO = 3.0
 _CLEAR_SEC = 1e-3
 _MAX_CALLS = 1000
+CALLS_ALONE = 3
+"""Single calls of an untuned kernel that is not timed in turn: one alone may have been disturbed."""
+LONG_SEC = 0.3
+"""A kernel that takes longer is called once."""
 
 METHOD = (
     f"Each kernel alone, on random inputs, tuned and untuned in turn: {_ROUNDS} samples each. A sample is "
     f"the mean of as many consecutive calls as take {_SAMPLE_SEC * 1e3:g} ms (1 to {_MAX_CALLS}). An "
     f"untuned kernel whose first call takes over {_CLEAR_SEC * 1e3:g} ms and over {_CLEAR_RATIO:g} times "
-    "the tuned one's is not timed again: that call is its only sample, as for tasks without a tuned kernel. "
+    f"the tuned one's has {CALLS_ALONE} single calls as its samples, as tasks without a tuned kernel have; "
+    f"one that takes over {LONG_SEC:g} s has one. "
     "A kernel alone has its data in the caches more often than within the network."
 )
 """How `time_tuned_and_untuned` measures, for people."""
@@ -124,13 +129,6 @@ def time_interleaved(samplers: Sequence[Sampler], plan: TimingPlan, rounds: int)
     return samples
 
 
-_ROUNDS = 5
-_SAMPLE_SEC = 0.01
-_CLEAR_RATIO = 3.0
-_CLEAR_SEC = 1e-3
-_MAX_CALLS = 1000
-
-
 def time_tuned_and_untuned(
     time_tuned: Callable[[int], float],
     tuned_sec: float,
@@ -142,7 +140,7 @@ def time_tuned_and_untuned(
     `time_tuned` and `time_untuned` return the mean seconds of a number of calls; the others are the seconds of the first calls.
 
     If the first calls show that the untuned kernel is much slower (a plain convolution takes a hundred times as long as a tuned
-    one), its first call is its only sample.
+    one), it is called `CALLS_ALONE` times, the first call included; once if that takes over `LONG_SEC`.
 
     Returns:
         Samples of the tuned and of the untuned kernel, in seconds per call.
@@ -150,10 +148,13 @@ def time_tuned_and_untuned(
     clear = untuned_sec > _CLEAR_RATIO * tuned_sec and untuned_sec > _CLEAR_SEC
     tuned: list[float] = []
     untuned: list[float] = [untuned_sec] if clear else []
+    single = CALLS_ALONE if untuned_sec <= LONG_SEC else 1
     for _ in range(_ROUNDS):
         tuned.append(time_tuned(_calls(tuned_sec)))
         if not clear:
             untuned.append(time_untuned(_calls(untuned_sec)))
+        elif len(untuned) < single:
+            untuned.append(time_untuned(1))
     return tuned, untuned
 
 

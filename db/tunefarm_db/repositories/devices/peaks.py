@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.devices.devices import held_under
@@ -35,6 +35,11 @@ class Peaks(Repository):
             .on_conflict_do_update(index_elements=["device_id"], set_=changes)
         )
         return True
+
+    def doubt(self, device_id: str) -> None:
+        """Have the device's peak measured again: at its next calibration, which is due now."""
+        self._run(update(_PEAKS).where(_PEAKS.c.device_id == device_id).values(measured_at=0.0))
+        self._run(update(DeviceRow).where(DeviceRow.id == device_id).values(calibrate_at=db_now()))
 
     def get(self, device_id: str) -> DevicePeak | None:
         return self._first(DevicePeak, self._query().where(DevicePeakRow.device_id == device_id))

@@ -155,6 +155,12 @@ class Overview(Repository):
         query = select(ArtifactRow.job_id, ArtifactRow.report).where(ArtifactRow.job_id.in_(list(job_ids)))
         return {row[0]: row[1] for row in self._run(query)}
 
+    def latencies(self, job_ids: Sequence[str]) -> dict[str, float]:
+        """Return the measured latencies of the jobs' artifacts, in seconds; jobs without one are left out."""
+        median_sec = ArtifactRow.report[("latency", "tuned", "median_sec")].as_float()
+        query = select(ArtifactRow.job_id, median_sec).where(ArtifactRow.job_id.in_(list(job_ids)))
+        return {row[0]: row[1] for row in self._run(query) if row[1] is not None}
+
     def earlier_report(self, job: Job) -> Json | None:
         """Return the newest report of an earlier job of the same model, target and pool."""
         query = (

@@ -44,7 +44,7 @@ def list_jobs(
             "tuner": lambda job: job.tuner,
             ">trials": lambda job: job.trials,
             ">failed": lambda job: job.failures,
-            ">best": lambda job: quantities.latency(job.best_latency_sec),
+            ">best": lambda job: job.best_text,
             "created": lambda job: quantities.local_time(job.created_at),
         },
     )
@@ -173,7 +173,8 @@ def show_state(out: Output, job: Job) -> None:
         ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("time left", quantities.duration(job.eta_sec)),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
-        ("best", f"{quantities.latency(job.best_latency_sec)} (sum over kernels)"),
+        ("latency", quantities.latency(job.network_latency_sec)),
+        ("kernels' sum", quantities.latency(job.best_latency_sec)),
         ("priority", f"{job.priority}"),
         ("waiting", job.waiting or quantities.NONE),
         ("stopped by", job.stop_reason or quantities.NONE),
@@ -181,6 +182,6 @@ def show_state(out: Output, job: Job) -> None:
         ("ended", quantities.local_time(job.finished_at)),
     ]
     for name, value in rows:
-        out.text(f"{name:<11} {value}")
+        out.text(f"{name:<12} {value}")
     if job.error:
         out.text(f"{job.error.code}: {job.error.message}", style="red")

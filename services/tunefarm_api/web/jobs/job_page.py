@@ -28,7 +28,7 @@ from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
-from tunefarm_app.report.numbers import measured_words, ratios_of, untried_sentence
+from tunefarm_app.report.numbers import measured_words, ratios_of, reach_sentence, untried_sentence
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import JobTask
 
@@ -89,7 +89,9 @@ def job_page(
         speedup=measured_speedup(report) or speedup_so_far(tasks),
         over_onnxruntime=ratios_of(report).get("onnxruntime"),
         disturbed=disturbance_note(report),
-        untried=untried_sentence(tasks, finished=job.state.is_finished) if job.trials else "",
+        untried=untried_sentence(tasks, report)
+        if job.state.is_finished or job.stop_reason
+        else reach_sentence(job, tasks),
         latencies=latency_lines(report),
         shapes=shape_lines(report),
         other_shapes=other_shapes_line(report),

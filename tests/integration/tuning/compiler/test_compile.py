@@ -37,7 +37,7 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import TunedNet
 
-TAKE_ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)
+TAKE_ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9, timing_sec=0)
 
 
 def test_all_records_go_in_and_the_report_proves_it(
@@ -62,7 +62,7 @@ def test_all_records_go_in_and_the_report_proves_it(
         assert len(report["latency"][which]["inferences"]) == len(report["latency"][which]["samples_sec"])
     assert report["place"]["this_machine"]
     assert report["place"]["threads"] == artifact.manifest["threads"]
-    assert "15 samples" in report["method"]["latency"]
+    assert "15 blocks" in report["method"]["latency"]
     assert [(r["workload_key"], r["cost_sec"]) for r in report["records"]] == [
         (r.workload_key, r.cost_sec) for r in tiny_net.records
     ]
@@ -211,7 +211,7 @@ def test_a_network_that_got_slower_falls_back_as_a_whole(tiny_net: TunedNet, tmp
     slow = job(
         tiny_net,
         tmp_path / "work",
-        CompileLimits(kernel_ratio=1e9, model_ratio=0.0),
+        CompileLimits(kernel_ratio=1e9, model_ratio=0.0, timing_sec=0),
         reference=tiny_net.model,
     )
     artifact = slow.run(tmp_path / "a.tunefarm")

@@ -95,6 +95,21 @@ def test_it_is_measured_when_the_device_has_joined_and_then_seldom(farm: Farm, m
         assert meter.runs == 4
 
 
+def test_a_doubted_peak_is_measured_again_soon(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    for _ in range(3):
+        calibrate_again(farm, device)
+    assert meter.runs == 3
+    meter.one_core = 150e9
+    with farm.services.uow.write() as repos:
+        repos.peaks.doubt(device.id)
+    ask_for_calibrations(farm.services)
+    assert farm.device(device.id).state is DeviceState.CHECKING
+    assert farm.calibrate() == 1
+    assert (meter.runs, peak_of(farm, device).flops_on(1, "float32")) == (4, 150e9)
+
+
 def test_of_each_figure_the_best_is_kept(farm: Farm, meter: Meter) -> None:
     device = farm.newcomer()
     farm.calibrate()

@@ -24,7 +24,9 @@ def test_a_compile_knows_when_its_step_is_stopped(
 
     monkeypatch.setattr(tvm_engine, "compile_model", compiled)
     monkeypatch.setattr(tvm_engine, "remote_device", lambda _device: None)
-    engine = tvm_engine.TvmEngine(settings.model_copy(update={"compile_time_limit_sec": 700.0}))
+    engine = tvm_engine.TvmEngine(
+        settings.model_copy(update={"compile_time_limit_sec": 700.0, "timing_sec": 3.0})
+    )
     nobody = cast("Any", None)
     engine.compile(
         nobody,
@@ -37,3 +39,4 @@ def test_a_compile_knows_when_its_step_is_stopped(
         on_progress=lambda _phase, _done: None,
     )
     assert arguments["limits"].whole_sec == 700.0
+    assert arguments["limits"].timing_sec == 3.0

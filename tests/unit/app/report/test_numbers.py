@@ -15,7 +15,13 @@ from job_values import job, task
 from tunefarm_app.records.farm_facts import FARM, PEAK
 from tunefarm_app.report.assemble import assemble_report
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.numbers import contradictions, measured_words, ratios_of, untried_sentence
+from tunefarm_app.report.numbers import (
+    contradictions,
+    measured_words,
+    ratios_of,
+    reach_sentence,
+    untried_sentence,
+)
 from tunefarm_app.report.page import report_page
 from tunefarm_app.report.words import NOT_TRIED, REASONS
 from tunefarm_db.states.job import JobState
@@ -215,11 +221,26 @@ def test_a_contradiction_is_found(change: Callable[[dict[str, Any]], None], said
 def test_what_the_search_did_not_reach() -> None:
     tasks = [task(trials=trials, best_cost_sec=1.0 if trials else None) for trials in (0, 5, 0, 9)]
     assert untried_sentence(tasks).startswith("The search ended before 2 kernels of 4 (50 %) had a turn")
-    assert untried_sentence(tasks, finished=False) == "2 kernels of 4 (50 %) had no turn yet."
     assert untried_sentence(tasks[1:2]) == untried_sentence(tasks[:1]) == "", (
         "a job without a search misses nothing"
     )
     assert measured_words(tasks) == "2 of 4 kernels measured"
+
+
+def test_what_an_earlier_job_tuned_is_not_missed() -> None:
+    tasks = [task(trials=trials, workload_key=key) for key, trials in (("a", 0), ("b", 9), ("c", 0))]
+    report = {"coverage": {"hits": [{"workload_key": "a"}], "misses": []}}
+    assert untried_sentence(tasks, report).startswith("The search ended before 1 kernel of 3")
+
+
+def test_how_far_the_time_reaches() -> None:
+    tasks = [task(trials=trials) for trials in (1, 1, 0, 0, 0, 0, 0, 0)]
+    budget = {"wall_sec": 60.0}
+    said = reach_sentence(job(budget=budget, tuned_sec=30.0, trials=2), tasks)
+    assert said.startswith("At this pace, about 4 of 8 kernels")
+    assert reach_sentence(job(budget=budget, tuned_sec=30.0, trials=9), tasks) == "", "all are reached"
+    assert reach_sentence(job(budget=budget, tuned_sec=1.0, trials=2), tasks) == "", "too early to tell"
+    assert reach_sentence(job(budget={"trials": 9}, tuned_sec=30.0, trials=2), tasks) == ""
 
 
 def test_ratios_of_a_report_without_latency() -> None:

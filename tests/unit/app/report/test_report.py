@@ -74,7 +74,8 @@ def test_how_near_its_kernels_are_to_what_the_device_can_do(farm: Farm) -> None:
 
 def test_a_peak_that_a_kernel_exceeds_is_no_peak(farm: Farm) -> None:
     farm = farm.with_engine(ReportingEngine())
-    farm.note_peak(farm.add_device(), flops_per_sec=1e6, bytes_per_sec=20e9)
+    device = farm.add_device()
+    farm.note_peak(device, flops_per_sec=1e6, bytes_per_sec=20e9)
     model = farm.upload(Scenario(tasks=TASKS), name="net.onnx")
     farm.run()
     job = farm.submit(farm.model(model.id), trials=24, seed=5)
@@ -85,6 +86,10 @@ def test_a_peak_that_a_kernel_exceeds_is_no_peak(farm: Farm) -> None:
     assert "a kernel reached" in report.peak.missing
     assert all(kernel.roofline and kernel.roofline.share_of_peak is None for kernel in report.kernels)
     assert "a kernel reached" in Page(report_page(report)).text
+    with farm.services.uow.read() as repos:
+        known = repos.peaks.get(device.id)
+    assert known is not None
+    assert known.measured_at == 0, "it is measured again at the next calibration"
 
 
 def test_without_a_measured_peak_there_are_no_shares_of_it(report: JobReport) -> None:

@@ -47,9 +47,11 @@ class Networks:
 
     def call(self, method: str, params: dict[str, Any], *, timeout_sec: float) -> dict[str, Any]:
         assert timeout_sec > 0
+        if method == "reference_loop":
+            return {"loop_sec": None}
         choices = self.built[params["path"]]
         if method == "time_model":
-            return {"samples_sec": [self._sec[frozenset(choices)]]}
+            return {"samples_sec": [self._sec[frozenset(choices)]], "watched": None}
         assert method == "check_model"
         ok = not self._inexact & set(choices.values())
         comparison = Comparison(

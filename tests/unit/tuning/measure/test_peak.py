@@ -31,6 +31,13 @@ def test_the_better_of_each_figure_is_kept() -> None:
     assert (merged.measured_at, merged.runs) == (7.0, 2)
 
 
+def test_a_peak_of_which_others_took_a_core_is_doubtful() -> None:
+    assert peak(10.0, 10.0).is_doubtful
+    assert not peak(10.0, 18.0).is_doubtful
+    assert not replace(peak(10.0, 10.0), threads=1).is_doubtful
+    assert not peak(10.0, 10.0).merged(peak(9.0, 17.0)).is_doubtful
+
+
 def test_figures_of_something_else_replace_it() -> None:
     other = peak(1.0, 2.0, key="another toolchain")
     assert peak(10.0, 15.0).merged(other) == other

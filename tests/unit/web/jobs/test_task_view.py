@@ -16,9 +16,14 @@ def test_a_finished_jobs_kernels_are_told_as_they_were_timed_side_by_side() -> N
         task(position=1, workload_key="b", best_cost_sec=9e-6, history=[[8, 18e-6]]),
         task(position=2, workload_key="c", best_cost_sec=3e-6, history=[[8, 6e-6]]),
     ]
-    misses = [{"workload_key": "b", "reason": "slower-than-untuned", "message": ""}]
+    misses = [{"workload_key": "b", "name": "b", "weight": 1, "reason": "slower-than-untuned", "message": ""}]
     report = {
-        "coverage": {"hits": [{"workload_key": "a"}, {"workload_key": "c"}], "misses": misses},
+        "coverage": {
+            "tasks": 3,
+            "covered": 2,
+            "hits": [{"workload_key": "a"}, {"workload_key": "c"}],
+            "misses": misses,
+        },
         "kernels": [
             {"workload_key": "a", "untuned_sec": [600e-6], "tuned_sec": [6e-6, 5e-6, 7e-6]},
             {"workload_key": "b", "untuned_sec": [1e-6], "tuned_sec": [9e-6]},

@@ -23,7 +23,7 @@ from tunefarm_tuning.compiler.phases import other_shapes
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.testing.records import applicable_records
 
-ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)
+ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9, timing_sec=0)
 
 
 def written(model: onnx.ModelProto, folder: Path) -> Path:
