@@ -17,14 +17,13 @@ from tunefarm_app.report.parts import (
     ReportedRecord,
     ReportLatency,
     ReportOtherShapes,
-    ReportPeak,
     ReportPlace,
     ReportPrecision,
-    ReportRoofline,
     ReportShape,
     ReportTiming,
     ReportUntunable,
 )
+from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
 from tunefarm_db.states.job import JobState
 
 FORMAT: Literal["tunefarm-job-report"] = "tunefarm-job-report"

@@ -69,7 +69,7 @@ COPIES = (
         in_raw="event_seq options started_tuning_at target trials_since_improvement updated_at",
         value=values.Job,
         not_sent="counted_until idempotency_key request_digest turn_sec",
-        added="eta_sec waiting",
+        added="eta_sec network_latency_sec waiting",
     ),
     Copies(schema=job.Progress, result=Progress, in_raw="budget"),
     Copies(

@@ -114,64 +114,6 @@ def test_what_runs_tuned_in_the_artifact_and_what_does_not(browser: Browser, far
     assert "tuned" not in rows["matmul_2"]
 
 
-def test_a_speed_up_is_told_as_far_as_it_is_known(browser: Browser, farm, done) -> None:
-    samples = {"tuned": [0.01, 0.02, 0.03, 0.01, 0.02], "untuned": [0.02] * 5, "onnxruntime": [0.04] * 5}
-    latency = {
-        "onnxruntime_missing": None,
-        **{
-            name: {"median_sec": sorted(sec)[2], "samples_sec": sec, "threads": 2}
-            for name, sec in samples.items()
-        },
-    }
-    disturbed = {"blocks": 9, "dropped": 4, "slowdown": 1.5, "others_cores": 0.8}
-    latency["tuned"] = {**latency["tuned"], "disturbance": disturbed}
-    give_report(farm, done, {**REPORT, "latency": latency})
-    page = browser.page(f"/jobs/{done.id}")
-    row = next(row for row in page.all("tr") if row.text.startswith("ONNX Runtime"))
-    assert "between 1.3 and 6.0×" in row.text
-    figures = page.element("dl", class_="figures").text
-    assert "between 1.3 and 6.0× over ONNX Runtime" in figures
-    assert "no faster" in figures
-    assert "4 timings of 9 do not count. Measure again on a quiet device." in page.text
-    listed = browser.page("/jobs").text
-    assert "between 0.67 and 3.0×" in listed
-    assert "no faster" in listed
-    quiet = {**latency, "tuned": {"median_sec": 0.01, "samples_sec": [0.01] * 5, "threads": 2}}
-    give_report(farm, done, {**REPORT, "latency": quiet})
-    page = browser.page(f"/jobs/{done.id}").text
-    assert "between" not in page
-    assert "2.00× over untuned" in page.replace("\n", " ")
-    assert "Measure again" not in page
-
-
-def test_what_was_not_tried_and_what_runs_as_another_algorithm(browser: Browser, farm, done) -> None:
-    with farm.services.uow.write() as repos:
-        tasks = repos.jobs.tasks(done.id)
-        keys = [task.workload_key for task in tasks]
-        repos.jobs.update_task(done.id, tasks[2].position, trials=0, best_cost_sec=None)
-    misses = [
-        {"workload_key": key, "name": "x", "weight": 1, "reason": "no-record", "message": ""}
-        for key in keys[1:]
-    ]
-    chosen = {"workload_key": keys[1], "algorithm": "winograd-4", "chosen": True, "sum_sec": 1e-4}
-    report = {
-        **REPORT,
-        "coverage": {"tasks": 3, "covered": 1, "hits": [{"workload_key": keys[0]}], "misses": misses},
-        "kernels": [{"workload_key": keys[0], "untuned_sec": [0.9e-3] * 3, "tuned_sec": [1e-3] * 3}],
-        "alternatives": {"candidates": [chosen]},
-    }
-    give_report(farm, done, report)
-    page = browser.page(f"/jobs/{done.id}")
-    rows = {row.element("a").text: row.text for row in page.all("tr") if row.all("a")}
-    assert "no faster" in rows["matmul_0"]
-    assert "✓ tuned" not in rows["matmul_0"]
-    assert "✓ as winograd-4" in rows["matmul_1"]
-    assert "the search ended before its turn" in rows["matmul_2"]
-    assert "The search ended before 1 kernel of 3" in page.text
-    curve = browser.get(f"/jobs/{done.id}/curve.json").json()
-    assert curve["blank"] == "2 of 3 kernels measured. The curve is the sum of all kernels, so there is none."
-
-
 def test_a_missing_baseline_says_why(browser: Browser, farm, done) -> None:
     latency = {**REPORT["latency"], "onnxruntime": None, "onnxruntime_missing": "another device model"}
     give_report(farm, done, {**REPORT, "latency": latency})
