@@ -154,8 +154,12 @@ def test_over_rpc(tiny_net: TunedNet, tmp_path: Path) -> None:
         assert len(history.coverage.hits) == 2
         assert [miss.reason for miss in history.coverage.misses] == [MissReason.NO_RECORD]
         alone = artifact.report["kernels"][2]
-        assert (len(alone["untuned_sec"]), alone["tuned_sec"]) == (1, [])
+        assert (len(alone["untuned_sec"]), alone["tuned_sec"]) == (3, [])
         assert artifact.report["place"]["this_machine"] is False
+        disturbance = artifact.report["latency"]["tuned"]["disturbance"]
+        assert (disturbance["others_cores"], disturbance["slowdown"]) == (None, 1.0), (
+            "TVM's own server tells nothing"
+        )
         assert artifact.report["latency"]["onnxruntime"] is None
         assert "another machine" in artifact.report["latency"]["onnxruntime_missing"]
         assert artifact.manifest["device_model"] == "test"

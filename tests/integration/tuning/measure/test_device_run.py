@@ -105,6 +105,10 @@ def runner(farm: LocalRpc) -> Iterator[DeviceRun]:
     runner.close()
 
 
+def test_our_server_runs_the_reference_loop(runner: DeviceRun) -> None:
+    assert runner.call("reference_loop", {}, timeout_sec=60.0)["loop_sec"] > 0
+
+
 def others(runner: DeviceRun, model: Model, folder: Path, budget_sec: float = 240.0) -> Any:
     save_arrays(folder / "inputs.npz", random_inputs(model.inputs, seed=0))
     return time_baselines(model, folder / "inputs.npz", "", budget_sec, Cancellation(), runner)
@@ -189,6 +193,7 @@ def test_a_device_that_offers_nothing_is_no_error(
         try:
             artifact_check(sets, LIMITS, Cancellation(), runner)(compiled[0].path)
             timings, missing = others(runner, tiny_net.model, tmp_path)
+            assert runner.call("reference_loop", {}, timeout_sec=60.0) == {"loop_sec": None}
         finally:
             runner.close()
     assert not timings
@@ -224,6 +229,8 @@ def test_a_compile_for_a_device_asks_it(
     assert latency["torch_compile"]["median_sec"] >= 0.002
     assert latency["torch_compile_missing"] is None
     assert "no CUDA provider" in latency["onnxruntime_missing"]
+    assert latency["tuned"]["disturbance"]["others_cores"] >= 0, "our server tells what its machine does"
+    assert latency["ratios"]["untuned"]["value"] == pytest.approx(latency["speedup_over_untuned"])
     assert len(ran) == 1
     assert artifact.path.is_file()
 
