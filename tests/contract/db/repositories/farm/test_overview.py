@@ -52,6 +52,26 @@ def test_jobs_are_filtered_sorted_and_counted(seed: Any, uow: UnitOfWork) -> Non
         )
 
 
+def test_measured_latencies(seed: Any, uow: UnitOfWork) -> None:
+    reports: list[dict[str, Any]] = [
+        {"latency": {"tuned": {"median_sec": 0.0125}}},
+        {"latency": {"tuned": None}},
+        {"latency": None},
+        {},
+    ]
+    jobs = [seed.job(seed.model(sha256=f"{n:064}")) for n in range(len(reports))]
+    with uow.write() as repos:
+        for number, (job, report) in enumerate(zip(jobs, reports, strict=True)):
+            digest = f"{number:x}" * 64
+            repos.blobs.add(digest, size_bytes=1, media_type="text/plain")
+            repos.artifacts.add(
+                job_id=job.id, sha256=digest, size_bytes=1, name="a", manifest={}, report=report
+            )
+    with uow.read() as repos:
+        assert repos.overview.latencies([job.id for job in jobs]) == {jobs[0].id: 0.0125}
+        assert repos.overview.latencies([]) == {}
+
+
 def test_the_pace_of_a_pool(seed: Any, uow: UnitOfWork) -> None:
     jobs = [seed.job(device_key="p", seed=n) for n in range(3)]
     with uow.write() as repos:
