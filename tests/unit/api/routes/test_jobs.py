@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from tunefarm_app.jobs.transitions import fail_subject
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
+from tunefarm_db.tables import ArtifactRow
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
 from tunefarm_tuning.core.errors import TransientError
 
@@ -340,6 +342,16 @@ def test_tasks_trials_and_events(
 def test_no_downloads_before_the_end(client: TestClient, job: dict[str, Any], problem: Any) -> None:
     answer = client.get(f"/v1/jobs/{job['id']}/artifact")
     assert problem(answer, 409, "no-artifact")["state"] == "queued"
+
+
+def test_the_measured_latency(client: TestClient, finished_job: dict[str, Any], services: Services) -> None:
+    path = f"/v1/jobs/{finished_job['id']}"
+    assert client.get(path).json()["network_latency_sec"] is None
+    report = {"latency": {"tuned": {"median_sec": 0.0125}}}
+    with services.uow.engine.begin() as connection:
+        connection.execute(update(ArtifactRow).values(report=report))
+    assert client.get(path).json()["network_latency_sec"] == 0.0125
+    assert [job["network_latency_sec"] for job in client.get("/v1/jobs").json()["items"]] == [0.0125]
 
 
 def test_downloads(client: TestClient, finished_job: dict[str, Any], problem: Any) -> None:
