@@ -9,7 +9,7 @@ import time
 from typing import Literal, get_args
 
 Prefix = Literal[
-    "mdl", "job", "stp", "trl", "rec", "dev", "dch", "cal", "art", "key", "whk", "whd", "upl", "smp"
+    "mdl", "job", "stp", "trl", "rec", "dev", "dch", "cal", "art", "key", "whk", "whd", "upl", "smp", "trc"
 ]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that look like digits

@@ -14,7 +14,7 @@ from tunefarm_db.tables.devices import (
     DeviceSlotRow,
 )
 from tunefarm_db.tables.farm import ApiKeyRow, CounterRow
-from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow, TrialRow
+from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow, TraceRow, TrialRow
 from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, SampleFileRow, UploadRow
 from tunefarm_db.tables.records import RecordRow, SourceRow, SpaceRow, WorkloadRow
 from tunefarm_db.tables.webhooks import WebhookDeliveryRow, WebhookRow
@@ -40,6 +40,7 @@ __all__ = [
     "SourceRow",
     "SpaceRow",
     "StepRow",
+    "TraceRow",
     "TrialRow",
     "UploadRow",
     "WebhookDeliveryRow",

@@ -110,6 +110,20 @@ class StepRow(Base):
     finished_at: Mapped[float | None]
 
 
+class TraceRow(Base):
+    """The spans of one attempt at a step, or of an upload."""
+
+    __tablename__ = "traces"
+    __table_args__ = (Index(None, "model_id", "job_id"), Index(None, "job_id"), Index(None, "created_at"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    spans: Mapped[list[Any]]
+    dropped: Mapped[int]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
 class EventRow(Base):
     """An event of a job, numbered from 1."""
 

@@ -26,7 +26,18 @@ from tunefarm_db.values.devices import (
     PoolCounts,
 )
 from tunefarm_db.values.farm import ApiKey
-from tunefarm_db.values.jobs import Artifact, Event, Job, JobTask, NewTrial, Step, StepKind, StepState, Trial
+from tunefarm_db.values.jobs import (
+    Artifact,
+    Event,
+    Job,
+    JobTask,
+    NewTrial,
+    Step,
+    StepKind,
+    StepState,
+    Trace,
+    Trial,
+)
 from tunefarm_db.values.models import (
     Blob,
     Model,
@@ -89,6 +100,7 @@ __all__ = [
     "Step",
     "StepKind",
     "StepState",
+    "Trace",
     "Trial",
     "Upload",
     "UploadState",

@@ -193,6 +193,24 @@ class Trial(NewTrial):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What one attempt at a step, or an upload, spent its time on.
+
+    Attributes:
+        job_id: None of an upload and of an import: all jobs of the model share them.
+        spans: `Span.to_json` of each, by the clocks of the machines that worked.
+        dropped: How many more there were.
+    """
+
+    id: str
+    model_id: str
+    job_id: str | None
+    spans: list[Any]
+    dropped: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """An event of a job. `seq` counts from 1 within the job, without gaps."""
 

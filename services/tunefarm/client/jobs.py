@@ -213,16 +213,27 @@ class AsyncJobs(Resource):
         path = f"jobs/{segment(job_id)}/events"
         return (await get_page(self._transport, path, {"after": after}, Event.read)).items
 
+    async def trace(self, job_id: str) -> Mapping[str, Any]:
+        """Return where every second of a job went, as a Chrome trace: ``traceEvents``, and ``otherData`` with ``seconds`` by kind.
+
+        Args:
+            job_id: The job, in any state.
+        """
+        return await self._object(f"jobs/{segment(job_id)}/trace")
+
     async def report(self, job_id: str) -> Mapping[str, Any]:
         """Return the report of an ended job: latencies, kernels, checks, coverage, outcomes and records.
 
         Raises:
             ConflictError: If the job has not ended.
         """
-        report = await self._transport.get(f"jobs/{segment(job_id)}/report")
-        if not isinstance(report, dict):
-            raise ProtocolError("the server's report is not a JSON object", code="bad-answer")
-        return report
+        return await self._object(f"jobs/{segment(job_id)}/report")
+
+    async def _object(self, path: str) -> Mapping[str, Any]:
+        document = await self._transport.get(path)
+        if not isinstance(document, dict):
+            raise ProtocolError("the server's answer is not a JSON object", code="bad-answer")
+        return document
 
     async def report_page(self, job_id: str) -> ReportPage:
         """Return the report as one HTML page, which a notebook shows (see `save_report` for a file).
@@ -295,6 +306,7 @@ class Jobs(Blocking[AsyncJobs]):
     save_records = blocking(AsyncJobs.save_records)
     source = blocking(AsyncJobs.source)
     events = blocking(AsyncJobs.events)
+    trace = blocking(AsyncJobs.trace)
     report = blocking(AsyncJobs.report)
     report_page = blocking(AsyncJobs.report_page)
     save_report = blocking(AsyncJobs.save_report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi import Path as PathParameter
@@ -20,6 +20,7 @@ from tunefarm_api.transfer.download import Download
 from tunefarm_api.transfer.json_lines import MEDIA_TYPE as JSON_LINES
 from tunefarm_api.transfer.json_lines import job_records
 from tunefarm_api.transfer.source_text import source_response
+from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
@@ -130,6 +131,16 @@ def list_events(
         items=[Event.model_validate(event) for event in events],
         next_cursor=str(events[-1].seq) if more else None,
     )
+
+
+@router.get("/trace", **operation("read", "Get a job's trace", 404))
+def get_trace(job_id: str, services: ServicesDep) -> dict[str, Any]:
+    """Where every second went, from the upload to the artifact, as a Chrome trace for `chrome://tracing` and Perfetto.
+
+    `otherData.seconds` sums the seconds up by what they went to; a moment counts once. Of a running job: until now.
+    """
+    with services.uow.read() as repos:
+        return job_trace(repos, repos.jobs.get(job_id)).to_chrome()
 
 
 @router.get(

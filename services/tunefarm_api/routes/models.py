@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -70,9 +71,10 @@ async def upload_model(
     Equal bytes with equal shapes and values are one model, however often they are uploaded.
     """
     shapes, values = read_shape_lines(shape or []), parse_values(value or [])
+    began = time.time()
     blob = await receive_blob(request, services)
     submitted = await run_in_threadpool(
-        submit_model, services, name=name, blob=blob, shapes=shapes, values=values
+        submit_model, services, name=name, blob=blob, shapes=shapes, values=values, began=began
     )
     if not submitted.created:
         response.status_code = 200

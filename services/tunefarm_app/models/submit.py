@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +16,7 @@ from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
 from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.spans import Span, SpanKind
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.binding import Binding
@@ -88,6 +91,7 @@ def submit_model(
     blob: StoredBlob,
     shapes: Mapping[str, GivenShape] | None = None,
     values: Mapping[str, Any] | None = None,
+    began: float | None = None,
 ) -> SubmittedModel:
     """Register the stored blob as a model and plan its import, in one transaction.
 
@@ -100,6 +104,7 @@ def submit_model(
         blob: The stored file, from `BlobWriter.commit`.
         shapes: Shapes of inputs with open dimensions, by input name.
         values: Values of inputs that become constants, by input name.
+        began: When the upload began, in Unix seconds, for the trace; None where that is not known.
 
     Raises:
         InvalidModelError: ``empty-file`` or ``not-protobuf``; the blob is removed.
@@ -120,9 +125,24 @@ def submit_model(
     if submitted.model.state is ModelState.FAILED:
         remove_unreferenced(services, blob.sha256)
     if step_id is not None:
+        _note_upload(services, submitted.model, began)
         log.info("model submitted", model_id=submitted.model.id, size_bytes=blob.size_bytes)
         services.dispatcher.send(step_id, StepKind.IMPORT)
     return submitted
+
+
+def _note_upload(services: Services, model: Model, began: float | None) -> None:
+    if began is None:
+        return
+    span = Span(
+        name="upload",
+        kind=SpanKind.UPLOAD,
+        began=began,
+        sec=max(0.0, time.time() - began),
+        process=os.getpid(),
+    )
+    with services.uow.write() as repos:
+        repos.traces.add(model_id=model.id, job_id=None, spans=[span])
 
 
 def _may_succeed_now(model: Model) -> bool:

@@ -157,6 +157,7 @@ class UploadPart(Closing):
                 blob=blob,
                 shapes=self._upload.shapes,
                 values=self._upload.values,
+                began=self._upload.created_at,
             )
         except InvalidInputError as error:
             raise self._failed(error) from None

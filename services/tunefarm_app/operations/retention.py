@@ -1,7 +1,7 @@
 """Retention: deletes old models, artifacts, messages of failures and kernel sources, each only if a setting says so.
 
-Records, trials, reports and jobs stay: they are small, and they are the farm's knowledge. Deliveries to webhooks are deleted
-after some days by default.
+Records, trials, reports and jobs stay: they are small, and they are the farm's knowledge. Deliveries to webhooks and the
+traces of jobs are deleted after some days by default.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def apply_retention(services: Services) -> int:
         deleted += _failures(services, settings.keep_failures_days * DAY_SEC)
     if settings.keep_sources_days is not None:
         deleted += _sources(services, settings.keep_sources_days * DAY_SEC)
+    deleted += _traces(services, settings.keep_traces_days * DAY_SEC)
     return deleted + _deliveries(services, settings.keep_deliveries_days * DAY_SEC)
 
 
@@ -120,6 +121,14 @@ def _sources(services: Services, age_sec: float) -> int:
         return len(old)
 
     return _in_batches(delete_batch, "kernel sources deleted")
+
+
+def _traces(services: Services, age_sec: float) -> int:
+    def delete_batch() -> int:
+        with services.uow.write() as repos:
+            return repos.traces.forget(age_sec, limit=_ROWS_AT_ONCE)
+
+    return _in_batches(delete_batch, "traces deleted")
 
 
 def _deliveries(services: Services, age_sec: float) -> int:

@@ -39,6 +39,7 @@ from tunefarm_tuning.core.errors import (
     TransientError,
     TunefarmError,
 )
+from tunefarm_tuning.core.spans import SpanKind, SpanLog, recording, span
 from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -125,10 +126,19 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
     with structlog.contextvars.bound_contextvars(
         step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
     ):
+        log_of_step = SpanLog()
         try:
-            return _run(step, services, prefetch)
+            with recording(log_of_step), span(f"step {step.kind.value}", SpanKind.STEP):
+                return _run(step, services, prefetch)
         finally:
+            _note_trace(services, step, log_of_step)
             structlog.contextvars.unbind_contextvars(*OF_A_STEP)
+
+
+def _note_trace(services: Services, step: Step, spans: SpanLog) -> None:
+    """Store what the attempt spent its time on; it is lost if the database is away."""
+    with suppress(TransientError), services.uow.write() as repos:
+        repos.traces.add(model_id=step.model_id, job_id=step.job_id, spans=spans.spans, dropped=spans.dropped)
 
 
 def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[Step]:

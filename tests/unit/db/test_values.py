@@ -46,6 +46,7 @@ MIRRORS: list[tuple[type[Base], type[Any]]] = [
     (tables.SourceRow, values.Source),
     (tables.SpaceRow, values.Space),
     (tables.StepRow, values.Step),
+    (tables.TraceRow, values.Trace),
     (tables.TrialRow, values.Trial),
     (tables.SampleFileRow, values.SampleFile),
     (tables.UploadRow, values.Upload),

@@ -11,6 +11,7 @@ from pathlib import Path
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.target.host import host_device_model
@@ -50,7 +51,8 @@ class Progress:
         self._phase = name
         self.step(0.0)
         started = time.monotonic()
-        yield
+        with span(name, SpanKind.PHASE):
+            yield
         self.phases_sec[name] = time.monotonic() - started
         self.step(1.0)
 

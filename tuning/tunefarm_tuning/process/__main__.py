@@ -1,7 +1,7 @@
 """The child's side: ``python -m tunefarm_tuning.process MODULE LIMITS LIFELINE_FD``.
 
-One JSON object a line: ``{"method", "params"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out,
-after a first ``{"ready": true}``. What libraries print goes to standard error. Ends at the end of its input.
+One JSON object a line: ``{"method", "params", "spans"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out, with the
+``spans`` of the call if they were asked for, after a first ``{"ready": true}``. What libraries print goes to standard error. Ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
+from tunefarm_tuning.core.spans import SpanLog, recording
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.lifeline import die_at_end
 from tunefarm_tuning.process.limits import ChildLimits
@@ -56,7 +57,12 @@ def main(argv: list[str]) -> int:
                 raise InvariantError(f"{module} has no handler {request['method']!r}")
             return handler(request["params"])
 
-        _send(replies, _answer(work))
+        if not request.get("spans"):
+            _send(replies, _answer(work))
+            continue
+        with recording(SpanLog()) as log:
+            answer = _answer(work)
+        _send(replies, {**answer, "spans": [noted.to_json() for noted in log.spans]})
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
+from tunefarm_tuning.core.spans import Span, SpanKind, current_log, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.errors import ChildClosed, ChildCrashed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
@@ -55,6 +56,8 @@ class ChildProcess(Closing):
         self._running: RunningChild | None = None
         self._in_call = False
         self._closed = False
+        # The running call's name, and its begin in Unix seconds and on the monotonic clock.
+        self._called = ("", 0.0, 0.0)
 
     @property
     def alive(self) -> bool:
@@ -103,8 +106,10 @@ class ChildProcess(Closing):
         Raises:
             ChildFailed: If the child could not be started or is gone.
         """
-        request = json.dumps({"method": method, "params": params}, separators=(",", ":")).encode() + b"\n"
+        message = {"method": method, "params": params, "spans": current_log() is not None}
+        request = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         running = self._begin()
+        self._called = (method, time.time(), time.monotonic())
         deadline = time.monotonic() + START_TIMEOUT_SEC
         try:
             running.write(request, deadline=deadline)
@@ -119,7 +124,10 @@ class ChildProcess(Closing):
             running = self._running
             if running is None or not self._in_call:
                 raise InvariantError("no call has been started")
-        value = self._receive(running, timeout_sec)
+        try:
+            value = self._receive(running, timeout_sec)
+        finally:
+            self._note_call(running.pid)
         self._end_call(running, keep=True)
         return value
 
@@ -162,7 +170,8 @@ class ChildProcess(Closing):
             self._running = running
         if fresh:
             try:
-                self._receive(running, START_TIMEOUT_SEC)  # its "ready"
+                with span(f"start {self._name}", SpanKind.START):
+                    self._receive(running, START_TIMEOUT_SEC)  # its "ready"
             except TunefarmError:
                 self.kill()  # a child without its module is useless: the next call starts a new one
                 raise
@@ -173,6 +182,7 @@ class ChildProcess(Closing):
         try:
             line = running.read_line(deadline=time.monotonic() + timeout_sec, max_bytes=_MAX_REPLY_BYTES)
             reply = json.loads(line) if line is not None else None
+            self._note_spans(reply)
             error = error_from_json(reply["error"]) if reply and "error" in reply else None
         except TimeoutError:
             self._timed_out(running, f"was not done within {timeout_sec:g} s")
@@ -194,6 +204,20 @@ class ChildProcess(Closing):
                 limit_bytes=self._limits.memory_bytes,
             )
         return reply.get("value")
+
+    def _note_call(self, pid: int) -> None:
+        if (log := current_log()) is None:
+            return
+        method, began, started = self._called
+        name = f"{self._module.rpartition('.')[2]}: {method}"
+        sec = time.monotonic() - started
+        log.add([Span(name=name, kind=SpanKind.CALL, began=began, sec=sec, process=pid)])
+
+    @staticmethod
+    def _note_spans(reply: Any) -> None:
+        """Take over the spans that a child noted during the call."""
+        if (log := current_log()) is not None and isinstance(reply, dict):
+            log.add([Span.from_json(noted) for noted in reply.get("spans", ())])
 
     def _end_call(self, running: RunningChild, *, keep: bool, grace_sec: float = 0.0) -> int | None:
         """End the call and, unless it is kept, the child; return the child's code if it has ended."""

@@ -1,7 +1,8 @@
-"""``tunefarm jobs artifact|report|source|records``: download what a job produced."""
+"""``tunefarm jobs artifact|report|trace|source|records``: download what a job produced."""
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ from tunefarm.cli.base.output import Output, write_whole
 from tunefarm.cli.jobs.look import JobId, app
 from tunefarm.cli.report import show_report
 from tunefarm_text import quantities
+from tunefarm_text.trace_words import trace_words
 
 
 class SourceKind(StrEnum):
@@ -70,6 +72,38 @@ def get_report(
         out.data(report)
     else:
         show_report(out, report)
+
+
+@command(app, "trace")
+def show_trace(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    output: OutFile = None,
+) -> None:
+    """Show where every second of a job went; with -o, write a Chrome trace for chrome://tracing or Perfetto.
+
+    A moment counts once, for the most telling thing that went on. The job may be in any state.
+    """
+    with server.connect() as client:
+        trace = client.jobs.trace(job_id)
+    seconds = trace["otherData"]["seconds"]
+    if output is not None:
+        write_whole(output, json.dumps(trace, separators=(",", ":")))
+    if out.json:
+        out.data({"seconds": seconds, "output": None if output is None else str(output)})
+        return
+    total = sum(seconds.values())
+    rows = sorted(seconds.items(), key=lambda item: -item[1])
+    out.table(
+        ("what", ">seconds", ">share"),
+        [
+            (trace_words(kind), f"{sec:.2f}", quantities.percent(sec / total if total else None))
+            for kind, sec in rows
+        ],
+    )
+    if output is not None:
+        out.text(f"{output}: {len(trace['traceEvents'])} events")
 
 
 @command(app, "source")

@@ -24,8 +24,10 @@ from tunefarm_api.web.jobs.log_lines import log_line, words
 from tunefarm_api.web.jobs.phases import phases_of
 from tunefarm_api.web.jobs.report_view import disturbance_note, latency_lines, other_shapes_line, shape_lines
 from tunefarm_api.web.jobs.task_view import task_lines
+from tunefarm_api.web.jobs.time_bar import bar_parts
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.progress import share_done, time_left
+from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.numbers import measured_words, ratios_of, reach_sentence, untried_sentence
@@ -66,6 +68,7 @@ def job_page(
         events = repos.overview.newest_events(job_id, before=before, rounds=rounds, limit=LOG_LINES)
         rooflines = job_rooflines(repos, job, tasks, model_tasks)
         curve = _curves.of(repos, job_id)
+        trace = short_trace(repos, job)
         now = repos.now()
     report = None if artifact is None else artifact.report
     lines = task_lines(tasks, model_tasks, report, rooflines)
@@ -87,6 +90,7 @@ def job_page(
         measured_words=measured_words(tasks),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(report) or speedup_so_far(tasks),
+        time_parts=bar_parts(trace.seconds()) if trace is not None else [],
         over_onnxruntime=ratios_of(report).get("onnxruntime"),
         disturbed=disturbance_note(report),
         untried=untried_sentence(tasks, report)
@@ -112,6 +116,15 @@ def job_page(
             "no-store"  # it must not come up as the page when somebody goes back
         )
     return answer
+
+
+@router.get("/jobs/{job_id}/trace.json", dependencies=[needs("read")])
+def job_trace_file(job_id: str, services: ServicesDep) -> Response:
+    """The trace as a Chrome trace file."""
+    with services.uow.read() as repos:
+        trace = job_trace(repos, repos.jobs.get(job_id)).to_chrome()
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-trace.json"'}
+    return JSONResponse(trace, headers=headers)
 
 
 @router.get("/jobs/{job_id}/curve.json", dependencies=[needs("read")])

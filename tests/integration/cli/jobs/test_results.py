@@ -26,6 +26,17 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     run("jobs", "source", job.id, "2", code=3)
     run("jobs", "source", job.id, "x", code=2)
 
+    traced = run("jobs", "trace", job.id).stdout
+    assert "the farm's own work" in traced
+    file = tmp_path / "trace.json"
+    summary = json.loads(run("jobs", "trace", job.id, "-o", file, "--json").stdout)
+    written = json.loads(file.read_text())
+    assert summary["output"] == str(file)
+    assert summary["seconds"].keys() == written["otherData"]["seconds"].keys()
+    assert "step tune" in {event["name"] for event in written["traceEvents"]}
+    assert f"{len(written['traceEvents'])} events" in run("jobs", "trace", job.id, "-o", file).stdout
+    run("jobs", "trace", "job_none", code=3)
+
     records = tmp_path / "records.jsonl"
     summary = json.loads(run("jobs", "records", job.id, "-o", records, "--json").stdout)
     assert summary == {"records": 12, "output": str(records)}

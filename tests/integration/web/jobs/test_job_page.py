@@ -68,6 +68,17 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
     assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out"}
 
 
+def test_where_the_time_went(browser: Browser, done) -> None:
+    page = browser.page(f"/jobs/{done.id}")
+    bar = page.element("svg", class_="time-bar")
+    widths = [float(part.attrs["width"]) for part in bar.all("rect")]
+    assert sum(widths) == pytest.approx(1000, abs=25)
+    assert "the farm's own work" in page.element("ul", class_="time-list").text
+    trace = browser.get(f"/jobs/{done.id}/trace.json")
+    assert trace.headers["content-disposition"] == f'attachment; filename="{done.id}-trace.json"'
+    assert trace.json()["traceEvents"]
+
+
 def test_the_artifact_can_be_downloaded(browser: Browser, farm, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
     (link,) = [anchor for anchor in page.all("a") if anchor.text.startswith("Artifact")]

@@ -59,6 +59,16 @@ def test_a_cancelled_job_has_one(client: TestClient, job: dict[str, Any]) -> Non
     assert "cancelled" in client.get(f"/v1/jobs/{job['id']}/report.html").text
 
 
+def test_the_trace_of_a_job_in_any_state(
+    client: TestClient, finished_job: dict[str, Any], job: dict[str, Any]
+) -> None:
+    trace = client.get(f"/v1/jobs/{finished_job['id']}/trace").json()
+    assert set(trace) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert set(trace["otherData"]) == {"began_unix_sec", "seconds", "dropped_spans"}
+    assert client.get(f"/v1/jobs/{job['id']}/trace").json()["otherData"]["dropped_spans"] == 0
+    assert client.get("/v1/jobs/job_none/trace").status_code == 404
+
+
 def test_strangers_get_nothing(stranger: TestClient, finished_job: dict[str, Any]) -> None:
     del stranger.headers["Authorization"]
     for name in ("report", "report.html"):

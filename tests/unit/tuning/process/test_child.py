@@ -15,6 +15,7 @@ import pytest
 from waiting import gone, wait_gone, wait_until
 
 from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.core.spans import SpanKind, recording
 from tunefarm_tuning.process import (
     ChildClosed,
     ChildCrashed,
@@ -41,6 +42,24 @@ class cuda:
     Stream = object
     def is_available(): raise RuntimeError("CUDA has been started")
 """
+
+
+def test_spans_of_a_child_are_noted_with_its_process(child: ChildProcess) -> None:
+    child.call("echo", {"a": 1}, timeout_sec=LONG_SEC)
+    with recording() as log:
+        assert child.call("spanned", {}, timeout_sec=LONG_SEC) is None
+        with pytest.raises(InvalidModelError):
+            child.call("spanned", {"fail": True}, timeout_sec=LONG_SEC)
+    names = [(noted.name, noted.kind, noted.process) for noted in log.spans]
+    inner = ("in the child", SpanKind.LLVM, child.pid)
+    call = (f"{MODULE}: spanned", SpanKind.CALL, child.pid)
+    assert sorted(names) == sorted([call, inner, call, inner])
+
+
+def test_a_child_that_is_started_notes_its_start() -> None:
+    with recording() as log, ChildProcess(MODULE, env=ENV) as child:
+        child.call("echo", {}, timeout_sec=LONG_SEC)
+    assert [noted.kind for noted in log.spans] == [SpanKind.START, SpanKind.CALL]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -89,7 +90,7 @@ def load(
     compiler = stack.enter_context(open_compiler(request.precision))
     with request.progress.phase("load"):
         # Most of the time, three processes import their libraries: they do so at the same time.
-        loading = executor.submit(compiler.load)
+        loading = executor.submit(contextvars.copy_context().run, compiler.load)
         # CUDA's driver reserves far more address space than it uses.
         limits = ChildLimits(memory_bytes=None if request.on_gpu else request.limits.memory_bytes)
         threads = wanted_threads(request.target, request.device)

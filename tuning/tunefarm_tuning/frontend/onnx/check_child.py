@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, to_onnx
 from tunefarm_text.shape_text import ShapeChoices
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, dimension_names, open_inputs
@@ -47,6 +48,7 @@ from tunefarm_tuning.workload.shapes import Combination, combinations, least_bat
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 
 
+@span("check the file", SpanKind.GRAPH)
 def inspect(params: dict[str, Any]) -> dict[str, Any]:
     """Check a file and describe it; the params are the arguments of `inspect_file`, with the binding as JSON."""
     return inspect_file(**{**params, "binding": Binding.from_json(params["binding"])})
@@ -154,6 +156,7 @@ _FURTHER_SEC = 30.0
 """Time budget of the runs with further sets of shapes: an import stays quick."""
 
 
+@span("run once in ONNX Runtime", SpanKind.REFERENCE)
 def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Let ONNX Runtime load the bound network and run it once, on one thread; optimisations are off.
 

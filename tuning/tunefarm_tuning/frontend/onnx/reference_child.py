@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.latency import wait_until_idle
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
@@ -38,6 +39,7 @@ _SLOW_SEC = 10.0
 """A network that takes longer per inference is run on the first sets of inputs alone."""
 
 
+@span("reference outputs", SpanKind.REFERENCE)
 def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Run the model on random inputs; write inputs, expected outputs, and how far outputs may be from those.
 
@@ -129,6 +131,7 @@ def _add_outputs(graph: onnx.GraphProto, names: Sequence[str]) -> None:
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in there)
 
 
+@span("reference outputs of samples", SpanKind.REFERENCE)
 def run_samples(params: dict[str, Any]) -> None:
     """Run the model, optimisations off, on each sample set: ``{"path", "binding", "feeds" (files), "numbers"}``.
 
@@ -271,6 +274,7 @@ def open_timed(params: dict[str, Any]) -> dict[str, Any]:
     return {"first_sec": first_sec}
 
 
+@span("time ONNX Runtime", SpanKind.TIMING)
 def sample(params: dict[str, Any]) -> dict[str, Any]:
     """Return ``sample_sec``, the mean of ``number`` inferences, and what this machine did meanwhile: ``watched``, null if unknown.
 

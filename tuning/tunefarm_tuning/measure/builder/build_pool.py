@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +55,11 @@ class BuildPool(Generic[W]):
         stream = BuildStream(self, len(inputs))
 
         def job(number: int, candidate: BuildInput, path: Path) -> _Job[W]:
-            return _Job(stream, lambda worker: stream.put(number, lambda: worker.build(candidate, path)))
+            context = contextvars.copy_context()  # the caller's spans
+            return _Job(
+                stream,
+                lambda worker: context.run(stream.put, number, lambda: worker.build(candidate, path)),
+            )
 
         self._start([job(number, candidate, self._fresh_path()) for number, candidate in enumerate(inputs)])
         return stream

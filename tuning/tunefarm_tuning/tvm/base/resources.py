@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import sys
 import threading
 from collections.abc import Callable
@@ -31,7 +32,7 @@ def with_deep_stack(work: Callable[[], Value]) -> Value:
     old_depth = sys.getrecursionlimit()
     sys.setrecursionlimit(max(old_depth, _PYTHON_DEPTH))
     try:
-        thread = threading.Thread(target=run, name="deep-stack")
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="deep-stack")
         thread.start()
     finally:
         threading.stack_size(old_size)

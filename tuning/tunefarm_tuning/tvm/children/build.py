@@ -25,6 +25,7 @@ from tvm_ffi import structural_hash
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.output_file import link_or_copy
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.space.config import Config
@@ -70,7 +71,8 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
     code, is_known = "", False
     try:
         try:
-            schedule, config = space.apply(config)
+            with span("schedule", SpanKind.GRAPH):
+                schedule, config = space.apply(config)
         finally:
             apply_sec = time.monotonic() - started
         mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
@@ -101,9 +103,11 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
 def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> None:
     # The wrapper's checks of its arguments take an eighth of a build, mostly LLVM's work. Runners pass the arguments that the
     # kernel was built for, and the kernel itself is the same without them.
-    with tvm.transform.PassContext(config={**SPLIT_TAILS, "tirx.disable_assert": True}):
+    config = {**SPLIT_TAILS, "tirx.disable_assert": True}
+    with tvm.transform.PassContext(config=config), span("LLVM: a candidate", SpanKind.LLVM):
         library = build(mod, target=tvm_target(target))
-    export(library, output, work_dir, target)
+    with span("link", SpanKind.LINK):
+        export(library, output, work_dir, target)
 
 
 def _space(params: dict[str, Any]) -> tuple[Target, DesignSpace]:

@@ -33,6 +33,7 @@ import tvm
 
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.gpu.state import BUSY
@@ -150,6 +151,7 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
         return {"failure": [Outcome.RUN_CRASH, text], "session_lost": True}
 
 
+@span("time a candidate", SpanKind.TIMING)
 def _samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
     device = session.device(params["kind"])
     kernel = session.load(params["path"])
@@ -163,6 +165,7 @@ def _samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
     return {"samples_sec": _checked(samples), "truncated": truncated, "facts": _of_gpu({**facts, **caches})}
 
 
+@span("time kernels in turn", SpanKind.TIMING)
 def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
     device = session.device(params["kind"])
     kernels = [session.load(path) for path in params["paths"]]

@@ -47,6 +47,7 @@ from tunefarm_tuning.artifact.cuda_runtime import why_no_gpu
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.core.latency import wait_until_idle
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions
 from tunefarm_tuning.measure.device_functions import ARRAY_FILES
@@ -134,10 +135,11 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     untuned_samples: list[float] = []
     if params["time"] and all(comparison.ok for comparison in comparisons):
         args, packed_args = _to_device(untuned_args), _to_device(packed)
-        tuned_samples, untuned_samples = time_tuned_and_untuned(
-            lambda number: _time_kernel(tuned, packed_args, number), tuned_sec,
-            lambda number: _time_kernel(untuned, args, number), untuned_sec,
-        )  # fmt: skip
+        with span("time a kernel and its untuned form", SpanKind.TIMING):
+            tuned_samples, untuned_samples = time_tuned_and_untuned(
+                lambda number: _time_kernel(tuned, packed_args, number), tuned_sec,
+                lambda number: _time_kernel(untuned, args, number), untuned_sec,
+            )  # fmt: skip
     return {
         "comparisons": [comparison.to_json() for comparison in comparisons],
         "tuned_sec": tuned_samples,
@@ -186,6 +188,7 @@ def run_model(params: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+@span("run the network", SpanKind.RUN)
 def _outputs(params: dict[str, Any]) -> list[NDArray[Any]]:
     machine, entry = _model(params["path"]), params["entry"]
     machine.set_input(entry, *_to_device(load_arrays(params["inputs"])))
@@ -231,6 +234,7 @@ def time_parts(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@span("time the network", SpanKind.TIMING)
 def _time_model(params: dict[str, Any]) -> tuple[list[float], Watched | None]:
     parts = _open_parts(params)
     machine, entry = _model(params["path"]), params["entry"]
@@ -325,6 +329,7 @@ def _pack(library: Any, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     return packed
 
 
+@span("run a kernel", SpanKind.RUN)
 def _run_kernel(library: Any, arrays: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], float]:
     """Return the arguments after two calls, and the seconds of the second."""
     args = _to_device(arrays)

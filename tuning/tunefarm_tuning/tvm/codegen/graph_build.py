@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, te
 
 from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
@@ -84,7 +85,7 @@ def build_model(
 
     def build(scheduled: tvm.IRModule) -> None:
         lowered = tvm.transform.Sequential(passes)(scheduled)
-        with tvm.transform.PassContext(config=SPLIT_TAILS):
+        with tvm.transform.PassContext(config=SPLIT_TAILS), span("LLVM: the network", SpanKind.LLVM):
             built = relax.build(lowered, machine, relax_pipeline=None)
         _export(built, path, target)
 
@@ -200,7 +201,7 @@ def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: boo
     def build(scheduled: tvm.IRModule) -> None:
         # Without checks of the arguments' shapes: a packed argument has another shape than the kernel declares.
         config = {**SPLIT_TAILS, "tirx.disable_assert": bool(kernel.packings)}
-        with tvm.transform.PassContext(config=config):
+        with tvm.transform.PassContext(config=config), span("LLVM: a kernel", SpanKind.LLVM):
             built = tvm.tirx.build(scheduled, machine)
         _export(built, path, target)
 
@@ -238,7 +239,7 @@ def _default_schedules(target: Target, *, plain: bool, careful: bool = False) ->
 def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
-        with tvm.transform.PassContext(config=SPLIT_TAILS):
+        with tvm.transform.PassContext(config=SPLIT_TAILS), span("LLVM: a kernel on trial", SpanKind.LLVM):
             built = tvm.tirx.build(module, tvm_target(target))
         if target.kind == "cuda":  # the CUDA C may still be wrong
             with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
@@ -249,6 +250,7 @@ def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
     return True
 
 
+@span("link", SpanKind.LINK)
 def _export(built: Any, path: Path, target: Target) -> None:
     with tempfile.TemporaryDirectory(prefix="objects-", dir=path.parent) as folder:
         export(built, path, Path(folder), target)

@@ -12,6 +12,7 @@ from pathlib import Path
 import tvm
 
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network
 from tunefarm_tuning.frontend.onnx.parts.cut import CutModel, cut
@@ -65,6 +66,7 @@ class LoadedModel:
     warnings: tuple[str, ...] = ()
 
 
+@span("read and prepare the network", SpanKind.GRAPH)
 def load_relax(
     path: Path | str,
     binding: Binding,

@@ -10,10 +10,17 @@ import time
 from typing import Any
 
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.spans import SpanKind, span
 
 
 def echo(params: dict[str, Any]) -> Any:
     return params
+
+
+def spanned(params: dict[str, Any]) -> None:
+    with span("in the child", SpanKind.LLVM):
+        if params.get("fail"):
+            raise InvalidModelError("no")
 
 
 def pid(params: dict[str, Any]) -> int:
@@ -82,6 +89,6 @@ HANDLERS = {
     handler.__name__: handler
     for handler in (
         *(echo, pid, noise, die, leave, spin, sleep, allocate, refuse, stumble, not_json),
-        *(grandchild, environment, native_wait),
+        *(grandchild, environment, native_wait, spanned),
     )
 }
