@@ -30,6 +30,7 @@ from tunefarm_db.repositories.jobs.turns import Turns
 from tunefarm_db.repositories.models.models import Blobs, Models
 from tunefarm_db.repositories.models.samples import SampleFiles
 from tunefarm_db.repositories.models.uploads import Uploads
+from tunefarm_db.repositories.records.findings import Findings
 from tunefarm_db.repositories.records.records import Records
 from tunefarm_db.repositories.records.searches import Searches
 from tunefarm_db.repositories.records.sources import Sources
@@ -56,6 +57,7 @@ class Repositories:
         self.traces = Traces(connection)
         self.trials = Trials(connection)
         self.records = Records(connection)
+        self.findings = Findings(connection)
         self.spaces = Spaces(connection)
         self.sources = Sources(connection)
         self.transfer = Transfer(connection)

@@ -79,6 +79,8 @@ class Settings(BaseSettings):
         keep_sources_days: A kernel's source is deleted this many days after it was made; never if not set. It is made
             again on request, as long as the workers have the compiler that made it.
         keep_traces_days: What a job spent its time on, second by second, is deleted this many days after it was noted.
+        remember_days: What a compile found out about kernels and alternatives (that they are right, how fast they are) is used by
+            later compiles for this many days.
         keep_deliveries_days: Deliveries to webhooks, and their results, are deleted this many days after they ended.
         keep_device_history_days: Charts of devices (use, temperature, load, clock), their calibrations and changes of
             state go back this many days. A device costs some ten thousand small rows.
@@ -126,6 +128,7 @@ class Settings(BaseSettings):
     keep_failures_days: PositiveFloat | None = None
     keep_sources_days: PositiveFloat | None = None
     keep_traces_days: PositiveFloat = 30.0
+    remember_days: PositiveFloat = 30.0
     keep_deliveries_days: PositiveFloat = 7.0
     keep_device_history_days: PositiveFloat = 90.0
     webhook_allow_private: bool = False

@@ -16,7 +16,7 @@ from tunefarm_db.tables.devices import (
 from tunefarm_db.tables.farm import ApiKeyRow, CounterRow
 from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow, TraceRow, TrialRow
 from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, SampleFileRow, UploadRow
-from tunefarm_db.tables.records import RecordRow, SourceRow, SpaceRow, WorkloadRow
+from tunefarm_db.tables.records import FindingRow, RecordRow, SourceRow, SpaceRow, WorkloadRow
 from tunefarm_db.tables.webhooks import WebhookDeliveryRow, WebhookRow
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "DeviceRow",
     "DeviceSlotRow",
     "EventRow",
+    "FindingRow",
     "JobRow",
     "JobTaskRow",
     "ModelRow",

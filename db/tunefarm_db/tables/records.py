@@ -26,6 +26,17 @@ class WorkloadRow(Base):
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 
+class FindingRow(Base):
+    """What a compile found out about a kernel or an alternative, for later compiles."""
+
+    __tablename__ = "findings"
+    __table_args__ = (Index(None, "created_at"),)
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[Json]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
 class SpaceRow(Base):
     """The config space of a workload on a target."""
 

@@ -48,7 +48,7 @@ from tunefarm_db.values.models import (
     Upload,
     UploadState,
 )
-from tunefarm_db.values.records import NewRecord, Record, Source, SourceState, Space, Workload
+from tunefarm_db.values.records import Finding, NewRecord, Record, Source, SourceState, Space, Workload
 from tunefarm_db.values.webhooks import (
     BY_A_PERSON,
     WEBHOOK_STATES,
@@ -79,6 +79,7 @@ __all__ = [
     "DevicePeak",
     "DeviceState",
     "Event",
+    "Finding",
     "Job",
     "JobTask",
     "Json",

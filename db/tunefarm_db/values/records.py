@@ -22,6 +22,15 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a compile found out about a kernel or an alternative; see `tunefarm_tuning.records.findings`."""
+
+    key: str
+    value: Json
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """The config space of a workload on a target.
 

@@ -39,6 +39,7 @@ def apply_retention(services: Services) -> int:
     if settings.keep_sources_days is not None:
         deleted += _sources(services, settings.keep_sources_days * DAY_SEC)
     deleted += _traces(services, settings.keep_traces_days * DAY_SEC)
+    deleted += _findings(services, settings.remember_days * DAY_SEC)
     return deleted + _deliveries(services, settings.keep_deliveries_days * DAY_SEC)
 
 
@@ -129,6 +130,14 @@ def _traces(services: Services, age_sec: float) -> int:
             return repos.traces.forget(age_sec, limit=_ROWS_AT_ONCE)
 
     return _in_batches(delete_batch, "traces deleted")
+
+
+def _findings(services: Services, age_sec: float) -> int:
+    def delete_batch() -> int:
+        with services.uow.write() as repos:
+            return repos.findings.forget(age_sec, limit=_ROWS_AT_ONCE)
+
+    return _in_batches(delete_batch, "findings deleted")
 
 
 def _deliveries(services: Services, age_sec: float) -> int:

@@ -127,6 +127,7 @@ def assemble_report(
         warnings=evidence.warnings(),
         versions=evidence.texts("versions"),
         phases_sec=evidence.seconds("phases_sec"),
+        reused={kind: int(count) for kind, count in evidence.seconds("reused").items()},
         reproduce=reproduce(job, model, artifact, evidence),
     )
     unreadable = sorted(set(evidence.unreadable))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -23,6 +23,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, Record
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.process.scratch import ScratchDir
+from tunefarm_tuning.records.findings import Finding, Findings
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.target.target import Target
 
@@ -30,6 +31,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 _NOTE_EVERY_SEC = 1.0
+_DAY_SEC = 86_400.0
 _RECORDS_FOR_REASONS = 20
 _NEAR_BEST = 8
 
@@ -52,7 +54,8 @@ def run_compile(context: StepContext) -> None:
         wait_for_device(context, job)
         return
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
-    history = History(engine_record(record) for record in [*best.values(), *others])
+    findings = Findings(_known_findings(context))
+    history = History((engine_record(record) for record in [*best.values(), *others]), findings)
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker
         compiled = context.engine.compile(
@@ -70,8 +73,19 @@ def run_compile(context: StepContext) -> None:
         )
         context.lease.check()
         blob = context.services.blobs.put_file(compiled.path)
-    _commit(context, device, compiled, blob, best)
+    _commit(context, device, compiled, blob, best, findings.noted)
     log.info("artifact stored", size_bytes=blob.size_bytes, seconds=round(time.monotonic() - began, 3))
+
+
+def _known_findings(context: StepContext) -> Callable[[str], Finding | None]:
+    age_sec = context.services.settings.remember_days * _DAY_SEC
+
+    def known(key: str) -> Finding | None:
+        with context.services.uow.read() as repos:
+            finding = repos.findings.find(key, age_sec=age_sec)
+        return None if finding is None else finding.value
+
+    return known
 
 
 def _history(
@@ -115,8 +129,10 @@ def _commit(
     compiled: CompiledFile,
     blob: StoredBlob,
     best: Mapping[str, Record],
+    noted: Mapping[str, Finding],
 ) -> None:
     with context.commit(device) as repos:
+        repos.findings.store({key: dict(finding) for key, finding in noted.items()})
         job = context.job(repos)
         pool = repos.devices.in_pool(job.device_key)
         peak = device_model_peak(repos, device.device)

@@ -38,6 +38,7 @@ MIRRORS: list[tuple[type[Base], type[Any]]] = [
     (tables.DevicePeakRow, values.DevicePeak),
     (tables.DeviceRow, values.Device),
     (tables.EventRow, values.Event),
+    (tables.FindingRow, values.Finding),
     (tables.JobRow, values.Job),
     (tables.JobTaskRow, values.JobTask),
     (tables.ModelRow, values.Model),

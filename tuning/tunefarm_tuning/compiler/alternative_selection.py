@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives, algorithms_of, records_of
@@ -19,6 +19,7 @@ from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, Entr
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.records.findings import Findings, ScopedFindings
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
@@ -41,7 +42,8 @@ class AlternativeSelector:
     Attributes:
         folder: Where libraries are written.
         candidates: The alternatives to select from; their verdicts are filled in.
-        direct: The library of the direct network, without alternatives.
+        build_direct: Builds the direct network, without alternatives, and returns its library. It is called once at most.
+        findings: Verdicts of earlier compiles: alternatives with one are not timed again.
         records: The records of its kernels, by name.
         sets: Inputs and expected outputs that networks are checked with; each of the library's functions is timed on its first.
         entries: The library's functions; none stands for ``main`` alone.
@@ -54,12 +56,22 @@ class AlternativeSelector:
     threads: int
     on_step: Callable[[], None]
     candidates: list[Candidate]
-    direct: Path
+    build_direct: Callable[[], Path]
     records: Mapping[str, TuningRecord]
     sets: Sequence[InputSet]
     output_names: Sequence[str]
     entries: Sequence[EntryInfo] = ()
+    findings: ScopedFindings = field(default_factory=lambda: Findings().within())
     _built: int = 0
+    _direct: Path | None = None
+    _judged: set[int] = field(default_factory=set)
+
+    @property
+    def direct(self) -> Path:
+        """The library of the direct network."""
+        if self._direct is None:
+            self._direct = self.build_direct()
+        return self._direct
 
     def select(self) -> SelectedAlternatives:
         """Build the network with the alternatives that make it faster."""
@@ -71,13 +83,20 @@ class AlternativeSelector:
         )
 
     def _select(self) -> tuple[Path, Mapping[str, float]]:
-        self._choose_fastest(self.candidates)
+        self._choose(self.candidates)
         first = best = self._build_exact()
         if best is None:
             return self.direct, {}
+        if all(self._is_judged(candidate) for candidate in self._chosen):
+            return best, {}
+        tried = self._chosen
         times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
-        unclear = self._unclear(times)
-        clear = [candidate for candidate in self._chosen if candidate not in unclear]
+        unclear = [candidate for candidate in self._unclear(times) if not self._is_judged(candidate)]
+        clear = [
+            candidate
+            for candidate in self._chosen
+            if candidate not in unclear and not self._is_judged(candidate)
+        ]
         clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
         for budget_sec, candidates in ((_ABLATION_SEC, unclear), (_CLEAR_WINNER_ABLATION_SEC, clear)):
             until = time.monotonic() + budget_sec
@@ -94,7 +113,32 @@ class AlternativeSelector:
             return self.direct, {}
         if len(self._chosen) == 1:
             self._chosen[0].network_gain_sec = times["direct"] - times["chosen"]
+        self._note_verdicts(tried)
         return best, times
+
+    def _choose(self, candidates: Sequence[Candidate]) -> None:
+        """Choose the fastest candidates, and apply the verdicts of earlier compiles to them."""
+        self._choose_fastest(candidates)
+        for candidate in self._chosen:
+            verdict = self.findings.find("alternative", candidate.facts())
+            if verdict is not None:
+                self._judged.add(id(candidate))
+                candidate.chosen, candidate.reason = bool(verdict["chosen"]), str(verdict["reason"])
+                candidate.network_gain_sec = verdict["network_gain_sec"]
+
+    def _is_judged(self, candidate: Candidate) -> bool:
+        return id(candidate) in self._judged
+
+    def _note_verdicts(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            if self._is_judged(candidate):
+                continue
+            verdict = {
+                "chosen": candidate.chosen,
+                "reason": candidate.reason,
+                "network_gain_sec": candidate.network_gain_sec,
+            }
+            self.findings.note("alternative", candidate.facts(), verdict)
 
     @property
     def _chosen(self) -> list[Candidate]:
@@ -149,9 +193,7 @@ class AlternativeSelector:
             coarsest = max(candidate.info.algorithm for candidate in self._chosen)
             inexact = [candidate for candidate in self.candidates if candidate.info.algorithm == coarsest]
             _withdraw(inexact, f"the network with it is not accurate enough: {comparison.message}")
-            self._choose_fastest(
-                [candidate for candidate in self.candidates if candidate.info.algorithm < coarsest]
-            )
+            self._choose([candidate for candidate in self.candidates if candidate.info.algorithm < coarsest])
         return None
 
     def _ablate(self, candidate: Candidate, best: Path) -> Path:

@@ -52,6 +52,18 @@ class Candidate:
         """Seconds per call of all its kernels, each timed by itself."""
         return self.tuned_sec + sum(self.fixed_sec.values())
 
+    def facts(self) -> dict[str, Any]:
+        """Return what a verdict on it depends on: the kernels that it replaces and has, and those beside it in the graph."""
+        records = (self.tuned.record, self.direct.record if self.direct.hit else None)
+        return {
+            "workload": self.info.workload_key,
+            "algorithm": self.info.algorithm,
+            "configs": [
+                None if record is None else [record.space_key, record.config.to_json()] for record in records
+            ],
+            "neighbours": list(self.info.neighbours),
+        }
+
     @property
     def expected_gain_sec(self) -> float:
         """Seconds per inference that the network would gain if its kernels took as long as by themselves."""
@@ -109,7 +121,10 @@ def find_candidates(
         if checked[key].hit is None:
             continue
         fixed_sec = {
-            kernel.name: validator.time_fixed(kernel, runs=_FIXED_KERNEL_RUNS) for kernel in info.fixed
+            kernel.name: validator.time_fixed(
+                kernel, f"{info.workload_key}/{info.algorithm}/{number}", runs=_FIXED_KERNEL_RUNS
+            )
+            for number, kernel in enumerate(info.fixed)
         }
         on_step()
         known = {name: sec for name, sec in fixed_sec.items() if sec is not None}
@@ -130,7 +145,7 @@ class SelectedAlternatives:
         library: The network with the chosen alternatives; the direct network if none is chosen.
         candidates: All alternatives that have a record, each chosen or with the reason against it.
         networks_sec: Median seconds per inference of the two networks timed last: ``"direct"`` and ``"chosen"``. Empty if no
-            alternative is chosen.
+            alternative is chosen, or all verdicts are of earlier compiles.
     """
 
     library: Path

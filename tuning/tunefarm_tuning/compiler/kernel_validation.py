@@ -17,6 +17,7 @@ from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.measure.kernel_timing import CALLS_ALONE, LONG_SEC
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.records.coverage import CoveredTask, MissedTask, MissReason
+from tunefarm_tuning.records.findings import Findings, ScopedFindings
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.random_inputs import InputKind
@@ -82,6 +83,7 @@ class KernelValidator:
         folder: Where libraries are written. They are deleted as soon as they have been run.
         seed: Seed of the inputs.
         limits: Limits of a build and of a run, and how slow a tuned kernel may be.
+        findings: What earlier compiles found out. Kernels that passed there are not built and run again.
         substitute: Given a kernel's name and its built library, returns the library to run. The default returns the same;
             tests return another.
     """
@@ -94,6 +96,7 @@ class KernelValidator:
         *,
         seed: int,
         limits: CompileLimits,
+        findings: ScopedFindings | None = None,
         substitute: Callable[[str, Path], Path] = lambda _name, path: path,
     ) -> None:
         self._compiler = compiler
@@ -101,6 +104,7 @@ class KernelValidator:
         self._folder = folder
         self._seed = seed
         self._limits = limits
+        self._findings = findings or Findings().within()
         self._substitute = substitute
 
     def check(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
@@ -111,6 +115,25 @@ class KernelValidator:
         Raises:
             DeviceLostError: If the device is away.
         """
+        facts = self._facts(task, record)
+        if (known := self._findings.find("kernel", facts)) is not None:
+            return CheckedKernel(task=task, record=record, miss=None, evidence=known)
+        checked = self._check_anew(task, record)
+        if checked.hit is not None:
+            self._findings.note("kernel", facts, checked.evidence)
+        return checked
+
+    def _facts(self, task: KernelInfo, record: TuningRecord | None) -> dict[str, Any]:
+        return {
+            "workload": task.workload_key,
+            "args": [spec.to_json() for spec in task.args],
+            "rounding": task.rounding,
+            "seed": self._seed,
+            "slower": self._limits.kernel_ratio,
+            **({} if record is None else {"space": record.space_key, "config": record.config.to_json()}),
+        }
+
+    def _check_anew(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
         # File names appear in no message, and no path is used twice.
         tuned, untuned, plain = (
             self._folder / f"{task.workload_key}-{which}.so" for which in ("tuned", "untuned", "plain")
@@ -160,13 +183,19 @@ class KernelValidator:
     def time_untuned(self, kernel: CheckedKernel, *, timeout_sec: float) -> CheckedKernel:
         """Add the times of calls of the untuned kernel to the evidence; return it unchanged if that does not build or run."""
         path = self._folder / f"{kernel.task.workload_key}-alone.so"
+        facts = self._facts(kernel.task, None)
+        known = self._findings.find("untuned", facts)
         try:
-            self._compiler.build_kernel(kernel.task.name, path, None)
-            calls_sec = [self._run_untuned(kernel.task, path, InputKind.NORMAL, timeout_sec=timeout_sec)]
-            while len(calls_sec) < CALLS_ALONE and calls_sec[0] <= LONG_SEC:
-                calls_sec.append(
-                    self._run_untuned(kernel.task, path, InputKind.NORMAL, timeout_sec=timeout_sec)
-                )
+            if known is not None:
+                calls_sec = [float(sec) for sec in known["calls_sec"]]
+            else:
+                self._compiler.build_kernel(kernel.task.name, path, None)
+                calls_sec = [self._run_untuned(kernel.task, path, InputKind.NORMAL, timeout_sec=timeout_sec)]
+                while len(calls_sec) < CALLS_ALONE and calls_sec[0] <= LONG_SEC:
+                    calls_sec.append(
+                        self._run_untuned(kernel.task, path, InputKind.NORMAL, timeout_sec=timeout_sec)
+                    )
+                self._findings.note("untuned", facts, {"calls_sec": calls_sec})
         except ChildClosed:
             raise
         except (ChildFailed, InvalidModelError, RunFailed):
@@ -178,16 +207,24 @@ class KernelValidator:
             evidence={"comparisons": [], "tuned_sec": [], **kernel.evidence, "untuned_sec": calls_sec},
         )
 
-    def time_fixed(self, kernel: KernelInfo, *, runs: int) -> float | None:
-        """Return the median seconds of `runs` calls of a kernel with a fixed schedule; None if it does not build or run."""
+    def time_fixed(self, kernel: KernelInfo, of: str, *, runs: int) -> float | None:
+        """Return the median seconds of `runs` calls of a kernel with a fixed schedule; None if it does not build or run.
+
+        `of` says which kernel of which alternative it is, in any network.
+        """
         path = self._folder / f"{kernel.name}.so"
+        facts = {"of": of, "args": [spec.to_json() for spec in kernel.args], "runs": runs}
+        if (known := self._findings.find("fixed", facts)) is not None:
+            return float(known["call_sec"])
         try:
             self._compiler.build_kernel(kernel.name, path, None)
             timeout_sec = self._limits.kernel_sec
-            return median(
+            call_sec = median(
                 self._run_untuned(kernel, path, InputKind.NORMAL, timeout_sec=timeout_sec)
                 for _ in range(runs)
             )
+            self._findings.note("fixed", facts, {"call_sec": call_sec})
+            return call_sec
         except ChildClosed:
             raise
         except (ChildFailed, InvalidModelError, RunFailed):

@@ -109,6 +109,7 @@ def make_report(
     samples: Sequence[SampleSummary] = (),
     other_shapes: Mapping[str, Any] | None = None,
     hybrid: Mapping[str, Any] | None = None,
+    reused: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -124,6 +125,7 @@ def make_report(
         environment: The environment of all measurements.
         warnings: Sentences for people.
         phases_sec: Wall-clock seconds of each phase.
+        reused: How many findings of earlier compiles were used, by kind: `Findings.reused`.
         alternatives: `SelectedAlternatives.to_json`, if the network has alternatives.
         replaced: The kernels that alternatives replace.
         precision: `precision_report`.
@@ -187,6 +189,7 @@ def make_report(
         "warnings": list(warnings),
         "versions": versions(),
         "phases_sec": dict(phases_sec),
+        "reused": dict(reused or {}),
     }
 
 

@@ -13,9 +13,11 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
+from tunefarm_tuning.records.findings import ScopedFindings
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 
@@ -95,6 +97,13 @@ class CompileRequest:
     def device_model(self) -> str:
         """The device model whose records are valid."""
         return self.device.info.model if self.device is not None else host_device_model()
+
+    @property
+    def findings(self) -> ScopedFindings:
+        """What earlier compiles for this target and device model found out."""
+        return self.history.findings.within(
+            target=self.target.key, device_model=self.device_model, toolchain=toolchain_key()
+        )
 
     @property
     def on_gpu(self) -> bool:

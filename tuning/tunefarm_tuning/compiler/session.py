@@ -90,12 +90,17 @@ class UntunableKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlternativeInfo:
-    """Another algorithm for one workload of the network: a kernel that is a tuning task, and others of a fixed schedule."""
+    """Another algorithm for one workload of the network: a kernel that is a tuning task, and others of a fixed schedule.
+
+    Attributes:
+        neighbours: The workload keys of the kernels beside that workload's in the graph, in order.
+    """
 
     workload_key: str
     algorithm: str
     tuned: KernelInfo
     fixed: tuple[KernelInfo, ...]
+    neighbours: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,6 +314,7 @@ def _alternatives(alternatives: list[dict[str, Any]]) -> tuple[AlternativeInfo, 
         AlternativeInfo(
             workload_key=alternative["workload_key"],
             algorithm=alternative["algorithm"],
+            neighbours=tuple(alternative["neighbours"]),
             tuned=replace(
                 tuned[alternative["kernel"]["workload_key"]], weight=alternative["kernel"]["weight"]
             ),

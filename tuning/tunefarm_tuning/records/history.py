@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.records.coverage import Coverage, MissReason
+from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.records.record import TuningRecord, load_records
 from tunefarm_tuning.records.selection import pick_best
 
@@ -29,9 +30,11 @@ class History:
 
     Args:
         records: Records of any workloads, in any order. Failed trials may be among them.
+        findings: What earlier compiles found out; by default nothing.
     """
 
-    def __init__(self, records: Iterable[TuningRecord] = ()) -> None:
+    def __init__(self, records: Iterable[TuningRecord] = (), findings: Findings | None = None) -> None:
+        self.findings = findings or Findings()
         all_records = list(records)
         self._all: dict[str, list[TuningRecord]] = {}
         for record in all_records:

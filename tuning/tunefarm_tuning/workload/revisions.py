@@ -14,3 +14,7 @@ GRAPH_PASSES = 9
 
 SPACES = 3
 """Which configs a workload has. Configs of an earlier space may no longer apply."""
+
+KERNEL_CODE = 1
+"""Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
+out about kernels (`records.findings`) no longer holds."""

@@ -17,6 +17,7 @@ from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
@@ -100,6 +101,39 @@ def test_a_good_kernel_is_kept(bench: Bench) -> None:
     assert checked.hit.untuned_sec
     assert all(comparison["ok"] for comparison in checked.evidence["comparisons"])
     assert list(bench.folder.iterdir()) == []
+
+
+def test_what_passed_in_an_earlier_compile_is_not_built_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Findings()
+
+    def validator(findings: Findings) -> KernelValidator:
+        return KernelValidator(
+            bench.compiler, bench.device, bench.folder, seed=0, limits=LIMITS, findings=findings.within()
+        )
+
+    task, record = bench.tasks[0], bench.net.records[0]
+    checked = validator(first).check(task, record)
+    kernel = CheckedKernel(
+        task=bench.tasks[1], record=None, miss=missed(bench.tasks[1], MissReason.NO_RECORD)
+    )
+    timed = validator(first).time_untuned(kernel, timeout_sec=60.0)
+    later = Findings(first.noted.get)
+    monkeypatch.setattr(bench.compiler, "build_kernel", None)
+    assert validator(later).check(task, record) == checked
+    assert validator(later).time_untuned(kernel, timeout_sec=60.0) == timed
+    assert later.reused == {"kernel": 1, "untuned": 1}
+
+
+def test_what_failed_is_tried_again(bench: Bench) -> None:
+    findings = Findings()
+    limits = replace(LIMITS, kernel_ratio=1e-9)
+    check = KernelValidator(
+        bench.compiler, bench.device, bench.folder, seed=0, limits=limits, findings=findings.within()
+    )
+    assert check.check(bench.tasks[0], bench.net.records[0]).miss is not None
+    assert findings.noted == {}
 
 
 def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:

@@ -88,6 +88,36 @@ def test_a_task_knows_how_fast_it_was_untuned(farm) -> None:
     assert [task.untuned_cost_sec for task in tasks] == [0.25, None]
 
 
+class FindingEngine(ReplayEngine):
+    """Finds something out that a later compile asks for."""
+
+    def compile(self, *args: Any, **named: Any) -> CompiledFile:
+        findings = args[2].findings
+        scoped = findings.within(device_model="d")
+        if scoped.find("kernel", {"workload": "w"}) is None:
+            scoped.note("kernel", {"workload": "w"}, {"tuned_sec": [1e-3]})
+        compiled = super().compile(*args, **named)
+        return replace(compiled, report={**compiled.report, "reused": dict(findings.reused)})
+
+
+def test_a_later_compile_knows_what_an_earlier_one_found_out(farm) -> None:
+    farm = farm.with_engine(FindingEngine())
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    jobs = [farm.submit(model, trials=8)]
+    farm.run()
+    jobs.append(farm.submit(model, trials=8))
+    farm.run()
+    reports = [job_report(farm.services, job.id) for job in jobs]
+    assert [report.reused for report in reports] == [{}, {"kernel": 1}]
+    assert "Known from earlier jobs" not in report_page(reports[0])
+    assert "checks of kernels: 1" in report_page(reports[1])
+    farm = farm.with_settings(remember_days=1e-9)
+    last = farm.submit(model, trials=8)
+    farm.run()
+    assert job_report(farm.services, last.id).reused == {}
+
+
 class AskedEngine(ReplayEngine):
     """Notes whether compiles were asked for code for other shapes."""
 

@@ -10,13 +10,14 @@ from typing import Any, cast
 import pytest
 
 from tunefarm_tuning.compiler.alternative_selection import AlternativeSelector
-from tunefarm_tuning.compiler.alternatives import Candidate
+from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
 from tunefarm_tuning.compiler.session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildFailed
 from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet
@@ -95,11 +96,63 @@ def selector_of(networks: Networks, folder: Path, *candidates: Candidate) -> Alt
         threads=1,
         on_step=lambda: None,
         candidates=list(candidates),
-        direct=DIRECT,
+        build_direct=lambda: DIRECT,
         records={},
         sets=SETS,
         output_names=["y"],
     )
+
+
+def again(
+    networks: Networks, folder: Path, findings: Findings, *candidates: Candidate
+) -> SelectedAlternatives:
+    """Select with what an earlier selection found out."""
+    selector = selector_of(networks, folder, *candidates)
+    selector.findings = Findings(findings.noted.get).within()
+    return selector.select()
+
+
+def test_verdicts_are_remembered_and_nothing_is_timed_again(tmp_path: Path) -> None:
+    a, b = kernel("a", 0.020), kernel("b", 0.020)
+    networks = Networks(sets_of(("", 0.050), ("a", 0.035), ("b", 0.060), ("a b", 0.045)))
+    findings = Findings()
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
+    selector.findings = findings.within()
+    first = selector.select()
+    untimed = Networks({})
+    second = again(untimed, tmp_path, findings, candidate(a, 0.005), candidate(b, 0.005))
+    assert untimed.built[str(second.library)] == {"a": "winograd-4"}
+    assert len(untimed.built) == 2, "the network with the alternatives alone is built"
+    assert second.networks_sec == {}
+    verdicts = [[each.to_json() for each in selected.candidates] for selected in (first, second)]
+    assert verdicts[0] == verdicts[1]
+
+
+def test_only_an_alternative_beside_another_kernel_is_judged_again(tmp_path: Path) -> None:
+    a, b = kernel("a", 0.020), kernel("b", 0.020)
+    findings = Findings()
+    networks = Networks(sets_of(("", 0.050), ("a", 0.035), ("b", 0.060), ("a b", 0.045)))
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
+    selector.findings = findings.within()
+    selector.select()
+    moved = candidate(b, 0.005)
+    moved.info = replace(moved.info, neighbours=("after c",))
+    other = Networks(sets_of(("", 0.050), ("a", 0.045), ("a b", 0.035)))
+    selected = again(other, tmp_path, findings, candidate(a, 0.005), moved)
+    assert other.built[str(selected.library)] == {"a": "winograd-4", "b": "winograd-4"}
+    assert selected.networks_sec == {"direct": 0.050, "chosen": 0.035}
+
+
+def test_a_remembered_alternative_that_is_not_exact_enough_here_is_withdrawn(tmp_path: Path) -> None:
+    a = kernel("a", 0.020)
+    findings = Findings()
+    selector = selector_of(Networks(sets_of(("", 0.050), ("a", 0.035))), tmp_path, candidate(a, 0.005))
+    selector.findings = findings.within()
+    assert selector.select().algorithms == {"a": "winograd-4"}
+    inexact = Networks({}, frozenset({"winograd-4"}))
+    selected = again(inexact, tmp_path, findings, candidate(a, 0.005))
+    assert selected.library == DIRECT
+    assert "not accurate enough" in selected.candidates[0].reason
 
 
 def sets_of(*sec: tuple[str, float]) -> dict[frozenset[str], float]:

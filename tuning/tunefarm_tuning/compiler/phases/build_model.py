@@ -1,4 +1,4 @@
-"""The phase ``build-model``: build the network untuned and tuned, and select alternatives."""
+"""The phase ``build-model``: build the tuned network, and select alternatives."""
 
 from __future__ import annotations
 
@@ -52,17 +52,14 @@ class BuiltModels:
     fallback: Fallback | None = None
 
 
+class _TunedFails(Exception):  # noqa: N818  (an outcome, caught in `build_models`)
+    """The network with the tuned kernels does not build."""
+
+
 def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedKernels) -> BuiltModels:
-    """Build the network untuned, and with the kernels that passed and the alternatives that make it faster."""
-    untuned, plain = request.folder / "model-untuned.so", False
+    """Build the network with the kernels that passed and the alternatives that make it faster."""
+    untuned, plain = loaded.untuned.library, loaded.untuned.plain
     with request.progress.phase("build-model"), compiling("compiling the model"):
-        try:
-            loaded.compiler.build_model(untuned, {})
-        except ChildClosed:
-            raise
-        except ChildFailed:  # the compiler died of a default schedule
-            loaded.compiler.build_model(untuned, {}, plain=True)
-            plain = True
         request.progress.step(0.5)
         records = {
             name: kernel.record
@@ -71,12 +68,34 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
             for name in kernel.task.names
         }
         tuned = request.folder / "model-tuned.so" if records else untuned
+
+        def build_direct() -> Path:
+            try:
+                if records:
+                    loaded.compiler.build_model(tuned, records)
+            except ChildClosed:
+                raise
+            except (ChildFailed, InvalidInputError) as error:
+                raise _TunedFails(error.message) from error
+            return tuned
+
         try:
-            if records:
-                loaded.compiler.build_model(tuned, records)
-        except ChildClosed:
-            raise
-        except (ChildFailed, InvalidInputError) as error:
+            alternatives = AlternativeSelector(
+                compiler=loaded.compiler,
+                runner=loaded.runner,
+                folder=request.folder,
+                limits=request.limits,
+                threads=loaded.threads,
+                on_step=lambda: request.progress.step(1.0),
+                candidates=list(checked.candidates),
+                build_direct=build_direct,
+                records=records,
+                sets=loaded.sets,
+                output_names=request.output_names,
+                entries=loaded.info.entries,
+                findings=request.findings,
+            ).select()
+        except _TunedFails as error:
             return BuiltModels(
                 untuned=untuned,
                 plain=plain,
@@ -84,23 +103,9 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
                 alternatives=SelectedAlternatives(library=untuned, candidates=checked.candidates),
                 fallback=Fallback(
                     reason=MissReason.DOES_NOT_APPLY,
-                    message=f"the tuned network does not build: {error.message}",
+                    message=f"the tuned network does not build: {error}",
                 ),
             )
-        alternatives = AlternativeSelector(
-            compiler=loaded.compiler,
-            runner=loaded.runner,
-            folder=request.folder,
-            limits=request.limits,
-            threads=loaded.threads,
-            on_step=lambda: request.progress.step(1.0),
-            candidates=list(checked.candidates),
-            direct=tuned,
-            records=records,
-            sets=loaded.sets,
-            output_names=request.output_names,
-            entries=loaded.info.entries,
-        ).select()
     return BuiltModels(
         untuned=untuned,
         plain=plain,

@@ -42,7 +42,12 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
     progress, tasks = request.progress, loaded.info.tasks
     with progress.phase("check-kernels"), compiling("compiling the kernels"):
         validator = KernelValidator(
-            loaded.compiler, loaded.runner, request.folder, seed=request.seed, limits=request.limits
+            loaded.compiler,
+            loaded.runner,
+            request.folder,
+            seed=request.seed,
+            limits=request.limits,
+            findings=request.findings,
         )
         kernels: list[CheckedKernel] = []
         for number, task in enumerate(tasks, start=1):

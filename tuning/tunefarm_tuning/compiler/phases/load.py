@@ -1,4 +1,4 @@
-"""The phase ``load``: start the child processes and load the network in each."""
+"""The phase ``load``: start the child processes, load the network in each, and build it untuned meanwhile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tunefarm_tuning.compiler.model_comparison import tolerance_of
+from tunefarm_tuning.compiler.phases.untuned import UntunedModel, build_untuned
 from tunefarm_tuning.compiler.references import References
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession, LoadedInfo
@@ -51,6 +52,7 @@ class LoadedModel:
         compiler: Builds kernels and networks; no longer needed once the networks are built.
         references: ONNX Runtime for each set of shapes.
         runs: `Reference.runs` of the first.
+        untuned: The network without any record, built while the reference ran.
         sets: Inputs and expected outputs of every set of shapes, the user's samples first, with the tolerance of the comparison.
         samples: A summary of each of the user's files.
     """
@@ -60,6 +62,7 @@ class LoadedModel:
     references: References
     runs: Mapping[str, Any] | None
     info: LoadedInfo
+    untuned: UntunedModel
     sets: tuple[InputSet, ...]
     samples: tuple[SampleSummary, ...] = ()
     threads: int
@@ -91,6 +94,7 @@ def load(
     with request.progress.phase("load"):
         # Most of the time, three processes import their libraries: they do so at the same time.
         loading = executor.submit(contextvars.copy_context().run, compiler.load)
+        building = executor.submit(contextvars.copy_context().run, build_untuned, compiler, request.folder)
         # CUDA's driver reserves far more address space than it uses.
         limits = ChildLimits(memory_bytes=None if request.on_gpu else request.limits.memory_bytes)
         threads = wanted_threads(request.target, request.device)
@@ -120,6 +124,8 @@ def load(
             warnings[text] = None
         with compiling("preparing the model"):
             info = loading.result()
+        with compiling("compiling the model"):
+            untuned = building.result()
         runner.use_parts(info.parts, [part.to_json() for part in sets[0].parts])
         tolerance = tolerance_of(request.precision, info.storage)
     return LoadedModel(
@@ -128,6 +134,7 @@ def load(
         references=references,
         runs=runs,
         info=info,
+        untuned=untuned,
         sets=tuple(input_set.with_rounding(tolerance) for input_set in sets),
         samples=samples.summaries,
         threads=threads,

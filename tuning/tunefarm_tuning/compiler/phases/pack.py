@@ -93,6 +93,7 @@ def write_artifact(
         ),
         warnings=_warnings(request, loaded, checked, timed, others),
         phases_sec=request.progress.phases_sec,
+        reused=request.history.findings.reused,
         alternatives=alternatives.to_json(),
         replaced=alternatives.replaced(direct),
         runs=loaded.runs,

@@ -6,7 +6,8 @@ Handlers:
 
 - `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision``, ``parts`` (that ONNX Runtime runs),
   ``parts_folder`` -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
-  ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels;
+  ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels, workload
+  keys of the ``neighbours``;
   ``cpu_features``, ``storage``, ``warnings``; ``parts``: their ONNX models, files in ``parts_folder``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
@@ -44,6 +45,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import (
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
+from tunefarm_tuning.tvm.tasks.neighbours import neighbours
 from tunefarm_tuning.tvm.transform.load_entries import load_entries
 from tunefarm_tuning.tvm.transform.load_open import OpenNetwork, load_open
 from tunefarm_tuning.tvm.transform.merge_entries import with_own_kernels
@@ -87,6 +89,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
     }
     fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
+    beside = neighbours(model.module, kernels)
     _loaded = _Loaded(
         model.module,
         target,
@@ -109,6 +112,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
             {
                 "workload_key": alternative.workload_key,
                 "algorithm": alternative.algorithm,
+                "neighbours": beside.get(alternative.workload_key, []),
                 "kernel": _describe(alternative.tuned),
                 "fixed": {
                     name: [spec.to_json() for spec in kernel_args(tvm.IRModule({"main": func}))]
