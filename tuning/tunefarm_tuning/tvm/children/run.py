@@ -16,8 +16,7 @@ Handlers:
   parts; ``unforced``: how the outputs differ if each part runs on what the compiled network gives it, empty if they do not;
   ``random_parts``: numbers of the parts whose results are random. The last two only if there are parts.
 - `run_model`: ``path``, ``entry``, ``inputs``, ``outputs`` (files on this machine; the second is written) -> {}.
-- `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up;
-  ``watched``: what else the device did (`Watched`), null if it does not tell.
+- `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat; ``watched`` (`Watched`).
 - `reference_loop`: {} -> ``loop_sec``: of the device's reference loop, null if it has none.
 - `time_parts`: the same -> ``samples_sec``; ``parts_sec``: of each part, a sample a repeat; ``missing``: why parts were not run, else empty.
 - `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
@@ -249,7 +248,7 @@ def _time_model(params: dict[str, Any]) -> tuple[list[float], Watched | None]:
         parts.replay(recorded if parts.missing else [], None)
     with parts.running() if parts is not None else nullcontext():
         before = _machine_state()
-        samples = [float(sample) for sample in timer(entry).results]
+        samples = list(map(float, timer(entry).results))
         watched = Watched.between(before, _machine_state())
     wait_until_idle()
     return samples, watched
