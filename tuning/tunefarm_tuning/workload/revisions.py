@@ -9,7 +9,7 @@ from __future__ import annotations
 IMPORTER = 4
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
-GRAPH_PASSES = 9
+GRAPH_PASSES = 10
 """Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
 SPACES = 3

@@ -185,13 +185,31 @@ def resized(like: Any, image: Any, layout: str) -> Any:
     )
 
 
-def _mean(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
+def _reduction(make: Callable[..., Any]) -> Rule:
+    def rule(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
+        (first,) = operands
+        assert first is not None
+        if call.attrs.axis is None or not call.attrs.keepdims:
+            return None
+        axes = [first.axis(int(axis)) for axis in call.attrs.axis]
+        return Transposed(source=emit(make(first.source, axes, keepdims=True)), order=first.order)
+
+    return rule
+
+
+def _prelu(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
+    first, slopes = operands
+    if first is None or slopes is not None:
+        return None
+    axis = first.axis(int(call.attrs.axis))
+    return Transposed(source=emit(relax.op.nn.prelu(first.source, call.args[1], axis)), order=first.order)
+
+
+def _softmax(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
     (first,) = operands
     assert first is not None
-    if call.attrs.axis is None or not call.attrs.keepdims:
-        return None
-    axes = [first.axis(int(axis)) for axis in call.attrs.axis]
-    return Transposed(source=emit(relax.op.mean(first.source, axes, keepdims=True)), order=first.order)
+    axis = first.axis(int(call.attrs.axis))
+    return Transposed(source=emit(relax.op.nn.softmax(first.source, axis)), order=first.order)
 
 
 def _reshape(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
@@ -261,12 +279,17 @@ _RULES: dict[str, Rule] = {
     "relax.concat": _concat,
     "relax.expand_dims": _reshape,
     "relax.image.resize2d": _resize,
-    "relax.mean": _mean,
+    "relax.max": _reduction(relax.op.max),
+    "relax.mean": _reduction(relax.op.mean),
+    "relax.min": _reduction(relax.op.min),
     "relax.nn.avg_pool2d": _pool(relax.op.nn.avg_pool2d),
     "relax.nn.max_pool2d": _pool(relax.op.nn.max_pool2d),
     "relax.nn.pad": _pad,
+    "relax.nn.prelu": _prelu,
+    "relax.nn.softmax": _softmax,
     "relax.reshape": _reshape,
     "relax.split": _split,
     "relax.squeeze": _reshape,
     "relax.strided_slice": _strided_slice,
+    "relax.sum": _reduction(relax.op.sum),
 }
