@@ -13,6 +13,7 @@ from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Inputs, Limit, Shape, ValueOption, check_inputs, parse_shapes
 from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.references import find_model
 from tunefarm_text import quantities
 from tunefarm_tuning.workload.binding_text import parse_values
 
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 app = group("models", "Upload, show and convert models.")
 
 ModelId = Annotated[
-    str, typer.Argument(metavar="MODEL_ID", help="The model, mdl_…", autocompletion=complete_model)
+    str,
+    typer.Argument(
+        metavar="MODEL_ID",
+        help="The model: its id (mdl_…), the first or last characters of it, or its name.",
+        autocompletion=complete_model,
+    ),
 ]
 
 
@@ -51,6 +57,7 @@ def list_models(out: Output, server: Server, limit: Limit = 50) -> None:
 def show_model(out: Output, server: Server, model_id: ModelId) -> None:
     """Show one model: its inputs, outputs and operators."""
     with server.connect() as client:
+        model_id = find_model(client, model_id)
         model = client.models.get(model_id)
     _show(out, model)
 
@@ -144,6 +151,7 @@ def convert_model(
 def list_tasks(out: Output, server: Server, model_id: ModelId) -> None:
     """List the tunable kernels of a model."""
     with server.connect() as client:
+        model_id = find_model(client, model_id)
         tasks = client.models.tasks(model_id)
     out.items(
         tasks,
@@ -163,6 +171,7 @@ def list_tasks(out: Output, server: Server, model_id: ModelId) -> None:
 def list_samples(out: Output, server: Server, model_id: ModelId) -> None:
     """List the samples of a model, newest first."""
     with server.connect() as client:
+        model_id = find_model(client, model_id)
         samples = client.samples.list(model_id)
     out.items(
         samples,
@@ -187,6 +196,7 @@ def delete_samples(
 ) -> None:
     """Delete samples of a model, and their bytes. Jobs that used them stay."""
     with server.connect() as client:
+        model_id = find_model(client, model_id)
         client.samples.delete(model_id, samples_id)
     out.result({"id": samples_id, "state": "deleted"}, f"{samples_id} are deleted")
 
@@ -195,6 +205,7 @@ def delete_samples(
 def delete_model(out: Output, server: Server, model_id: ModelId) -> None:
     """Delete a model, its file and its samples. Its records and finished artifacts stay."""
     with server.connect() as client:
+        model_id = find_model(client, model_id)
         client.models.delete(model_id)
     out.result({"id": model_id, "state": "deleted"}, f"{model_id} is deleted")
 

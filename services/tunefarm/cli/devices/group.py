@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tunefarm.cli.base.commands import group
 from tunefarm.cli.base.completion import complete_device
-from tunefarm_tuning.core.errors import NotFoundError
 
-if TYPE_CHECKING:
-    from tunefarm.client import Client, Device
-
-app = group("device", "Lend this machine to a farm, and manage a farm's devices.")
+app = group(
+    "device", "Lend this machine to a farm, and manage a farm's devices. `tunefarm devices` is the same."
+)
 
 DeviceName = Annotated[
     str,
     typer.Argument(
-        metavar="DEVICE", help="The device: its name, or its id, dev_…", autocompletion=complete_device
+        metavar="DEVICE",
+        help="The device: its name, its id (dev_…), or the first or last characters of it.",
+        autocompletion=complete_device,
     ),
 ]
-
-
-def find_device(client: Client, name: str) -> Device:
-    """Return the device of that name or id.
-
-    Raises:
-        NotFoundError: ``device-not-found``.
-    """
-    for device in client.devices.list():
-        if name in (device.name, device.id):
-            return device
-    raise NotFoundError(
-        f"there is no device {name}: `tunefarm device list` shows them", code="device-not-found"
-    )

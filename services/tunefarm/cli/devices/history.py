@@ -11,7 +11,8 @@ import typer
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.devices.group import DeviceName, app, find_device
+from tunefarm.cli.base.references import find_device
+from tunefarm.cli.devices.group import DeviceName, app
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.references import find_job
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import TransientError
 
@@ -45,6 +46,7 @@ def create_webhook(
 ) -> None:
     """Register a webhook. The secret that signs its deliveries is shown only now."""
     with server.connect() as client:
+        job_id = None if job_id is None else find_job(client, job_id)
         webhook = client.webhooks.create(url, kinds=kinds or (), job_id=job_id)
     if out.json:
         out.data(webhook.raw)

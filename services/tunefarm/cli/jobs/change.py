@@ -10,6 +10,7 @@ from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import ChangeOptions
 from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app, show_state
 
 
@@ -22,6 +23,7 @@ def cancel_job(
 ) -> None:
     """Cancel a job. Its records stay in the history."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         job = client.jobs.cancel(job_id)
         if wait:
             job = client.job(job_id).wait(check=False, progress_bar=False)
@@ -36,6 +38,7 @@ def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOption
     continues the search, unless compiling has begun.
     """
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         job = client.jobs.change(job_id, **changes.terms())
     show_state(out, job)
 
@@ -44,6 +47,7 @@ def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOption
 def pause_job(out: Output, server: Server, job_id: JobId) -> None:
     """Pause a job. Its current round ends within seconds. A paused job spends no budget."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         job = client.jobs.pause(job_id)
     show_state(out, job)
 
@@ -52,6 +56,7 @@ def pause_job(out: Output, server: Server, job_id: JobId) -> None:
 def resume_job(out: Output, server: Server, job_id: JobId) -> None:
     """Resume a paused job."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         job = client.jobs.resume(job_id)
     show_state(out, job)
 
@@ -60,5 +65,6 @@ def resume_job(out: Output, server: Server, job_id: JobId) -> None:
 def retry_job(out: Output, server: Server, job_id: JobId) -> None:
     """Retry the failed step of a failed job. Completed work is not repeated."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         job = client.jobs.retry(job_id)
     show_state(out, job)

@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli.base.commands import command, group
-from tunefarm.cli.base.completion import complete_job
+from tunefarm.cli.base.completion import complete_job, complete_model
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.references import find_job, find_model
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
     from tunefarm.client import Job, JobTask
 
 app = group("jobs", "Show, follow, change and cancel tuning jobs, and get their results.")
-JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job, job_…", autocompletion=complete_job)]
+JobId = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB_ID",
+        help="The job: its id (job_…), the first or last characters of it, or its model's name.",
+        autocompletion=complete_job,
+    ),
+]
 
 
 @command(app, "list")
@@ -28,11 +36,21 @@ def list_jobs(
     out: Output,
     server: Server,
     state: Annotated[str | None, typer.Option("--state", help="Only jobs in this state.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL_ID",
+            help="Only jobs of this model: its id, a part of it, or its name.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
     limit: Limit = 50,
 ) -> None:
     """List the jobs, newest first."""
     with server.connect() as client:
-        jobs = list(islice(client.jobs.all(state=state), limit))
+        model_id = None if model is None else find_model(client, model)
+        jobs = list(islice(client.jobs.all(state=state, model_id=model_id), limit))
     out.items(
         jobs,
         {
@@ -54,6 +72,7 @@ def list_jobs(
 def show_job(out: Output, server: Server, job_id: JobId) -> None:
     """Show one job."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         job = client.jobs.get(job_id)
     show_state(out, job)
 
@@ -65,6 +84,7 @@ def list_job_tasks(out: Output, server: Server, job_id: JobId) -> None:
     The bound is the roofline: the device's peak, or the limit of its bandwidth if that is lower.
     """
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         tasks = client.jobs.tasks(job_id)
     out.items(
         tasks,
@@ -101,6 +121,7 @@ def list_trials(
 ) -> None:
     """List a job's trials and their outcomes. With --json, one trial a line."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         matching = (trial for trial in client.jobs.trials(job_id) if not failed or trial.outcome != "ok")
         chosen = islice(matching, limit)
         trials = chosen if out.json else list(chosen)
@@ -130,6 +151,7 @@ def watch_job(out: Output, server: Server, job_id: JobId) -> None:
 
     board = Board()
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         handle = client.job(job_id)
         board.on_model(client.models.get(handle.job.model_id))
         with view(out, board) as progress:

@@ -1,0 +1,105 @@
+"""Find the job, model or device that a person means: by id, by part of an id, or by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from tunefarm_text import quantities
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from tunefarm.client import Client, Device
+
+T = TypeVar("T")
+
+_WHOLE_ID = re.compile(r"(?:job|mdl|dev)_[0-9a-z]{26}")
+_MOST_NAMED = 5
+
+
+def find_job(client: Client, text: str) -> str:
+    """Return the id of the job that `text` means: its id, the first or last characters of it, or its model's name.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+        InvalidInputError: ``ambiguous``.
+    """
+    if _WHOLE_ID.fullmatch(text):
+        return text
+    names = {model.id: model.name for model in client.models.all()}
+    jobs = {
+        job.id: (
+            names.get(job.model_id, ""),
+            f"{job.id} ({job.state}, created {quantities.local_time(job.created_at)})",
+        )
+        for job in client.jobs.all()
+    }
+    return _choose("job", text, jobs)
+
+
+def find_model(client: Client, text: str) -> str:
+    """Return the id of the model that `text` means: its id, the first or last characters of it, or its name.
+
+    Raises:
+        NotFoundError: ``model-not-found``.
+        InvalidInputError: ``ambiguous``.
+    """
+    if _WHOLE_ID.fullmatch(text):
+        return text
+    models = {
+        model.id: (model.name, f"{model.id} (uploaded {quantities.local_time(model.created_at)})")
+        for model in client.models.all()
+    }
+    return _choose("model", text, models)
+
+
+def find_device(client: Client, text: str) -> Device:
+    """Return the device that `text` means: its name, its id, or the first or last characters of the id.
+
+    Raises:
+        NotFoundError: ``device-not-found``.
+        InvalidInputError: ``ambiguous``.
+    """
+    devices = {device.id: device for device in client.devices.list()}
+    names = {device.id: (device.name, f"{device.name} ({device.id})") for device in devices.values()}
+    return devices[_choose("device", text, names)]
+
+
+def _choose(kind: str, text: str, candidates: Mapping[str, tuple[str, str]]) -> str:
+    """Return the id that `text` means.
+
+    Args:
+        kind: What it is.
+        text: A name, an id, or a part of one, as pages write it (``…h6z1vw``).
+        candidates: By id: the name, and how a message lists it.
+    """
+    part = text.strip().lstrip("….")
+    command = "device" if kind == "device" else f"{kind}s"
+    matches = [candidate for candidate, (name, _) in candidates.items() if name == text.strip()]
+    if not matches and part:
+        begins = (part, f"{_prefix(candidates)}{part}")
+        matches = [
+            candidate for candidate in candidates if candidate.startswith(begins) or candidate.endswith(part)
+        ]
+    if not matches:
+        raise NotFoundError(
+            f"there is no {kind} {text}: `tunefarm {command} list` shows them", code=f"{kind}-not-found"
+        )
+    if len(matches) > 1:
+        listed = _listed(candidates[candidate][1] for candidate in matches)
+        raise InvalidInputError(
+            f"{text} can be one of {len(matches)} {kind}s: {listed}; give more of the id", code="ambiguous"
+        )
+    return matches[0]
+
+
+def _prefix(ids: Iterable[str]) -> str:
+    """Return the part of the ids that says their kind, ``job_``."""
+    return next((first.partition("_")[0] + "_" for first in ids), "")
+
+
+def _listed(texts: Iterable[str]) -> str:
+    listed = list(texts)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more
