@@ -140,7 +140,8 @@ def _command_page(command: Any, path: str) -> Iterator[str]:
     if epilog := getattr(command, "epilog", None):
         yield f"{epilog}\n" if path == "tunefarm" else ""
     for name, child in children.items():
-        yield from _command_page(child, f"{path} {name}")
+        if not child.hidden:
+            yield from _command_page(child, f"{path} {name}")
 
 
 def _client() -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.job import Job
+from tunefarm_api.schemas.record import Record
 from tunefarm_app.jobs.progress import eta_sec
 from tunefarm_app.leases.device_turns import why_waiting, without_wait
 from tunefarm_app.runtime.composition import Services
@@ -23,6 +24,17 @@ def job_out(services: Services, job: values.Job) -> Job:
 def job_page_out(repos: Repositories, page: values.Page[values.Job]) -> Page[Job]:
     """Return a page of jobs with their progress; a few queries for all of them."""
     return Page[Job](items=_jobs(repos, page.items), next_cursor=page.next_cursor)
+
+
+def record_page_out(repos: Repositories, page: values.Page[values.Record]) -> Page[Record]:
+    """Return a page of records with the names and the arguments of their kernels; one query for all of them."""
+    known = repos.searches.known([(record.workload_key, record.toolchain) for record in page.items])
+    records = []
+    for record in page.items:
+        workload = known.get((record.workload_key, record.toolchain))
+        kernel = {} if workload is None else {"kernel": workload.name, "args": workload.args}
+        records.append(Record.model_validate(asdict(record) | kernel))
+    return Page[Record](items=records, next_cursor=page.next_cursor)
 
 
 def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:

@@ -1,4 +1,4 @@
-"""The `tunefarm` command: all its parts, and ``tunefarm version``."""
+"""The `tunefarm` command: all its parts, ``tunefarm version`` and ``tunefarm --version``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 
@@ -39,6 +40,26 @@ def show_version(out: Output) -> None:
         out.text(f"{name:<15} {value or 'not installed'}")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        Output().text(f"tunefarm {version('tunefarm')}")
+        raise typer.Exit
+
+
+def _whole_command(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version of tunefarm; `tunefarm version` shows those of its packages as well.",
+        ),
+    ] = False,
+) -> None:
+    """Take the options of the whole command, which stand before the name of a part."""
+
+
 def make_app() -> typer.Typer:
     """Return the command line as a typer application."""
     app = group(
@@ -48,6 +69,7 @@ def make_app() -> typer.Typer:
         "machine; `tunefarm worker` and `tunefarm device join` add machines to a farm.",
         completion=True,
     )
+    app.callback(help=app.info.help)(_whole_command)
     command(app, "tune")(tune_model)
     command(app, "top")(top)
     command(app, "run")(run_artifact)
@@ -60,6 +82,7 @@ def make_app() -> typer.Typer:
     command(app, "version")(show_version)
     for part in (models, jobs, devices, records, keys, webhooks, database):
         app.add_typer(part.app)
+    app.add_typer(devices.app, name="devices", hidden=True)  # its neighbours are in the plural
     return app
 
 

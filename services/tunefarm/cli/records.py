@@ -16,6 +16,7 @@ from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm.cli.base.options import Limit, OutFile
 from tunefarm.cli.base.output import Output, write_whole
+from tunefarm.cli.base.references import find_job
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
@@ -123,6 +124,7 @@ def export_records(
     if job is not None and (matching.operator or matching.shape):
         raise InvalidInputError("--job cannot be combined with --operator or --shape", code="invalid-request")
     with server.connect() as client:
+        job = None if job is None else find_job(client, job)
         ask = client.records.best if best else client.records.all
         answers = (
             ask(**matching.keywords()) if job is None else filter(matching.admits, client.jobs.records(job))
@@ -156,6 +158,8 @@ def _print(out: Output, records: list[Record]) -> None:
     out.items(
         records,
         {
+            "kernel": lambda record: record.kernel or quantities.NONE,
+            "shapes": lambda record: record.shapes or quantities.NONE,
             "workload": lambda record: record.workload_key[:16],
             "target": lambda record: record.target_key,
             "device model": lambda record: record.device_model,

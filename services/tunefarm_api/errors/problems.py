@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -65,6 +66,13 @@ _PUBLIC_DETAILS = {
     "store-full": "this farm's store is full: nothing can be uploaded until space is freed",
     "store-unavailable": "the store cannot be written now; try again later",
 }
+_PLAIN_MESSAGES = (
+    (re.compile("^[A-Z][a-z]+ should "), "must "),
+    (re.compile("^Field required$"), "is missing"),
+    (re.compile("^Extra inputs are not permitted$"), "is not known here"),
+)
+"""How pydantic begins its messages, and how a sentence about a member of a request continues."""
+
 _RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code", "request_id"})
 _RETRY_AFTER_SEC = 2
 
@@ -196,7 +204,7 @@ async def _on_validation_error(request: Request, error: Exception) -> ProblemRes
 
 
 def _invalid_request(request: Request, errors: list[dict[str, str]]) -> ProblemResponse:
-    detail = "; ".join(f"{clean(e['where'])}: {clean(e['message'])}" for e in errors)
+    detail = "; ".join(_plain(error) for error in errors)
     return problem_response(
         request.url.path,
         request_id_of(request),
@@ -205,6 +213,17 @@ def _invalid_request(request: Request, errors: list[dict[str, str]]) -> ProblemR
         detail=detail,
         fields={"errors": errors},
     )
+
+
+def _plain(error: Mapping[str, str]) -> str:
+    """Return a fault of a request for people: ``"state must be 'queued' or 'failed'"``."""
+    _, _, member = clean(error["where"]).partition(".")
+    message = clean(error["message"], 1000)
+    for pattern, text in _PLAIN_MESSAGES:
+        message, count = pattern.subn(text, message)
+        if count:
+            return f"{member or 'the body'} {message}"
+    return f"{member}: {message}" if member else message
 
 
 def request_id_of(request: Request) -> str:

@@ -20,6 +20,7 @@ from tunefarm_api.transfer.download import Download
 from tunefarm_api.transfer.json_lines import MEDIA_TYPE as JSON_LINES
 from tunefarm_api.transfer.json_lines import job_records
 from tunefarm_api.transfer.source_text import source_response
+from tunefarm_api.views import record_page_out
 from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.assemble import job_report
@@ -92,7 +93,7 @@ def list_job_records(
     with services.uow.read() as repos:
         repos.jobs.get(job_id)
         page = repos.records.query(RecordFilter(job_id=job_id), cursor=cursor, limit=limit)
-    return Page[Record].model_validate(page)
+        return record_page_out(repos, page)
 
 
 @router.get(

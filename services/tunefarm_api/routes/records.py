@@ -10,6 +10,7 @@ from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Workload
 from tunefarm_api.schemas.record import Record
+from tunefarm_api.views import record_page_out
 from tunefarm_app.records.search import RecordSearch, find_best, find_records, parse_shape
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_tuning.core.errors import NotFoundError
@@ -49,8 +50,8 @@ def list_records(
         job_id=job_id,
     )
     with services.uow.read() as repos:
-        return Page[Record].model_validate(
-            find_records(repos, _search(wanted, operator, shape), cursor=cursor, limit=limit)
+        return record_page_out(
+            repos, find_records(repos, _search(wanted, operator, shape), cursor=cursor, limit=limit)
         )
 
 
@@ -79,8 +80,8 @@ def list_best_records(
         workload_key=workload_key, target_key=target_key, device_model=device_model, toolchain=toolchain
     )
     with services.uow.read() as repos:
-        return Page[Record].model_validate(
-            find_best(repos, _search(wanted, operator, shape), cursor=cursor, limit=limit)
+        return record_page_out(
+            repos, find_best(repos, _search(wanted, operator, shape), cursor=cursor, limit=limit)
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from tunefarm_api.schemas.base import Output
+from tunefarm_api.schemas.model import Tensor
 
 
 class Record(Output):
@@ -14,6 +15,12 @@ class Record(Output):
 
     id: str = Field(description="Identifier.")
     workload_key: str = Field(description="Content hash of the computation.")
+    kernel: str | None = Field(
+        None, description="Name of the kernel, from the graph; null if the farm has only the record."
+    )
+    args: list[Tensor] | None = Field(
+        None, description="The kernel's arguments, outputs last; null if the farm has only the record."
+    )
     target_key: str = Field(description="Target of the build.")
     device_model: str = Field(description="Device model that it was measured on.")
     toolchain: str = Field(description="Compiler version.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ def commands(app: typer.Typer) -> list[list[str]]:
         assert group.typer_instance is not None
         name = group.typer_instance.info.name
         assert isinstance(name, str)
+        if group.hidden is True:  # a second name of a group
+            continue
         names += [[name, *rest] for rest in commands(group.typer_instance)]
     return names
 
@@ -136,6 +139,19 @@ def test_version() -> None:
     result = CliRunner().invoke(APP, ["version"])
     assert result.exit_code == 0
     assert "apache-tvm" in result.output
+    short = CliRunner().invoke(APP, ["--version"])
+    assert (short.exit_code, short.output) == (0, f"tunefarm {version('tunefarm')}\n")
+
+
+def test_devices_are_managed_in_the_plural_too() -> None:
+    one, many = (
+        CliRunner().invoke(APP, [name, "list", "--help"], env=WIDE) for name in ("device", "devices")
+    )
+    assert many.exit_code == 0
+    assert many.output.replace("tunefarm devices", "tunefarm device").split() == one.output.split()
+    listed = CliRunner().invoke(APP, ["--help"], env=WIDE).output
+    assert "│ device " in listed
+    assert "│ devices " not in listed, "it is listed once"
 
 
 def test_shapes() -> None:

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,7 @@ def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
         return  # an architecture that the table does not cover
     names = known[architecture] if triple else sorted({name for names in known.values() for name in names})
     if cpu not in names:
-        near = difflib.get_close_matches(str(cpu), names, n=5, cutoff=0.5)
+        near = _alike(str(cpu), names, n=5)
         where = f" for {clean(architecture, 40)}" if triple else ""
         raise UnknownTargetError(
             f"LLVM does not know the CPU '{clean(str(cpu), 60)}'{where}"
@@ -202,11 +202,9 @@ def _unknown(target: str) -> UnknownTargetError:
     cpus = {cpu: f"llvm -mcpu={cpu}" for listed in _table()["cpus"].values() for cpu in listed}
     last_parts = {name.rsplit("/", 1)[-1]: name for name in names}  # people often omit a tag's vendor
     near = [name for name in names if name.endswith(word)]
-    near += [last_parts[part] for part in difflib.get_close_matches(word, last_parts, n=3, cutoff=0.6)]
+    near += [last_parts[part] for part in _alike(word, last_parts, n=3)]
     near += [name for name in names if word in name]
-    near += [
-        cpus.get(name, name) for name in difflib.get_close_matches(word, [*names, *cpus], n=5, cutoff=0.6)
-    ]
+    near += [cpus.get(name, name) for name in _alike(word, [*names, *cpus], n=5)]
     nearest = list(dict.fromkeys(near))[:5]
     forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, a GPU's name, or one of TVM's tags"
     if looks_like_gpu(target):
@@ -225,6 +223,12 @@ def _unsupported(kind: str) -> UnknownTargetError:
         code="unsupported-target",
         kind=clean(kind, 40),
     )
+
+
+def _alike(word: str, names: Iterable[str], *, n: int) -> list[str]:
+    """Return the names that `word` may be a misspelling of: similar, and with the same first letter."""
+    candidates = [name for name in names if name[:1] == word[:1]]
+    return difflib.get_close_matches(word, candidates, n=n, cutoff=0.6)
 
 
 def _did_you_mean(nearest: Sequence[str]) -> str:

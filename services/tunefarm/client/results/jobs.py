@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm.client.results.models import Problem
+from tunefarm.client.results.models import Problem, Tensor
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
 from tunefarm_text import quantities
@@ -102,7 +102,7 @@ class Job(Shown, Answer):
             "kernels": f"{self.progress.tasks_with_record} of {self.progress.tasks_total}",
             "best": self.best_text,
             "time left": "" if self.eta_sec is None else quantities.duration(self.eta_sec),
-            "waits for": self.waiting or "",
+            "waiting": (self.waiting or "").removeprefix("waiting "),
             "error": self.error.message if self.error else "",
         }
 
@@ -210,12 +210,16 @@ class Record(Shown, Answer):
 
     Attributes:
         workload_key: Content hash of the computation.
+        kernel: Name of the kernel, from the graph; None if the farm has only the record.
+        args: The kernel's arguments, the result last; empty if the farm has only the record.
         toolchain: Compiler version.
         outcome: ``ok`` or a class of failure.
         cost_sec: Median seconds per call; None unless ok.
     """
 
     workload_key: str
+    kernel: str | None = None
+    args: tuple[Tensor, ...] = ()
     target_key: str = ""
     device_model: str = ""
     toolchain: str = ""
@@ -224,10 +228,16 @@ class Record(Shown, Answer):
     measured_at: float = 0.0
     tuner: str = ""
 
+    @property
+    def shapes(self) -> str:
+        """The shapes and element types of the arguments, as text; empty if they are not known."""
+        return quantities.kernel_shapes(self.raw.get("args") or ())
+
     def summary(self) -> Mapping[str, str]:
         """Return the record's row in a notebook: column name to text."""
         return {
-            "": self.workload_key,
+            "": self.kernel or self.workload_key,
+            "shapes": self.shapes,
             "target": self.target_key,
             "device": self.device_model,
             "outcome": self.outcome,

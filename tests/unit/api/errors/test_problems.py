@@ -28,13 +28,18 @@ def test_validation_names_the_field_and_echoes_nothing(client: TestClient, probl
     body = {"model_id": "m", "budget": {"trials": "hunter2"}, "tunner": "xgb"}
     document = problem(client.post("/v1/jobs", json=body), 422, "invalid-request")
     assert {error["where"] for error in document["errors"]} == {"body.budget.trials", "body.tunner"}
+    assert "tunner is not known here" in document["detail"]
+    assert "budget.trials must be a valid integer" in document["detail"]
+    missing = problem(client.post("/v1/jobs", json={}), 422, "invalid-request")
+    assert missing["detail"] == "budget is missing; model_id is missing"
     assert "hunter2" not in json.dumps(document)
     for body in (b"{", b"\x80", b'"\xff"', b"[" * 100_000, b"1" * 5000):
         answer = client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
         problem(answer, 422, "invalid-request")
     problem(client.get("/v1/jobs", params={"limit": 0}), 422, "invalid-request")
     problem(client.get("/v1/jobs", params={"limit": 501}), 422, "invalid-request")
-    problem(client.get("/v1/jobs", params={"state": "lost"}), 422, "invalid-request")
+    lost = problem(client.get("/v1/jobs", params={"state": "lost"}), 422, "invalid-request")
+    assert lost["detail"].startswith("state must be 'queued', 'extracting', ")
 
 
 def test_a_body_over_the_limit(client: TestClient, problem: Any) -> None:

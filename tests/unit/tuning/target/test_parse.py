@@ -78,6 +78,7 @@ def test_cuda_says_what_schedules_need() -> None:
         ("raspberry-pi", "raspberry-pi/4b-aarch64"),
         ("hots", "host"),
         ("lvm", "llvm"),
+        ("zen4", "llvm -mcpu=znver4"),
     ],
 )
 def test_an_unknown_target_lists_the_nearest(text: str, nearest: str) -> None:
@@ -86,6 +87,14 @@ def test_an_unknown_target_lists_the_nearest(text: str, nearest: str) -> None:
     assert caught.value.code == "unknown-target"
     assert nearest in caught.value.fields["nearest"]
     assert nearest in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["potato", "llvm -mcpu=potato"])
+def test_nothing_is_suggested_for_a_word_that_resembles_no_target(text: str) -> None:
+    with pytest.raises(UnknownTargetError) as caught:
+        parse_target(text)
+    assert caught.value.fields["nearest"] == []
+    assert "did you mean" not in caught.value.message
 
 
 @pytest.mark.parametrize(
