@@ -1,4 +1,4 @@
-"""Print a report: latency, accuracy, and the kernels without a tuned form."""
+"""Print a report: latency, accuracy, the kernels without a tuned form, and how to do it again."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ def show_report(out: Output, report: Mapping[str, Any]) -> None:
         out.text(f"trials                     {trials_text(outcomes)}")
     for warning in report.get("warnings") or []:
         out.text(f"note: {warning}", style="yellow")
+
+
+def show_steps(out: Output, report: Mapping[str, Any]) -> None:
+    """Print how to do a job again, and what can differ then."""
+    reproduce = _part(report, "reproduce")
+    steps = reproduce.get("steps") or []
+    if not steps:
+        return
+    out.text()
+    out.text("How to do it again", style="bold")
+    for number, step in enumerate(steps, start=1):
+        out.text(f"{number}. {step['what']}")
+        for line in step["code"].splitlines():
+            out.text(f"     {line}".rstrip())
+    for caveat in reproduce.get("caveats") or []:
+        out.text(f"note: {caveat}")
 
 
 def trials_text(outcomes: Mapping[str, int]) -> str:

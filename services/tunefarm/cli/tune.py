@@ -14,7 +14,7 @@ import typer
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm.cli.base.options import Inputs, Shape, TermOptions, ValueOption, check_inputs, parse_shapes
-from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.output import Output, check_folder
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
 from tunefarm.live.board import Board
@@ -76,6 +76,8 @@ def tune_model(
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
     _check_limits(terms.limits())
+    if not detach:
+        check_folder(output)
     if all(limit is None for limit in terms.limits().values()):
         terms = replace(terms, minutes=DEFAULT_MINUTES)
     with _client(out, server, detach=detach) as client:
@@ -91,11 +93,18 @@ def tune_model(
             job = client.jobs.create(uploaded.id, samples=samples_ids, **terms.terms())
             handle = client.job(job.id)
             if not detach:
+                out.note(f"job {job.id}; `tunefarm jobs show {job.id}` shows it, also later")
                 _follow(out, handle, live, progress)
         if detach:
             _show_started(out, handle.job)
             return
-        files, report = handle.download(output), handle.report()
+        try:
+            files, report = handle.download(output), handle.report()
+        except OSError:  # the folder could be written when the job began
+            out.note(
+                f"job {job.id} succeeded: `tunefarm jobs artifact {job.id}` downloads its artifact again"
+            )
+            raise
     _show_results(out, handle.job, files, report)
 
 

@@ -37,6 +37,7 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     ]  # fmt: skip
     assert "Tuning report" in Path(tuned["report_page"]).read_text()
     assert [line.split()[0] for line in result.stderr.splitlines()][-2:] == ["compile", "verify"]
+    assert f"job {tuned['job']['id']}; " in result.stderr
 
     job_id, model_id = tuned["job"]["id"], tuned["job"]["model_id"]
     human = run("tune", model_file, "--trials", "4", "-o", tmp_path / "again", "--no-other-shapes").stdout
@@ -64,6 +65,11 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert len(failed) == sum(t["outcome"] != "ok" for t in trials) > 0
     assert "run-" in run("jobs", "trials", job_id, "--failed").stdout
     assert parsed(run, "jobs", "report", job_id) == tuned["report"]
+    told = run("jobs", "report", job_id).stdout
+    assert "How to do it again\n1. The tuned file, with this SHA-256.\n" in told
+    assert all(step["code"].splitlines()[0] in told for step in tuned["report"]["reproduce"]["steps"])
+    assert all(f"note: {caveat}\n" in told for caveat in tuned["report"]["reproduce"]["caveats"])
+    assert "How to do it again" not in human
     page = tmp_path / "again.html"
     assert parsed(run, "jobs", "report", job_id, "--html", page) == {"report_page": str(page)}
     assert page.read_text() == Path(tuned["report_page"]).read_text()
@@ -84,7 +90,12 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert {r["workload_key"] for r in best} == {
         t["workload_key"] for t in parsed(run, "jobs", "tasks", job_id)
     }
-    assert "replay-cpu" in run("records", "best").stdout
+    assert {r["kernel"] for r in best} == {"matmul_0", "matmul_1"}
+    table = run("records", "best").stdout
+    assert "replay-cpu" in table
+    assert [line.split()[:3] for line in table.splitlines() if "matmul" in line] == [
+        [record["kernel"], "1×8", "float32"] for record in best
+    ]
     exported = tmp_path / "records.jsonl"
     run("records", "export", "--job", job_id, "-o", exported)
     assert len(list(load_records(exported))) == 16
@@ -125,6 +136,8 @@ def test_what_can_be_wrong(run: Any, farm: Any, tmp_path: Path) -> None:
     assert "pool" in run("tune", model_file, "--trials", "4", "--device-key", "poll", code=2).stderr
     assert "xgb" in run("tune", model_file, "--trials", "4", "--tuner", "xgp", code=2).stderr
     run("tune", model_file, "--trials", "4", "--target", "llvmm", code=2)
+    state = run("jobs", "list", "--state", "lost", code=2).stderr
+    assert "error: state must be 'queued', 'extracting', " in state
     run("jobs", "show", "job_none", code=3)
     run("jobs", "artifact", "job_none", code=3)
     run("models", "list", TUNEFARM_API_KEY="tfk_wrong", code=5)
@@ -147,6 +160,27 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
         result = run("tune", model_file, "--trials", "4", option, value, code=2)
         assert "upload" not in result.stderr
     assert parsed(run, "models", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("net.onnx", "this is a file, but must be a folder"),
+        ("net.onnx/out", "files cannot be written into this folder: Not a directory"),
+        ("/proc/tunefarm", "files cannot be written into this folder: "),
+        ("/proc", "files cannot be written into this folder: "),
+    ],
+)
+def test_a_folder_that_cannot_be_written_costs_no_upload(
+    folder: str, reason: str, run: Any, farm: Any, tmp_path: Path
+) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx")
+    result = run("tune", model_file, "--trials", "4", "--output", tmp_path / folder, "--json", code=2)
+    error = json.loads(result.stdout)["error"]
+    assert error["code"] == "bad-output"
+    assert error["message"].startswith(f"--output {tmp_path / folder}: {reason}")
+    assert parsed(run, "models", "list") == []
+    run("tune", model_file, "--trials", "4", "--output", model_file, "--detach")  # writes nothing
 
 
 def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Path) -> None:

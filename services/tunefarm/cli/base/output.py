@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -144,6 +146,27 @@ def write_whole(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
+
+
+def check_folder(folder: Path) -> None:
+    """Create a folder for results if it is missing, and check that files can be written into it.
+
+    Raises:
+        InvalidInputError: ``bad-output``.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except FileExistsError as error:
+        raise InvalidInputError(
+            f"--output {folder}: this is a file, but must be a folder", code="bad-output"
+        ) from error
+    except OSError as error:
+        raise InvalidInputError(
+            f"--output {folder}: files cannot be written into this folder: {error.strerror}",
+            code="bad-output",
+        ) from error
 
 
 @contextmanager

@@ -13,9 +13,10 @@ import typer
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import OutFile
-from tunefarm.cli.base.output import Output, write_whole
+from tunefarm.cli.base.output import Output, check_folder, write_whole
+from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app
-from tunefarm.cli.report import show_report
+from tunefarm.cli.report import show_report, show_steps
 from tunefarm_text import quantities
 from tunefarm_text.trace_words import trace_words
 
@@ -45,7 +46,9 @@ def get_artifact(
     ] = None,
 ) -> None:
     """Download the artifact of a job that succeeded."""
+    check_folder(folder)
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         path = client.jobs.download(job_id, folder, name=name)
     size_bytes = path.stat().st_size
     out.result({"artifact": str(path), "size_bytes": size_bytes}, f"{path}  {quantities.size(size_bytes)}")
@@ -61,8 +64,9 @@ def get_report(
         typer.Option("--html", metavar="FILE", help="Write the report as one self-contained HTML file."),
     ] = None,
 ) -> None:
-    """Show the report of an ended job: latencies, kernels, checks, coverage, trials, and how to reproduce them."""
+    """Show the report of an ended job: latencies, kernels, checks, coverage, trials, and how to do it again."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         if html is not None:
             page = client.jobs.save_report(job_id, html)
             out.result({"report_page": str(page)}, str(page))
@@ -72,6 +76,7 @@ def get_report(
         out.data(report)
     else:
         show_report(out, report)
+        show_steps(out, report)
 
 
 @command(app, "trace")
@@ -132,6 +137,7 @@ def show_source(
     A worker generates it at the first request, within seconds. The job may be in any state.
     """
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         text = client.jobs.source(job_id, task, kind=kind.value, timeout_sec=timeout)
     if output is not None:
         write_whole(output, text)
@@ -155,6 +161,7 @@ def save_records(
 ) -> None:
     """Download a job's records as JSON lines, for the engine's `load_records` and `apply_history_best`."""
     with server.connect() as client:
+        job_id = find_job(client, job_id)
         path = client.jobs.save_records(job_id, output or Path(f"{job_id}-records.jsonl"))
     with path.open("rb") as lines:
         count = sum(1 for _ in lines)
