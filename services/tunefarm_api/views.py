@@ -7,9 +7,10 @@ from dataclasses import asdict
 
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.job import Job
+from tunefarm_api.schemas.model import Model
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.jobs.progress import eta_sec
-from tunefarm_app.leases.device_turns import why_waiting, without_wait
+from tunefarm_app.leases.device_turns import import_wait, why_waiting, without_wait
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import values
 from tunefarm_db.unit_of_work import Repositories
@@ -24,6 +25,12 @@ def job_out(services: Services, job: values.Job) -> Job:
 def job_page_out(repos: Repositories, page: values.Page[values.Job]) -> Page[Job]:
     """Return a page of jobs with their progress; a few queries for all of them."""
     return Page[Job](items=_jobs(repos, page.items), next_cursor=page.next_cursor)
+
+
+def model_out(repos: Repositories, model: values.Model) -> Model:
+    """Return the model, and why its import waits."""
+    waiting = import_wait(repos, model.id) if model.state is values.ModelState.IMPORTING else None
+    return Model.model_validate({**asdict(model), "waiting": waiting})
 
 
 def record_page_out(repos: Repositories, page: values.Page[values.Record]) -> Page[Record]:

@@ -85,7 +85,7 @@ class Board:
         """Process the state of the model."""
         self.away = False
         if model.state == "importing":
-            self._enter(Phase.IMPORT, None, "")
+            self._enter(Phase.IMPORT, None, model.waiting or "")
         elif model.state == "ready":
             operators = sum(count for _, count in model.operators)
             text = f"{operators} operators, {quantities.number(model.num_params or 0)} parameters"

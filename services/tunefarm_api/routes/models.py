@@ -12,8 +12,11 @@ from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Model, ModelTask
 from tunefarm_api.transfer.upload import receive_blob
+from tunefarm_api.views import model_out
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import submit_model
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db import values
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.workload.binding_text import parse_values
 from tunefarm_tuning.workload.shapes import read_shape_lines
@@ -79,7 +82,7 @@ async def upload_model(
     if not submitted.created:
         response.status_code = 200
     response.headers["Location"] = f"/v1/models/{submitted.model.id}"
-    return Model.model_validate(submitted.model)
+    return await run_in_threadpool(_model_out, services, submitted.model)
 
 
 @router.get("", **operation("read", "List models"))
@@ -99,7 +102,7 @@ def list_models(
 def get_model(model_id: str, services: ServicesDep) -> Model:
     """Includes the inputs, outputs and operators once the model is `ready`, and the error if it `failed`."""
     with services.uow.read() as repos:
-        return Model.model_validate(repos.models.get(model_id))
+        return model_out(repos, repos.models.get(model_id))
 
 
 @router.get("/{model_id}/tasks", **operation("read", "List a model's tuning tasks", 404, 410))
@@ -124,3 +127,8 @@ def list_model_tasks(
 def remove_model(model_id: str, services: ServicesDep) -> None:
     """Deletes its file and its samples too. Jobs, records and artifacts stay. Refused while a job of the model runs."""
     delete_model(services, model_id)
+
+
+def _model_out(services: Services, model: values.Model) -> Model:
+    with services.uow.read() as repos:
+        return model_out(repos, model)

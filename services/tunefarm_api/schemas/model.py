@@ -85,6 +85,11 @@ class Model(Output):
     values: dict[str, Any] = Field(description="Values of inputs that became constants, given at the upload.")
     state: ModelState = Field(description="State of the import. Only a ready model can be tuned.")
     error: StoredError | None = Field(description="Error of the import, if it failed.")
+    waiting: str | None = Field(
+        None,
+        description="Why the import has not begun: a worker is missing, or how many imports come before it. Null if it has "
+        "begun, and in lists.",
+    )
     inputs: list[Tensor] = Field(description="Inputs; empty until the model is ready.")
     outputs: list[Tensor] = Field(description="Outputs; empty until the model is ready.")
     specialisations: list[ShapeSet] = Field(

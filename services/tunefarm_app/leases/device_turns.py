@@ -8,7 +8,8 @@ comes first gets it when that round ends.
 from __future__ import annotations
 
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, Json, Step, StepState
+from tunefarm_db.values import Job, Json, Step, StepKind, StepState
+from tunefarm_text import quantities
 
 FOR_A_WORKER = "waiting for a worker"
 
@@ -41,6 +42,15 @@ def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
     if isinstance(for_a_device, str) and job.progress.get("waiting_told") != FOR_A_WORKER:
         return for_a_device
     return FOR_A_WORKER
+
+
+def import_wait(repos: Repositories, model_id: str) -> str | None:
+    """Return why the import of a model has not begun; None if a worker has it."""
+    step = repos.steps.find(StepKind.IMPORT, model_id)
+    if step is None or step.state is not StepState.READY:
+        return None
+    ahead = repos.steps.ready_before(step)
+    return f"{FOR_A_WORKER}: {quantities.plural(ahead, 'import')} before it" if ahead else FOR_A_WORKER
 
 
 def without_wait(progress: Json) -> Json:

@@ -47,6 +47,14 @@ def test_a_paused_job_stays_in_its_phase() -> None:
 
 def test_a_job_that_waits_says_for_what() -> None:
     board = Board()
+    board.on_model(
+        Model.read(
+            {"id": "mdl_1", "state": "importing", "waiting": "waiting for a worker: 3 imports before it"}
+        )
+    )
+    assert board.phases[Phase.IMPORT].text == "waiting for a worker: 3 imports before it"
+    board.on_model(model("importing"))
+    assert board.phases[Phase.IMPORT].text == ""
     board.on_job(job("queued", waiting="waiting for a worker"))
     assert board.phases[Phase.EXTRACT].text == "waiting for a worker"
     board.on_job(tuning(8, waiting="waiting for a device of pool: 0 of 3 online"))

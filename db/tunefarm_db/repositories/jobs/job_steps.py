@@ -36,6 +36,13 @@ class JobSteps(Repository):
         query = query.order_by(StepRow.state == StepState.LEASED, StepRow.id.desc())  # the last one stays
         return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
 
+    def ready_before(self, step: Step) -> int:
+        """Return how many steps of this kind were planned earlier and wait for a worker."""
+        query = select(func.count()).where(
+            StepRow.kind == step.kind, StepRow.state == StepState.READY, StepRow.id < step.id
+        )
+        return int(self._run(query).scalar_one())
+
     def kinds_and_jobs(self, step_ids: Collection[str]) -> dict[str, tuple[StepKind, str | None]]:
         """Return kind and job of each of these steps; deleted steps are left out."""
         query = select(StepRow.id, StepRow.kind, StepRow.job_id).where(StepRow.id.in_(sorted(step_ids)))

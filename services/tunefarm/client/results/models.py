@@ -79,6 +79,7 @@ class Model(Shown, Answer):
             ready.
         created_at: Time of the upload, Unix seconds.
         error: Error, if it failed; else None.
+        waiting: Why its import has not begun; None in lists, and once it has begun.
         shapes: Shapes given for inputs with dynamic dimensions: sizes, or a text with several sizes.
         values: Values given for inputs that became constants.
         specialisations: The sets of shapes that it is tuned for, the most important first; none if there is only one.
@@ -95,6 +96,7 @@ class Model(Shown, Answer):
     size_bytes: int = 0
     created_at: float = 0.0
     error: Problem | None = None
+    waiting: str | None = None
     shapes: Mapping[str, str | tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[Tensor, ...] = ()

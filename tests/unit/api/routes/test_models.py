@@ -47,6 +47,22 @@ def test_an_upload_is_stored_and_its_import_planned(
     assert client.get(f"/v1/models/{model['id']}").json() == model
 
 
+def test_an_import_says_what_it_waits_for(client: TestClient, services: Services) -> None:
+    first, second, third = (upload(client, name="net", shape=f"x={n}").json() for n in (1, 2, 3))
+    waits = [model["waiting"] for model in (first, second, third)]
+    assert waits == [
+        "waiting for a worker",
+        "waiting for a worker: 1 import before it",
+        "waiting for a worker: 2 imports before it",
+    ]
+    with services.uow.write() as repos:
+        step = repos.steps.find(StepKind.IMPORT, first["id"])
+        assert step is not None
+        assert repos.steps.claim(step.id, "a worker", 600.0)
+    assert client.get(f"/v1/models/{first['id']}").json()["waiting"] is None
+    assert client.get(f"/v1/models/{third['id']}").json()["waiting"] == waits[1]
+
+
 def test_the_same_bytes_are_the_same_model(client: TestClient) -> None:
     first = upload(client, name="one")
     again = upload(client, name="two")

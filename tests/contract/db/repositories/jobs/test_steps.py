@@ -35,6 +35,18 @@ def test_a_step_is_planned_once(uow: UnitOfWork, seed: Any) -> None:
             repos.steps.get("stp_nothing")
 
 
+def test_what_was_planned_earlier_and_waits_is_counted(uow: UnitOfWork, seed: Any) -> None:
+    steps = [seed.step() for _ in range(3)]
+    with uow.read() as repos:
+        assert [repos.steps.ready_before(step) for step in steps] == [0, 1, 2]
+    with uow.write() as repos:
+        assert repos.steps.claim(steps[0].id, "a", LEASE_SEC)
+        other = repos.steps.add(StepKind.IMPORT, subject_id=steps[0].model_id, model_id=steps[0].model_id)
+    with uow.read() as repos:
+        assert [repos.steps.ready_before(step) for step in steps[1:]] == [0, 1]
+        assert repos.steps.ready_before(other) == 0, "another kind"
+
+
 def test_claim_takes_it_from_all_others(uow: UnitOfWork, seed: Any) -> None:
     step = seed.step()
     with uow.write() as repos:
