@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
@@ -78,10 +78,20 @@ def _shown(scope: Scope, request: Headers, problem: dict[str, str]) -> Response 
     if not _wants_page(request) or "hx-request" in request:
         return None
     return Response(
-        render_text("error.html", key=scope.get("tunefarm.api_key"), problem=problem),
+        render_text(
+            "error.html", key=scope.get("tunefarm.api_key"), problem=problem, back=_form_of(scope, request)
+        ),
         status,
         media_type="text/html",
     )
+
+
+def _form_of(scope: Scope, request: Headers) -> str:
+    """Return the path of the page whose form was sent; empty if none was."""
+    if scope["method"] != "POST":
+        return ""
+    page = urlsplit(request.get("referer", ""))
+    return page.path if page.netloc == request.get("host") and page.path.startswith("/") else ""
 
 
 def _wants_page(request: Headers) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -11,21 +12,25 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.errors.problems import status_of
 from tunefarm_api.paths import UPLOADS
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.transfer import tus
-from tunefarm_api.web.forms import FormDep
-from tunefarm_api.web.jobs.job_form import pools_of, request_of
+from tunefarm_api.web.forms import Form, FormDep
+from tunefarm_api.web.jobs.job_form import BEFORE, pools_of, request_of
 from tunefarm_api.web.jobs.job_line import JobLine, job_lines
 from tunefarm_api.web.jobs.task_view import shapes_text
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.submit import submit_job
+from tunefarm_app.leases.device_turns import import_wait
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.uploads import end_upload, find_upload
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Model
+from tunefarm_db.values import Model, ModelState
 from tunefarm_text import job_terms
+from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 
@@ -56,12 +61,20 @@ def models_page(
 @router.get("/models/{model_id}", dependencies=[needs("read")])
 def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLResponse:
     """A model's page, with the form that starts a job."""
+    return _model_page(model_id, request, services)
+
+
+def _model_page(
+    model_id: str, request: Request, services: Services, *, given: Form | None = None, refused: str = ""
+) -> HTMLResponse:
+    """Return a model's page; with a form that was refused, and why, so that nothing has to be entered again."""
     with services.uow.read() as repos:
         model = repos.models.get(model_id)
         tasks = repos.models.tasks(model_id)
         lines = _jobs_of(repos, model)
         pools = pools_of(repos)
         samples = repos.samples.of_model(model_id)
+        waiting = import_wait(repos, model_id) if model.state is ModelState.IMPORTING else None
     return page(
         "model.html",
         request,
@@ -72,17 +85,33 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
         lines=lines,
         pools=pools,
         samples=samples,
+        waiting=waiting,
         max_samples_bytes=services.settings.max_samples_bytes,
         terms=job_terms,
+        given=BEFORE if given is None else {**dict.fromkeys(BEFORE, ""), **given},
+        refused=refused,
     )
 
 
 @router.post("/models/{model_id}/jobs", dependencies=[needs("write")])
-async def start_job(model_id: str, form: FormDep, services: ServicesDep) -> Response:
-    """Start a job, and show it."""
-    job_request = request_of(model_id, form)
-    submitted = await run_in_threadpool(submit_job, services, job_request)
+async def start_job(model_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Start a job, and show it; what cannot be started is shown again, as it was filled in."""
+    try:
+        job_request = request_of(model_id, form)
+        submitted = await run_in_threadpool(submit_job, services, job_request)
+    except InvalidInputError as error:
+        shown = await run_in_threadpool(
+            _model_page, model_id, request, services, given=form, refused=error.message
+        )
+        shown.status_code = status_of(error)
+        return shown
     return RedirectResponse(f"/jobs/{submitted.job.id}", 303)
+
+
+@router.get("/models/{model_id}/jobs", dependencies=[needs("read")])
+def where_the_form_is(model_id: str) -> Response:
+    """Lead to the form, whose address this is after a job was refused."""
+    return RedirectResponse(f"/models/{quote(model_id, safe='')}", 303)
 
 
 @router.post("/models/{model_id}/delete", dependencies=[needs("write")])

@@ -23,6 +23,22 @@ class Pool:
     trials_per_min: float | None
 
 
+BEFORE: Form = {
+    "pool": "",
+    "minutes": "10",
+    "trials": "",
+    "priority": "normal",
+    "samples": "",
+    "stop_early": "",
+    "target": "",
+    "tuner": DEFAULT_TUNER,
+    "precision": "",
+    "seed": "0",
+    "no_other_shapes": "",
+}
+"""The form's values before anybody fills it in."""
+
+
 def pools_of(repos: Repositories) -> list[Pool]:
     """Return the pools that a job can be sent to, those with devices online first."""
     pools = []

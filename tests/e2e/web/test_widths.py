@@ -1,0 +1,130 @@
+"""Tables, menus and forms in a real Chromium at the widths of a telephone, a laptop and a large screen."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from replay_server import ReplayServer
+from waiting import wait_until
+
+from tunefarm.client import Client
+
+WIDTHS = pytest.mark.parametrize(
+    "seat",
+    [{"viewport": {"width": width, "height": 800}} for width in (390, 1280, 1920)],
+    indirect=True,
+    ids=["390", "1280", "1920"],
+)
+_TOO_WIDE = """() => [
+  document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  ...[...document.querySelectorAll(".table-scroll")].map((table) => table.scrollWidth - table.clientWidth)]"""
+
+
+def nothing_is_cut_off(page: Page) -> None:
+    """Check that neither the page nor, except on a telephone, a table has to be scrolled sideways."""
+    page_over, *tables_over = page.evaluate(_TOO_WIDE)
+    assert page_over <= 0
+    width = page.viewport_size["width"] if page.viewport_size else 0
+    assert width < 720 or max(tables_over, default=0) <= 0
+
+
+@WIDTHS
+def test_the_actions_of_a_device(seat: Any, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.goto(f"{server.url}/devices")
+    nothing_is_cut_off(page)
+    page.locator("summary", has_text="Actions for node-1").click()
+    drain = page.get_by_role("button", name="Drain")
+    expect(drain).to_be_visible()
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+    drain.click()
+    expect(page.locator("#devices")).to_contain_text("draining")
+
+
+@WIDTHS
+def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    file = server.write_model(tmp_path / "net.onnx", tasks=2)
+    with Client(server.url, server.api_key) as client:
+        job = client.tune(file, trials=16)
+        job.wait(timeout_sec=120)
+    url = server.services.settings.database_url.get_secret_value()
+    database = url.removeprefix("sqlite:///")
+    name = "fused_conv2d_" + "add_multiply_clip_" * 6 + "relu"
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "UPDATE job_tasks SET name = ? || position, failures = 1234, trials = 12345", (name,)
+        )
+        keys = [key for (key,) in connection.execute("SELECT workload_key FROM job_tasks ORDER BY position")]
+        coverage = {
+            "tasks": 2,
+            "covered": 1,
+            "hits": [{"workload_key": keys[0]}],
+            "misses": [
+                {"workload_key": keys[1], "reason": "slower", "message": "slower than untuned: " + name}
+            ],
+        }
+        (report,) = connection.execute("SELECT report FROM artifacts").fetchone()
+        report = json.dumps({**json.loads(report), "coverage": coverage})
+        connection.execute("UPDATE artifacts SET report = ?", (report,))
+    connection.close()
+    page = seat.sign_in()
+    page.goto(f"{server.url}/jobs/{job.id}")
+    link = page.get_by_role("region", name="Kernels").get_by_role("link").first
+    expect(link).to_have_attribute("title", f"{name}0")
+    expect(page.locator("th", has_text="In the artifact")).to_have_count(1)
+    nothing_is_cut_off(page)
+    assert link.evaluate("link => link.getBoundingClientRect().height") < 80, "at most three lines"
+
+
+@WIDTHS
+def test_an_imported_model_shows_its_network_without_a_reload(
+    seat: Any, server: ReplayServer, tmp_path: Path
+) -> None:
+    page = seat.sign_in()
+    with Client(server.url, server.api_key) as client:
+        job = client.tune(server.write_model(tmp_path / "long.onnx", tasks=1, trial_sec=0.5), trials=100)
+        wait_until(lambda: job.refresh().state == "tuning", "the only worker is busy")
+        model = client.models.upload(server.write_model(tmp_path / "net.onnx", tasks=2))
+        page.goto(f"{server.url}/models/{model.id}")
+        expect(page.locator("#state")).to_contain_text("importing")
+        page.evaluate("window.notReloaded = true")
+        job.cancel()
+        client.models.wait(model.id)
+    expect(page.get_by_role("region", name="Inputs and outputs")).to_contain_text("1×8 float32")
+    expect(page.get_by_role("region", name="Operators")).to_contain_text("MatMul")
+    expect(page.get_by_role("region", name="Kernels to tune")).to_contain_text("matmul_1")
+    assert page.evaluate("window.notReloaded") is True
+    nothing_is_cut_off(page)
+
+
+@WIDTHS
+def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    page = seat.sign_in()
+    with Client(server.url, server.api_key) as client:
+        model = client.models.upload(server.write_model(tmp_path / "net.onnx", tasks=1))
+        client.models.wait(model.id)
+    page.goto(f"{server.url}/models/{model.id}")
+    page.get_by_label("Search for").fill("0")
+    page.get_by_label("Priority").select_option("high")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label("Seed").fill("7")
+    page.get_by_role("button", name="Start the job").click()
+    expect(page.get_by_role("alert")).to_have_text(
+        "The job was not started: set a limit: minutes, trials, or both."
+    )
+    seat.complaints.clear()  # of the status 422
+    expect(page.get_by_label("Priority")).to_have_value("high")
+    expect(page.get_by_label("Seed")).to_have_value("7")
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+    page.goto(page.url)  # the address can be opened, too
+    assert page.url == f"{server.url}/models/{model.id}"
+    page.get_by_label("number of trials").fill("4")
+    page.get_by_role("button", name="Start the job").click()
+    page.wait_for_url("**/jobs/job_*")
