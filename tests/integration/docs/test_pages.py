@@ -37,9 +37,9 @@ def test_the_readmes_examples_run(tmp_path: Path) -> None:
     assert len([line for line in library.splitlines() if line.strip()]) <= 10
     printed = run(library, tmp_path)
     assert "of 6 tasks covered by history" in printed
-    assert re.search(r"^ +\d+ s  \w+$", printed, re.M), "the search shows what it does"
+    assert re.search(r"^ +\d+ s  \w+$", printed, re.MULTILINE), "the search shows what it does"
     assert "check-kernels 100%" in printed
-    assert re.search(r"^tuned    [0-9.]+ ms$", printed, re.M)
+    assert re.search(r"^tuned    [0-9.]+ ms$", printed, re.MULTILINE)
     assert (tmp_path / "model.tunefarm").is_file()
     records = list(load_records(tmp_path / "records.jsonl"))
     assert sum(not record.confirmed for record in records) == 32

@@ -144,11 +144,11 @@ def test_version() -> None:
 
 
 def test_devices_are_managed_in_the_plural_too() -> None:
-    one, many = (
+    singular, plural = (
         CliRunner().invoke(APP, [name, "list", "--help"], env=WIDE) for name in ("device", "devices")
     )
-    assert many.exit_code == 0
-    assert many.output.replace("tunefarm devices", "tunefarm device").split() == one.output.split()
+    assert plural.exit_code == 0
+    assert plural.output.replace("tunefarm devices", "tunefarm device").split() == singular.output.split()
     listed = CliRunner().invoke(APP, ["--help"], env=WIDE).output
     assert "│ device " in listed
     assert "│ devices " not in listed, "it is listed once"
