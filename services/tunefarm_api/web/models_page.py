@@ -65,7 +65,12 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
 
 
 def _model_page(
-    model_id: str, request: Request, services: Services, *, given: Form | None = None, refused: str = ""
+    model_id: str,
+    request: Request,
+    services: Services,
+    *,
+    given: Form | None = None,
+    refused: InvalidInputError | None = None,
 ) -> HTMLResponse:
     """Return a model's page; with a form that was refused, and why, so that nothing has to be entered again."""
     with services.uow.read() as repos:
@@ -100,9 +105,7 @@ async def start_job(model_id: str, request: Request, form: FormDep, services: Se
         job_request = request_of(model_id, form)
         submitted = await run_in_threadpool(submit_job, services, job_request)
     except InvalidInputError as error:
-        shown = await run_in_threadpool(
-            _model_page, model_id, request, services, given=form, refused=error.message
-        )
+        shown = await run_in_threadpool(_model_page, model_id, request, services, given=form, refused=error)
         shown.status_code = status_of(error)
         return shown
     return RedirectResponse(f"/jobs/{submitted.job.id}", 303)

@@ -23,8 +23,9 @@ def test_trials_are_printed_as_they_arrive(capsys: pytest.CaptureFixture[str]) -
             yield SimpleNamespace(raw={"job": job_id, "trial": number}, outcome="ok")
 
     client = SimpleNamespace(jobs=SimpleNamespace(trials=trials))
+    job_id = f"job_{'0' * 26}"
     server: Any = SimpleNamespace(connect=lambda: nullcontext(client))
-    list_trials(Output(json=True), server, "job_1", limit=3)
+    list_trials(Output(json=True), server, job_id, limit=3)
     printed.append(capsys.readouterr().out)
     lines = [json.loads(line) for line in printed[1:]]
-    assert lines == [{"job": "job_1", "trial": number} for number in range(3)]
+    assert lines == [{"job": job_id, "trial": number} for number in range(3)]
