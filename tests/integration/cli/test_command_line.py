@@ -49,10 +49,10 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert first["id"] == job_id
     assert [job["options"]["other_shapes"] for job in (first, later)] == [True, False]
     for job, left_out in ((first, "–"), (later, "the code for other shapes")):
-        assert f"left out    {left_out}\n" in run("jobs", "show", job["id"]).stdout
+        assert f"left out     {left_out}\n" in run("jobs", "show", job["id"]).stdout
     assert job_id in run("jobs", "list", "--state", "succeeded").stdout
     assert parsed(run, "jobs", "show", job_id)["trials"] == 16
-    assert "stopped by  trials" in run("jobs", "show", job_id).stdout
+    assert "stopped by   trials" in run("jobs", "show", job_id).stdout
     assert [task["weight"] for task in parsed(run, "jobs", "tasks", job_id)] == [1, 2]
     listed = run("jobs", "tasks", job_id).stdout
     assert "matmul_1" in listed

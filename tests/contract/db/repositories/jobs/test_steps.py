@@ -36,7 +36,8 @@ def test_a_step_is_planned_once(uow: UnitOfWork, seed: Any) -> None:
 
 
 def test_what_was_planned_earlier_and_waits_is_counted(uow: UnitOfWork, seed: Any) -> None:
-    steps = [seed.step() for _ in range(3)]
+    model = seed.model()
+    steps = [seed.step(seed.job(model, seed=n)) for n in range(3)]
     with uow.read() as repos:
         assert [repos.steps.ready_before(step) for step in steps] == [0, 1, 2]
     with uow.write() as repos:
