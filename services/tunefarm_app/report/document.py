@@ -264,7 +264,8 @@ class JobReport(Part):
     versions: dict[str, str] = Field(description="Versions of the packages that made the artifact.")
     phases_sec: dict[str, float] = Field(description="Seconds of the compiler's phases.")
     reused: dict[str, int] = Field(
+        default_factory=dict,
         description="How many findings of earlier compiles were used instead of measured again, by kind: `kernel` (checks of tuned "
-        "kernels), `untuned` and `fixed` (times of kernels), `alternative` (whether one pays)."
+        "kernels), `untuned` and `fixed` (times of kernels), `alternative` (whether one pays).",
     )
     reproduce: ReportReproduce = Field(description="What it takes to measure this result again.")

@@ -93,6 +93,7 @@ COPIES = (
         result=client.Record,
         in_raw="build_sec config confirmed created_at device_id extra id job_id message samples_sec space_key superseded",
         value=values.Record,
+        added="args kernel",
     ),
     Copies(
         schema=model.Model,
@@ -100,6 +101,7 @@ COPIES = (
         in_raw="updated_at",
         value=values.Model,
         not_sent="revision",
+        added="waiting",
     ),
     Copies(
         schema=model.ModelTask,

@@ -192,7 +192,7 @@ def test_on_postgresql(tmp_path: Path, new_postgres_url: Callable[[], str]) -> N
         assert client.get("/readyz").json()["ready"] is True
         assert client.post("/v1/devices", json=device).status_code == 200
         model = client.post("/v1/models", params={"name": "net"}, content=b"\x08\x0a model").json()
-        assert client.get("/v1/models").json()["items"] == [model]
+        assert client.get("/v1/models").json()["items"] == [model | {"waiting": None}]
         job = {"model_id": model["id"], "budget": {"trials": 1}}
         refused = client.post("/v1/jobs", json=job)
         assert (refused.status_code, refused.json()["code"]) == (409, "model-importing")
