@@ -23,10 +23,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from benchmarks.corpus.exporting import ExportRefusedError, exported_file
 from benchmarks.corpus.listing import Network, read_corpus, select
 from benchmarks.corpus.run import CACHE
+from benchmarks.corpus.way import constant_array
 from benchmarks.corpus.wheels import UnavailableError, network_file
 from benchmarks.models import networks as own_networks
 from benchmarks.models.facts import machine, package_versions
@@ -197,10 +197,7 @@ def _time(
         folder=folder,
         rounds=options.rounds,
         left_out=left_out,
-        constants={
-            name: np.asarray(value, dtype=np.float32 if isinstance(value, float) else None)
-            for name, value in constants.items()
-        },
+        constants={name: constant_array(value) for name, value in constants.items()},
     )
 
 

@@ -153,10 +153,11 @@ def _time(
         folder=artifact.parent,
         rounds=options.rounds,
         left_out=left_out,
-        constants={name: _array(value) for name, value in network.values.items()},
+        constants={name: constant_array(value) for name, value in network.values.items()},
     )
     return result_of(timing)
 
 
-def _array(value: float) -> np.ndarray:
+def constant_array(value: float) -> np.ndarray:
+    """Return the array of a value that the corpus binds an input to."""
     return np.asarray(value, dtype=np.float32 if isinstance(value, float) else None)

@@ -128,11 +128,14 @@ def with_packed_defaults(
     Kernels of several sets of shapes share the orders of their weights.
     """
     result = with_shared_orders(module, kernels)
-    for _ in range(2):  # the second time, by the orders of the first defaults
-        orders = given_orders(module, result)
-        defaults = packed_default_schedules(module, target, without=result, orders=orders)
-        result = with_shared_orders(module, {**result, **defaults})
-    return result
+    orders = given_orders(module, result)
+    defaults = packed_default_schedules(module, target, without=result, orders=orders)
+    result = with_shared_orders(module, {**result, **defaults})
+    # a kernel that takes no weight packed by itself may read it as one of these defaults does
+    orders = given_orders(module, result)
+    others = {str(variable.name_hint) for variable in module.get_global_vars()} - orders.keys()
+    defaults = packed_default_schedules(module, target, without=others, orders=orders)
+    return with_shared_orders(module, {**result, **defaults})
 
 
 def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:

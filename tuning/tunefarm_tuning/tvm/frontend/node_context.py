@@ -125,10 +125,7 @@ def needed_shape(x: Any) -> tuple[int, ...]:
     Raises:
         UnsupportedFormError: If it depends on values.
     """
-    shape = fixed_shape(x)
-    if shape is None:
-        raise UnsupportedFormError("the shape of its input cannot be known before the model runs")
-    return shape
+    return _known(fixed_shape(x))
 
 
 def needed_open_shape(x: Any) -> tuple[Any, ...]:
@@ -137,7 +134,10 @@ def needed_open_shape(x: Any) -> tuple[Any, ...]:
     Raises:
         UnsupportedFormError: If it depends on values.
     """
-    shape = symbolic_shape(x)
+    return _known(symbolic_shape(x))
+
+
+def _known(shape: tuple[Any, ...] | None) -> tuple[Any, ...]:
     if shape is None:
         raise UnsupportedFormError("the shape of its input cannot be known before the model runs")
     return shape
