@@ -6,6 +6,7 @@ python -m benchmarks.corpus.torch_export timm resnet18 --shape 1 3 224 224 --out
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 from collections.abc import Sequence
@@ -71,7 +72,10 @@ def _module(library: str, name: str) -> Any:
         return timm.create_model(name, pretrained=False)
     from torchvision import models
 
-    return models.get_model(name, weights=None)
+    # Otherwise segmentation's backbones are downloaded.
+    parameters = inspect.signature(models.get_model_builder(name)).parameters
+    without = {key: None for key in ("weights", "weights_backbone") if key in parameters}
+    return models.get_model(name, **without)
 
 
 def _import_torchvision(torch: Any) -> None:

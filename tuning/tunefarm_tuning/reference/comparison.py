@@ -36,7 +36,9 @@ STEPS = "steps"
 """The rounding of a network that rounds its activations to integers, as quantised networks do: a tie between two floats then
 moves a value by a whole step, and later values too, so that two correct runtimes differ."""
 TIES = "ties"
-"""The rounding of a single kernel that rounds to integers: as `STEPS` for the few elements that tie, as float32 for all others."""
+"""The rounding of a single kernel that rounds to integers: as `STEPS` for the few elements that tie, as float32 for all others.
+
+With a width, only elements that tied in one of its runs may be a step off, and a few more."""
 BFLOAT16 = "bfloat16"
 """The rounding of a network or kernel that computes in bfloat16, or has such weights: sums in another order may differ by a step of
 bfloat16, 0.4 %."""
@@ -123,12 +125,15 @@ def compare_arrays(
         forgiven = int(max(_FORGIVEN_SHARE, rounded[2]) * expected.size)
         if width is not None:
             forgiven = max(width.forgiven, int(rounded[2] * expected.size))
-        return _compare_exact(name, actual, expected, forgiven, width)
+        slack = 1.0 if _is_byte(expected) and (width is None or rounding != TIES) else 0.0
+        return _compare_exact(name, actual, expected, forgiven, slack, width)
     with np.errstate(all="ignore"):
         if width is not None:
             rtol = rounded[0]
         share = max(_SHARE_OF_RMS[dtype] if width is None else 0.0, rounded[1])
-        return _compare_floats(name, actual, expected, rtol, share, width, ties=rounding == TIES)
+        return _compare_floats(
+            name, actual, expected, rtol, share, width, ties=rounding == TIES and width is None
+        )
 
 
 def _compare_floats(
@@ -216,13 +221,12 @@ def _everywhere(error: NDArray[np.float64], width: Width, scale: float) -> str:
 
 
 def _compare_exact(
-    name: str, actual: NDArray[Any], expected: NDArray[Any], forgiven: int, width: Width | None
+    name: str, actual: NDArray[Any], expected: NDArray[Any], forgiven: int, slack: float, width: Width | None
 ) -> Comparison:
     ours, want = actual.astype(np.float64), expected.astype(np.float64)
     # float64 does not hold all 64-bit integers exactly, so the originals are compared.
     differs = actual != expected
     error = np.where(differs, np.abs(ours - want), 0.0)
-    slack = 1.0 if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1 else 0.0
     outside = differs & (error > slack) if slack else differs
     unsteady = np.zeros(expected.shape, bool) if width is None else np.isinf(width.allowed)
     mismatches = int(np.count_nonzero(outside & ~unsteady))
@@ -244,6 +248,24 @@ def _compare_exact(
         moved=0.0 if width is None else width.moved,
         unsteady=int(np.count_nonzero(unsteady)),
     )
+
+
+def _is_byte(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "iu" and array.dtype.itemsize == 1
+
+
+def width_with_shares(reference: NDArray[Any], width: Width | None, rounding: str) -> Width:
+    """Return a width that holds the fixed shares of a rounding (`STEPS`, `BFLOAT16`) as well, and needs no rounding beside."""
+    rtol, share, flips = _ROUNDED[rounding]
+    allowed = np.zeros(reference.shape, np.float32) if width is None else width.allowed
+    if str(reference.dtype) not in RELATIVE_TOLERANCE:
+        forgiven = max(int(flips * reference.size), 0 if width is None else width.forgiven)
+        return Width(allowed=allowed, moved=0.0 if width is None else width.moved, forgiven=forgiven)
+    sizes = np.abs(reference.astype(np.float64))
+    finite = np.where(np.isfinite(sizes), sizes, 0.0)
+    rms = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+    shares = (rtol * finite + share * rms).astype(np.float32)
+    return Width(allowed=allowed + shares, moved=0.0 if width is None else width.moved)
 
 
 def compare_outputs(

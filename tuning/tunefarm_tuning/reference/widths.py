@@ -80,7 +80,11 @@ def reference_of(runs: Sequence[NDArray[Any]], exact: NDArray[Any] | None) -> ND
 
 
 def width_of(
-    reference: NDArray[Any], runs: Sequence[NDArray[Any]], stirred: Sequence[NDArray[Any]] = ()
+    reference: NDArray[Any],
+    runs: Sequence[NDArray[Any]],
+    stirred: Sequence[NDArray[Any]] = (),
+    *,
+    by_slices: bool = False,
 ) -> Width:
     """Return how far an output may be from its reference.
 
@@ -89,11 +93,12 @@ def width_of(
         runs: The same output as ONNX Runtime computes it in several ways.
         stirred: Further runs, of inputs and weights that were moved by several units in the last place: they only tell which elements
             tie.
+        by_slices: Whether an element may be as far as its slices alone say, not as the whole output does.
     """
     if not _is_float(reference):
         return _width_of_integers(reference, [*runs, *stirred])
     with np.errstate(all="ignore"):
-        return _width_of_floats(reference, runs, stirred)
+        return _width_of_floats(reference, runs, stirred, 0.0 if by_slices else _WHOLE_MULTIPLE)
 
 
 def width_of_steps(reference: NDArray[Any], runs: Sequence[NDArray[Any]]) -> Width:
@@ -122,7 +127,10 @@ def width_of_steps(reference: NDArray[Any], runs: Sequence[NDArray[Any]]) -> Wid
 
 
 def _width_of_floats(
-    reference: NDArray[Any], runs: Sequence[NDArray[Any]], stirred: Sequence[NDArray[Any]]
+    reference: NDArray[Any],
+    runs: Sequence[NDArray[Any]],
+    stirred: Sequence[NDArray[Any]],
+    whole_multiple: float,
 ) -> Width:
     want = reference.astype(np.float64)
     finite = np.isfinite(want)
@@ -139,7 +147,7 @@ def _width_of_floats(
     largest = float(worst.max(initial=0.0))
     # numpy makes a number of an array without dimensions
     allowed = np.asarray(
-        np.maximum(MULTIPLE * np.maximum(_by_slices(worst), floor), _WHOLE_MULTIPLE * largest)
+        np.maximum(MULTIPLE * np.maximum(_by_slices(worst), floor), whole_multiple * largest)
     )
     allowed[~calm] = np.where(torn, np.inf, 0.0)[~calm]
     quantiles: tuple[float, ...] = ()

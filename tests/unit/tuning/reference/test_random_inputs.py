@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
 
-from tunefarm_tuning.frontend.onnx.reference_child import rounds_values
+from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
 from tunefarm_tuning.reference.comparison import STEPS, compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.workload.task import TensorSpec

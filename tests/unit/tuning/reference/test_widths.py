@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tunefarm_tuning.reference.comparison import Comparison, compare_arrays
+from tunefarm_tuning.reference.comparison import STEPS, TIES, Comparison, compare_arrays, width_with_shares
 from tunefarm_tuning.reference.widths import Width, load_widths, reference_of, save_widths, width_of
 
 RNG_SEED = 7
@@ -166,3 +166,44 @@ def test_an_output_without_dimensions_has_a_width() -> None:
     width = width_of(reference_of(runs, None), runs, [])
     assert np.shape(width.allowed) == ()
     assert 0 < float(width.allowed) < 1e-3
+
+
+def test_of_rounded_values_as_many_may_differ_as_tie_in_the_runs() -> None:
+    reference = np.random.default_rng(3).integers(-100, 100, 4000).astype(np.int8)
+    tied = reference.copy()
+    tied[7] += 1
+    width = width_of(reference, [reference, tied])
+    forgiven = reference.copy()
+    forgiven[[7, 8, 9]] += 1
+    assert compare_arrays("y", forgiven, reference, rounding=TIES, width=width).ok
+    scaled = np.round(reference * 1.01).astype(np.int8)
+    assert np.abs(scaled - reference).max() == 1
+    assert not compare_arrays("y", scaled, reference, rounding=TIES, width=width).ok
+    assert compare_arrays("y", scaled, reference, width=width).ok, "of a whole network, a step is forgiven"
+
+
+def test_errors_grow_from_step_to_step_where_rounded_values_are_fed_back() -> None:
+    steps = np.random.default_rng(4).normal(size=(20, 1, 1, 128)).astype(np.float32)
+    late = steps.copy()
+    late[10:] *= 1.3
+    width = width_of(steps, [steps, late], by_slices=True)
+    assert compare_arrays("y", late, steps, rounding=TIES, width=width).ok
+    early = steps.copy()
+    early[0] *= 1.001
+    assert not compare_arrays("y", early, steps, rounding=TIES, width=width).ok
+    assert compare_arrays("y", early, steps, width=width_of(steps, [steps, late])).ok
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_width_with_shares_allows_what_the_rounding_does(measured: bool) -> None:
+    reference = np.random.default_rng(5).normal(size=(1, 64)).astype(np.float32)
+    runs = [reference, reference + np.float32(1e-6)]
+    width = width_with_shares(reference, width_of(reference, runs) if measured else None, STEPS)
+    for factor in (1.05, 1.2, 3.0):
+        by_rounding = compare_arrays("y", reference * factor, reference, rounding=STEPS).ok
+        assert compare_arrays("y", reference * factor, reference, width=width).ok is by_rounding
+    counts = np.arange(1000, dtype=np.int32)
+    few = np.where(counts < 40, counts + 5, counts)
+    assert compare_arrays("n", few, counts, width=width_with_shares(counts, None, STEPS)).ok
+    many = np.where(counts < 60, counts + 5, counts)
+    assert not compare_arrays("n", many, counts, width=width_with_shares(counts, None, STEPS)).ok

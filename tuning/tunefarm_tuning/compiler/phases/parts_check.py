@@ -18,7 +18,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed
-from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.comparison import TIES, Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
@@ -169,8 +169,8 @@ def _compare(
         seed=input_set.seed,
         inputs=files["inputs"],
         expected=files["outputs"],
-        widths=files["widths"] if reply["has_widths"] else None,
-        rounding=input_set.rounding,
+        widths=files["widths"],
+        rounding=TIES,
     )
     library = request.folder / f"{name}.so"
     with open_compiler(Precision.AS_MODEL, model=model) as compiler:

@@ -23,11 +23,13 @@ from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network, runnable_bytes
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
-from tunefarm_tuning.frontend.onnx.reference.parts import Network
+from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
+from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants, open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
 from tunefarm_tuning.measure.machine_watch import Watched, machine_state
+from tunefarm_tuning.reference.comparison import STEPS, width_with_shares
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.widths import save_widths
 from tunefarm_tuning.workload.binding import Binding
@@ -176,7 +178,7 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``inputs``, ``outputs``: specs of the cut model; ``parts``: by output, ``{"tensor", "node", "operator"}``; null if there is nothing
-        to cut, or the model computes in bfloat16. ``has_widths``: whether widths were written, as in `make_reference`.
+        to cut, or the model computes in bfloat16.
 
     Raises:
         InvalidModelError: ``"reference-failed"``.
@@ -186,6 +188,15 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
         return {"parts": None}
     specs = bound.inputs
     network = Network(bound.model, specs)
+    given = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
+
+    def values_of(model: onnx.ModelProto) -> list[NDArray[Any]]:
+        session = open_session(onnx_bytes(model), params["threads"], optimised=False)
+        return run_session(session, list(given), list(given.values()))
+
+    if untyped := network.untyped():
+        for name, array in zip(untyped, values_of(network.with_outputs(untyped)), strict=True):
+            network.learn(name, array)
     cuts = network.first_cuts()
     outputs = [*cuts, *(value.name for value in network.model.graph.output)]
     if params["within"] is not None:
@@ -195,11 +206,7 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
         return {"parts": None}
     cut = network.cut(cuts, outputs)
     inner_names = [name for name in cut.inputs if name not in network.inputs]
-    given = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
-    plain = open_session(onnx_bytes(network.with_outputs(inner_names)), params["threads"], optimised=False)
-    values = (
-        dict(zip(inner_names, run_session(plain, list(given), list(given.values())), strict=True)) | given
-    )
+    values = dict(zip(inner_names, values_of(network.with_outputs(inner_names)), strict=True)) | given
     feeds = [values[name] for name in cut.inputs]
     cut_specs = [
         TensorSpec(name=name, shape=array.shape, dtype=str(array.dtype))
@@ -210,38 +217,45 @@ def make_parts(params: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     arrays = _run(session, cut_specs, feeds)
     seconds = time.monotonic() - started
-    variants = Variants(
-        source, cut.model, cut_specs, threads=params["threads"], budget_sec=params["budget_sec"], probes=False
-    )
-    variants.add(feeds, arrays, seconds)
-    every = variants.run_steps() if rounds_values(bound.model.graph) else variants.run()
+
+    def variants() -> Variants:
+        ways = Variants(
+            source,
+            cut.model,
+            cut_specs,
+            threads=params["threads"],
+            budget_sec=params["budget_sec"],
+            probes=False,
+        )
+        ways.add(feeds, arrays, seconds)
+        return ways
+
+    expected = variants().run()[0]
+    wanted, widths = list(expected.outputs), list(expected.widths)
+    roundings = [network.rounding_within(part.tensor, cuts) for part in cut.parts]
+    if any(rounding is not Rounding.AT_THE_END for rounding in roundings):
+        ways = variants()
+        steps = ways.run_steps()
+        for position, rounding in enumerate(roundings):
+            if rounding is Rounding.FED_BACK:
+                wanted[position], widths[position] = arrays[position], ways.width_of_feedback(position)
+            elif rounding is Rounding.COMPUTED_ON:
+                measured = None if steps is None else steps[0].widths[position]
+                wanted[position] = arrays[position]
+                widths[position] = width_with_shares(arrays[position], measured, STEPS)
     files = params["to"]
     Path(files["model"]).write_bytes(source)
     save_arrays(Path(files["inputs"]), feeds)
-    expected = arrays if every is None else every[0].outputs
-    save_arrays(Path(files["outputs"]), expected)
-    if every is not None:
-        save_widths(Path(files["widths"]), every[0].widths)
+    save_arrays(Path(files["outputs"]), wanted)
+    save_widths(Path(files["widths"]), widths)
     return {
         "inputs": [spec.to_json() for spec in cut_specs],
         "outputs": [
             {"name": part.tensor, "shape": list(array.shape), "dtype": str(array.dtype)}
-            for part, array in zip(cut.parts, expected, strict=True)
+            for part, array in zip(cut.parts, wanted, strict=True)
         ],
-        "has_widths": every is not None,
         "parts": [asdict(part) for part in cut.parts],
     }
-
-
-def rounds_values(graph: onnx.GraphProto) -> bool:
-    """Return whether a graph quantises activations; quantised weights do not count."""
-    constants = {tensor.name for tensor in graph.initializer}
-    constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
-    return any(
-        node.op_type.startswith(("QLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"))
-        or (node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") and node.input[0] not in constants)
-        for node in graph.node
-    )
 
 
 def run_once(params: dict[str, Any]) -> None:

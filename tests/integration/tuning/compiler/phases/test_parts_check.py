@@ -1,8 +1,10 @@
-"""A network with a fault that its outputs hide, and one whose outputs show it: the check part by part names the node."""
+"""Networks with a fault that their outputs hide, and one whose outputs show it: the check part by part names the node."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from tunefarm_tuning.workload.model import Model
 SATURATED = 60.0
 
 
-def network(*, saturated: bool) -> onnx.ModelProto:
+def plain(*, saturated: bool) -> onnx.ModelProto:
     g = GraphBuilder()
     x = g.input("x", [1, 3, 12, 12])
     for channels, before in ((8, 3), (8, 8), (4, 8)):
@@ -37,22 +39,54 @@ def network(*, saturated: bool) -> onnx.ModelProto:
     return g.model()
 
 
+def quantised() -> onnx.ModelProto:
+    """Return a network whose weights and activations are 8-bit integers: its outputs are compared within a tenth."""
+    g = GraphBuilder()
+    rng = np.random.default_rng(5)
+    x = _rounded(g, g.input("x", [1, 3, 12, 12]), 0.03)
+    for channels, before in ((8, 3), (8, 8), (4, 8)):
+        values = rng.integers(-127, 128, (channels, before, 3, 3)).astype(np.int8)
+        scales = (0.002 + 0.002 * rng.random(channels)).astype(np.float32)
+        zeros = np.zeros(channels, np.int8)
+        weights = g.node("DequantizeLinear", *map(g.constant, (values, scales, zeros)), axis=0)
+        x = g.node("Relu", g.node("Conv", x, weights, pads=[1, 1, 1, 1]))
+        if channels == 8:
+            x = _rounded(g, x, 0.05)
+    g.output(g.node("Sigmoid", x))
+    return g.model()
+
+
+def _rounded(g: GraphBuilder, x: str, step: float) -> str:
+    scale = [g.constant(np.array(step, np.float32)), g.constant(np.array(0, np.int8))]
+    return g.node("DequantizeLinear", g.node("QuantizeLinear", x, *scale), *scale)
+
+
+NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "plain": partial(plain, saturated=False),
+    "saturated": partial(plain, saturated=True),
+    "quantised": quantised,
+}
+
+
 def with_a_wrong_weight(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the network, or a part of it, with weights of its second convolution that are 0.1 % too large."""
     wrong = onnx.ModelProto()
     wrong.CopyFrom(model)
-    for tensor in wrong.graph.initializer:
-        if list(tensor.dims) == [8, 8, 3, 3]:
-            values = numpy_helper.to_array(tensor) * np.float32(1.001)
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    tensors = {tensor.name: tensor for tensor in wrong.graph.initializer}
+    second = next(tensor for tensor in tensors.values() if list(tensor.dims) == [8, 8, 3, 3])
+    readers = [node for node in wrong.graph.node if second.name in node.input]
+    if readers[0].op_type == "DequantizeLinear":
+        second = tensors[readers[0].input[1]]
+    values = numpy_helper.to_array(second) * np.float32(1.001)
+    second.CopyFrom(numpy_helper.from_array(values, second.name))
     return wrong
 
 
-def faulty_job(folder: Path, *, saturated: bool) -> CompileJob:
+def faulty_job(folder: Path, name: str) -> CompileJob:
     """Return a compile whose compiler reads wrong weights, of the network and of its parts."""
     folder.mkdir()
     path = folder / "net.onnx"
-    path.write_bytes(network(saturated=saturated).SerializeToString())
+    path.write_bytes(NETWORKS[name]().SerializeToString())
     cancellation = Cancellation()
 
     def make_compiler(model: Model, *args: Any) -> CompileSession:
@@ -80,25 +114,26 @@ def _fields(model: Model) -> dict[str, Any]:
     return {name: getattr(model, name) for name in Model.__dataclass_fields__}
 
 
-@pytest.mark.parametrize("saturated", [False, True])
-def test_a_layer_that_is_off_by_a_thousandth_is_refused_by_name(tmp_path: Path, saturated: bool) -> None:
-    job = faulty_job(tmp_path / "work", saturated=saturated)
-    second = [node for node in network(saturated=saturated).graph.node if node.op_type == "Conv"][1]
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_layer_that_is_off_by_a_thousandth_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    job = faulty_job(tmp_path / "work", name)
+    second = [node for node in NETWORKS[name]().graph.node if node.op_type == "Conv"][1]
     with pytest.raises(InvalidModelError) as caught:
         job.run(tmp_path / "a.tunefarm")
     assert caught.value.code == "wrong-output"
     assert f"the first part that departs is node '{second.name}' (Conv): " in caught.value.message
-    assert ("they hide a fault" in caught.value.message) is saturated
+    assert ("they hide a fault" in caught.value.message) is (name != "plain")
     assert caught.value.fields["checks"]["parts"]["wrong"]["tensor"] == second.output[0]
     assert not (tmp_path / "a.tunefarm").exists()
 
 
-def test_parts_of_a_right_network_are_right(tmp_path: Path) -> None:
-    job = faulty_job(tmp_path / "work", saturated=True)
+@pytest.mark.parametrize(("name", "parts"), [("saturated", 4), ("quantised", 9)])
+def test_parts_of_a_right_network_are_right(tmp_path: Path, name: str, parts: int) -> None:
+    job = faulty_job(tmp_path / "work", name)
     right = CompileJob(request=job.request)
     with ExitStack() as stack:
         loaded = load(right.request, stack, right.open_compiler, right.make_reference)
-        parts = check_parts(right.request, loaded, right.open_compiler, loaded.sets[0])
-    assert parts.wrong is None
-    assert not parts.not_checked
-    assert parts.parts == 4
+        checked = check_parts(right.request, loaded, right.open_compiler, loaded.sets[0])
+    assert checked.wrong is None
+    assert not checked.not_checked
+    assert checked.parts == parts

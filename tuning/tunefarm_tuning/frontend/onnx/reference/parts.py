@@ -2,21 +2,28 @@
 
 The node that makes a cut tensor gives an output of the network; the nodes that take it read a new input, which holds the
 reference's value. So no part passes its error on, and the first part that departs is the one that is wrong.
+
+A network that rounds its activations to integers is cut before and after each rounding: then a tie changes one integer, and all
+that is computed from the integers is compared as closely as in a network that does not round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from math import prod
+from typing import Any, TypeVar
 
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, shape_inference
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs
 from tunefarm_tuning.frontend.onnx.reference.float64 import bind_shapes
 from tunefarm_tuning.frontend.onnx.reference.moved import KEPT_BY_OPERATOR
+from tunefarm_tuning.frontend.onnx.reference.rounding import COMPUTES_ON, FEEDS_BACK, is_rounding
 from tunefarm_tuning.frontend.onnx.reference.scaled import WEIGHTED
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 from tunefarm_tuning.workload.task import TensorSpec
@@ -24,8 +31,10 @@ from tunefarm_tuning.workload.task import TensorSpec
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 _OF_SHAPES = frozenset({"Shape", "Size"})
 _MOST_CUTS = 96
+_MOST_CUTS_AT_ROUNDINGS = 400
 _MOST_BYTES = 256 << 20
 _ELEMENT_BYTES = 8
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,14 @@ class CutModel:
     model: onnx.ModelProto
     inputs: tuple[str, ...]
     parts: tuple[Part, ...]
+
+
+class Rounding(Enum):
+    """Where a part of a network rounds values to integers."""
+
+    AT_THE_END = "at the end, or nowhere: a tie moves one integer"
+    FED_BACK = "in the steps of a recurrent layer at its end"
+    COMPUTED_ON = "before its end: a tie moves all that is computed from it"
 
 
 class Network:
@@ -91,7 +108,10 @@ class Network:
         self.inputs = [value.name for value in real_inputs(self.model.graph)]
 
     def candidates(self) -> list[str]:
-        """Return the tensors that the network can be cut at, in order: floats that depend on its inputs, and decide no shape."""
+        """Return the tensors that the network can be cut at, in order.
+
+        They are floats, and what floats are rounded to; they depend on the network's inputs, and decide no shape.
+        """
         moving = set(self.inputs)
         kept: set[str] = set()
         outputs = {value.name for value in self.model.graph.output}
@@ -107,33 +127,72 @@ class Network:
                 for name in node.output
                 if name in self.values
                 and name not in outputs
-                and self.values[name].type.tensor_type.elem_type in _FLOATS
+                and (self.values[name].type.tensor_type.elem_type in _FLOATS or is_rounding(node))
                 and prod(_shape(self.values[name])) > 0
             ]
         return [name for name in names if name not in kept]
 
     def first_cuts(self) -> list[str]:
-        """Return the tensors to cut at first: results of layers with weights, else of any nodes, as many as fit."""
+        """Return the tensors to cut at first, as many as fit.
+
+        They are what is rounded and what it is rounded to; and results of layers with weights, else of any nodes.
+        """
         candidates = self.candidates()
         weighted = [name for name in candidates if self._maker(name).op_type in WEIGHTED]
-        cuts = _spread(weighted or candidates, _MOST_CUTS)
-        while cuts and self._bytes(cuts) > _MOST_BYTES:
-            cuts = _spread(cuts, len(cuts) // 2)
-        return cuts
+        groups = self._roundings(candidates)
+        most = _MOST_CUTS_AT_ROUNDINGS if groups else _MOST_CUTS
+        groups += [[name] for name in _spread(weighted or candidates, _MOST_CUTS)]
+        cuts = {name for group in groups for name in group}
+        while len(cuts) > most or self._bytes(cuts) > _MOST_BYTES:
+            groups = _spread(groups, len(groups) // 2)
+            cuts = {name for group in groups for name in group}
+        return [name for name in candidates if name in cuts]
+
+    def rounding_within(self, tensor: str, cuts: Collection[str]) -> Rounding:
+        """Return what a part rounds before the end of it, which is a tensor."""
+        end = self.makers.get(tensor)
+        nodes = self.model.graph.node
+        positions = self._positions(tensor, cuts)
+        if any(
+            is_rounding(nodes[position]) and (position != end or nodes[position].op_type in COMPUTES_ON)
+            for position in positions
+            - ({end} if end is not None and nodes[end].op_type in FEEDS_BACK else set())
+        ):
+            return Rounding.COMPUTED_ON
+        return (
+            Rounding.FED_BACK if end is not None and nodes[end].op_type in FEEDS_BACK else Rounding.AT_THE_END
+        )
+
+    def untyped(self) -> list[str]:
+        """Return the tensors around roundings whose types could not be inferred."""
+        return [
+            name
+            for node in self.model.graph.node
+            if is_rounding(node)
+            for name in (node.input[0], *node.output)
+            if name in self.makers and name not in self.values
+        ]
+
+    def learn(self, name: str, array: NDArray[Any]) -> None:
+        """Take the type of a tensor from its value."""
+        elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        self.values[name] = helper.make_tensor_value_info(name, elem_type, list(array.shape))
+
+    def _roundings(self, candidates: Collection[str]) -> list[list[str]]:
+        """Return, for each node that rounds, the tensors to cut at around it."""
+        there = set(candidates)
+        return [
+            names
+            for node in self.model.graph.node
+            if is_rounding(node)
+            if (names := [name for name in (node.input[0], *node.output) if name in there])
+        ]
 
     def inner_cuts(self, tensor: str, cuts: Collection[str]) -> list[str]:
         """Return the tensors between a tensor and the cuts before it, in order."""
-        within, waiting = set(), [tensor]
-        while waiting:
-            name = waiting.pop()
-            position = self.makers.get(name)
-            if position is None or (name != tensor and name in cuts):
-                continue
-            for read in _reads(self.model.graph.node[position]):
-                if read not in within and read not in cuts:
-                    within.add(read)
-                    waiting.append(read)
-        inner = [name for name in self.candidates() if name in within]
+        nodes = self.model.graph.node
+        within = {read for position in self._positions(tensor, cuts) for read in _reads(nodes[position])}
+        inner = [name for name in self.candidates() if name in within.difference(cuts)]
         while inner and self._bytes(inner) > _MOST_BYTES:
             inner = _spread(inner, len(inner) // 2)
         return inner
@@ -177,6 +236,17 @@ class Network:
         graph.initializer.extend(kept_weights)
         return CutModel(model=twin, inputs=tuple(inputs), parts=tuple(self._part(name) for name in outputs))
 
+    def _positions(self, tensor: str, cuts: Collection[str]) -> set[int]:
+        """Return the positions of the nodes that compute a tensor from the cuts before it."""
+        positions: set[int] = set()
+        waiting = [tensor]
+        while waiting:
+            position = self.makers.get(waiting.pop())
+            if position is not None and position not in positions:
+                positions.add(position)
+                waiting += [name for name in _reads(self.model.graph.node[position]) if name not in cuts]
+        return positions
+
     def specs(self, names: Iterable[str]) -> list[TensorSpec]:
         """Return tensors' shapes and dtypes."""
         return [
@@ -193,7 +263,7 @@ class Network:
         twin = onnx.ModelProto()
         twin.CopyFrom(self.model)
         del twin.graph.output[:]
-        twin.graph.output.extend([self.values[name] for name in names])
+        twin.graph.output.extend([self.values.get(name) or onnx.ValueInfoProto(name=name) for name in names])
         return twin
 
     def _maker(self, name: str) -> onnx.NodeProto:
@@ -237,7 +307,7 @@ def _renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, value.type.tensor_type.elem_type, list(_shape(value)))
 
 
-def _spread(names: Sequence[str], count: int) -> list[str]:
-    if len(names) <= count:
-        return list(names)
-    return [names[number * len(names) // count] for number in range(count)]
+def _spread(items: Sequence[_Item], count: int) -> list[_Item]:
+    if len(items) <= count:
+        return list(items)
+    return [items[number * len(items) // count] for number in range(count)]

@@ -29,6 +29,8 @@ Arrays = list[NDArray[Any]]
 _MOVED = 2.0**-22
 _STIRRED = 2.0**-20
 """How far inputs and weights are moved, as a share of themselves: by a few units in the last place of float32."""
+_TIMES_STIRRED = 4
+"""How often the latter is done for integers: one time turns half of the ties."""
 _FLOAT64_RUNS = 8
 """How many times as long as in float32 a run in float64 may take, roughly."""
 _PROBES = 4
@@ -208,11 +210,13 @@ class Variants:
         if any(node.op_type in _JUMPING for node in self._model.graph.node):
             amounts.append((_STIRRED, False))
         if any(array.dtype.kind in "iub" for array in self._inputs[0].runs[0]):
-            amounts.append((_STIRRED, True))
-        for moved_by, stirred in amounts:
+            amounts += [(_STIRRED, True)] * _TIMES_STIRRED
+        for seed, (moved_by, stirred) in enumerate(amounts):
             self._attempt(
                 f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
-                lambda moved_by=moved_by, stirred=stirred: self._moved(moved_by, stirred=stirred),  # type: ignore[misc]
+                lambda moved_by=moved_by, stirred=stirred, seed=seed: self._moved(  # type: ignore[misc]
+                    moved_by, stirred=stirred, seed=seed
+                ),
             )
         self._take_optimised()
         expected = [self._expected(given) for given in self._inputs]
@@ -256,6 +260,14 @@ class Variants:
             for given in self._inputs
         ]
 
+    def width_of_feedback(self, position: int) -> Width:
+        """Return how far an output of a layer that feeds rounded values back may be on the first inputs, after `run_steps`.
+
+        Before a first tie there is only rounding.
+        """
+        runs = [run[position] for run in self._inputs[0].runs]
+        return width_of(runs[0], runs, by_slices=True)
+
     def _take_optimised(self) -> None:
         """Count the optimised runs as legal, unless they round weights to fewer bits, as ONNX Runtime does with packed ones."""
         if all(_is_legal(given) for given in self._inputs):
@@ -281,7 +293,7 @@ class Variants:
             self.report.left_out.append(f"{way}: it would take about {needed:.0f} s")
             return
         try:
-            if run():
+            if run() and way not in self.report.ways:
                 self.report.ways.append(way)
         except InvalidModelError as error:
             self.report.left_out.append(f"{way}: {error.message}")

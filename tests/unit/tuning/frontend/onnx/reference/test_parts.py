@@ -9,9 +9,10 @@ import onnx
 import onnx_zoo
 import pytest
 from numpy.typing import NDArray
+from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
-from tunefarm_tuning.frontend.onnx.reference.parts import Network
+from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.variants import open_session
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
@@ -54,3 +55,40 @@ def test_the_inside_of_a_part_is_cut_further() -> None:
     assert [part.tensor for part in cut.parts] == [*inner, end]
     assert all(part.operator for part in cut.parts)
     assert set(cut.inputs) <= {*inner, *first, *network.inputs}
+
+
+def rounding_network() -> onnx.ModelProto:
+    """Two layers between roundings, then a recurrent layer of another domain, whose type is not inferred, and a rounding of it."""
+    g = GraphBuilder()
+    x = g.input("x", [6, 1, 4])
+    step, zero = g.constant(np.array(0.1, np.float32)), g.constant(np.array(0, np.int8))
+    for _ in range(2):
+        rounded = g.node("QuantizeLinear", x, step, zero)
+        x = g.node("Relu", g.node("MatMul", g.node("DequantizeLinear", rounded, step, zero), g.weight(4, 4)))
+    ones = [np.ones((1, 16), np.float32), np.zeros((1, 16), np.int8)]
+    weights = g.constant(np.full((1, 4, 16), 3, np.int8))
+    scales = [g.constant(array) for array in (*ones, *ones)]
+    none = ["", "", "", "", ""]
+    states = g.node(
+        "DynamicQuantizeLSTM", x, weights, weights, *none, *scales, hidden_size=4, domain="com.microsoft"
+    )
+    g.output(g.node("DynamicQuantizeLinear", states, outputs=3)[0])
+    return g.model(17)
+
+
+def test_a_network_that_rounds_is_cut_around_its_roundings() -> None:
+    model = rounding_network()
+    specs = bind_inputs(model.graph, {})
+    network = Network(model, specs)
+    by_operator = {node.op_type: node.output[0] for node in model.graph.node}
+    states = by_operator["DynamicQuantizeLSTM"]
+    assert states in network.untyped()
+    network.learn(states, np.zeros((6, 1, 1, 4), np.float32))
+    cuts = network.first_cuts()
+    rounded = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    assert {node.output[0] for node in rounded} | {by_operator["Relu"], states} <= set(cuts)
+    assert rounded[0].input[0] not in cuts, "an input of the network is no cut"
+    assert network.rounding_within(rounded[1].output[0], cuts) is Rounding.AT_THE_END
+    assert network.rounding_within(by_operator["Relu"], cuts) is Rounding.AT_THE_END
+    assert network.rounding_within(states, cuts) is Rounding.FED_BACK
+    assert network.rounding_within(by_operator["Relu"], [rounded[1].input[0]]) is Rounding.COMPUTED_ON
