@@ -38,6 +38,10 @@ help: ## Show this list
 .PHONY: setup
 setup: .venv/.synced ## Make the environment from the lock file
 
+.PHONY: wheel
+wheel: setup ## Build the wheel into dist/
+	$(UV) build --wheel --out-dir dist
+
 .PHONY: demo
 demo: setup ## Tune a ResNet-18 end to end on this machine (about five minutes)
 	$(BIN)/python examples/demo.py $(DEMO_ARGS)
