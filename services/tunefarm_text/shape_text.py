@@ -15,7 +15,7 @@ one. Client, command, form, API and engine all read this text here. It holds no 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_SIZE = (1 << 31) - 1
@@ -104,6 +104,11 @@ def read_shape(text: str) -> ShapeChoices:
         ShapeTextError: If it is no such text.
     """
     return ShapeChoices(dimensions=tuple(_Reader(text).dimensions()))
+
+
+def shape_line(name: str, shape: Sequence[int | str] | str) -> str:
+    """Return an input's shape with its name: ``x=1,3,224,224``."""
+    return f"{name}={shape if isinstance(shape, str) else ','.join(map(str, shape))}"
 
 
 def split_name(text: str) -> tuple[str, str]:

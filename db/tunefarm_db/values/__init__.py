@@ -39,6 +39,7 @@ from tunefarm_db.values.jobs import (
     Trial,
 )
 from tunefarm_db.values.models import (
+    BINDING_CODES,
     Blob,
     Model,
     ModelState,
@@ -61,6 +62,7 @@ from tunefarm_db.values.webhooks import (
 )
 
 __all__ = [
+    "BINDING_CODES",
     "BY_A_PERSON",
     "UP_STATES",
     "WEBHOOK_STATES",

@@ -28,6 +28,12 @@ class ModelState(StrEnum):
     DELETED = "deleted"
 
 
+BINDING_CODES = frozenset(
+    {"unknown-dimension", "unknown-input", "bad-shape", "bad-value", "zero-size", "too-many-shapes"}
+)
+"""Errors of imports that other shapes or values mend: the file is kept for them until the model is deleted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """An uploaded network.
@@ -62,6 +68,11 @@ class Model:
     parts: list[Json] | None = None
     revision: int = 0
     specialisations: list[Json] = field(default_factory=list)
+
+    @property
+    def needs_binding(self) -> bool:
+        """Whether its import failed for want of right shapes or values of its inputs."""
+        return self.state is ModelState.FAILED and (self.error or {}).get("code") in BINDING_CODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

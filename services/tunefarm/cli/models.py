@@ -97,6 +97,27 @@ def upload_model(
     _show(out, model)
 
 
+@command(app, "bind")
+def bind_model(
+    out: Output,
+    server: Server,
+    model_id: ModelId,
+    shape: Shape = None,
+    value: ValueOption = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
+) -> None:
+    """Import an uploaded model with other shapes or values of its inputs: another model, without another upload.
+
+    A model whose import failed for want of them is deleted, because the new one takes its place.
+    """
+    shapes, values = parse_shapes(shape), parse_values(value or ())
+    with server.connect() as client:
+        model = client.models.bind(find_model(client, model_id), shapes=shapes, values=values)
+        if wait:
+            model = client.models.wait(model.id)
+    _show(out, model)
+
+
 @command(app, "convert")
 def convert_model(
     out: Output,

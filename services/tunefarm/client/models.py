@@ -13,8 +13,9 @@ from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
 from tunefarm.client.results.models import Model, ModelTask
-from tunefarm.client.uploads import PARTED_BYTES, PartedUpload, shape_line
+from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
 from tunefarm_text.bindings import value_texts
+from tunefarm_text.shape_text import shape_line
 
 Shapes = Mapping[str, Sequence[int | str] | str]
 """By input name: sizes, or a text like ``"1..8,3,160|320"`` (`tunefarm_text.shape_text`)."""
@@ -68,6 +69,23 @@ class AsyncModels(Resource):
                 return Model.read(model)
         query: Query = {"name": called, "shape": shape_texts, "value": bound}
         return Model.read(await self._transport.upload("models", query, path, on_progress))
+
+    async def bind(
+        self, model_id: str, *, shapes: Shapes | None = None, values: Values | None = None
+    ) -> Model:
+        """Import a model's file with other shapes or values of its inputs, without another upload (see `upload`, `wait`).
+
+        That is another model. One whose import failed for want of them is deleted, because the new one takes its place.
+
+        Raises:
+            NotFoundError: If there is no such model, or its file was not kept since its import failed for another reason.
+            InvalidRequestError: If a shape or value is none.
+        """
+        body = {
+            "shapes": [shape_line(key, shape) for key, shape in (shapes or {}).items()],
+            "values": value_texts(values or {}),
+        }
+        return Model.read(await self._transport.post(f"models/{segment(model_id)}/bind", body))
 
     async def get(self, model_id: str) -> Model:
         """Return the current state of a model.
@@ -141,6 +159,7 @@ class Models(Blocking[AsyncModels]):
     """The server's models."""
 
     upload = blocking(AsyncModels.upload)
+    bind = blocking(AsyncModels.bind)
     get = blocking(AsyncModels.get)
     list = blocking(AsyncModels.list)
     all = blocking_each(AsyncModels.all)

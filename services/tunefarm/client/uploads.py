@@ -19,7 +19,7 @@ from tunefarm.client.http.transport import Transport, segment
 from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Result
 from tunefarm_text.bindings import value_texts
-from tunefarm_text.shape_text import ShapeTextError, read_shape, split_name
+from tunefarm_text.shape_text import ShapeTextError, read_shape, shape_line, split_name
 
 PARTED_BYTES = 4 << 20
 """Larger files are sent in parts; repeating a smaller upload takes little time."""
@@ -185,11 +185,6 @@ class PartedUpload:
         if upload.model_id is None:
             raise ProtocolError("the server did not return the upload's model", code="bad-answer")
         return upload.model_id
-
-
-def shape_line(name: str, shape: Sequence[int | str] | str) -> str:
-    """Return an input's shape as the server takes it: ``x=1,3,224,224``."""
-    return f"{name}={shape if isinstance(shape, str) else ','.join(map(str, shape))}"
 
 
 def _canonical(line: str) -> str:

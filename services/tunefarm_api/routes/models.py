@@ -10,11 +10,11 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.model import Model, ModelTask
+from tunefarm_api.schemas.model import Model, ModelBinding, ModelTask
 from tunefarm_api.transfer.upload import receive_blob
 from tunefarm_api.views import model_out
 from tunefarm_app.models.removal import delete_model
-from tunefarm_app.models.submit import submit_model
+from tunefarm_app.models.submit import bind_model, submit_model
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import values
 from tunefarm_db.values import ModelState
@@ -116,6 +116,32 @@ def list_model_tasks(
         repos.models.get(model_id)
         tasks = repos.models.tasks(model_id, pipeline=pipeline)
     return Page[ModelTask](items=[ModelTask.model_validate(task) for task in tasks], next_cursor=None)
+
+
+@router.post(
+    "/{model_id}/bind",
+    status_code=202,
+    **operation(
+        "write",
+        "Bind a model's inputs",
+        404,
+        410,
+        answers={200: {"model": Model, "description": "The server has this model already, and returns it."}},
+    ),
+)
+def bind_inputs(model_id: str, binding: ModelBinding, response: Response, services: ServicesDep) -> Model:
+    """Imports the model's file with other shapes or values of its inputs: another model, without another upload.
+
+    A model whose import failed for want of them is deleted, because the new one takes its place. The file of a model that
+    failed for any other reason is not kept (404, `blob-not-found`).
+    """
+    submitted = bind_model(
+        services, model_id, shapes=read_shape_lines(binding.shapes), values=parse_values(binding.values)
+    )
+    if not submitted.created:
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/models/{submitted.model.id}"
+    return _model_out(services, submitted.model)
 
 
 @router.delete(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Output
+from tunefarm_api.schemas.base import Input, Output
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.values import ModelState
 
@@ -130,3 +130,20 @@ class Workload(Output):
     name: str = Field(description="Name in the first model that has it.")
     flops: float = Field(description="Floating-point operations of one call.")
     args: list[Tensor] = Field(description="Arguments, outputs last.")
+
+
+class ModelBinding(Input):
+    """Shapes and values of a model's inputs."""
+
+    shapes: list[str] = Field(
+        default=[],
+        max_length=64,
+        description="Shapes of inputs with dynamic dimensions, one per input, as at the upload.",
+        examples=[["x=1,3,224,224"]],
+    )
+    values: list[str] = Field(
+        default=[],
+        max_length=64,
+        description="Values of inputs that decide the network and become constants, one per input, as at the upload.",
+        examples=[["sr=16000"]],
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -24,18 +25,25 @@ from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.submit import submit_job
 from tunefarm_app.leases.device_turns import import_wait
 from tunefarm_app.models.removal import delete_model
+from tunefarm_app.models.submit import bind_model
 from tunefarm_app.models.uploads import end_upload, find_upload
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model, ModelState
 from tunefarm_text import job_terms
+from tunefarm_text.bindings import value_texts
+from tunefarm_text.shape_text import shape_line
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.workload.binding_text import parse_values
+from tunefarm_tuning.workload.shapes import StoredShape, read_shape_lines
 
 router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE = 25
 _JOBS_SHOWN = 25
+_OPTION = re.compile(r"(?:^|\s)--(shape|value)[\s=]+")
+"""An option of the command in a form's line: what an error proposes can be pasted."""
 
 
 @router.get("/models", dependencies=[needs("read")])
@@ -94,6 +102,8 @@ def _model_page(
         max_samples_bytes=services.settings.max_samples_bytes,
         terms=job_terms,
         given=BEFORE if given is None else {**dict.fromkeys(BEFORE, ""), **given},
+        binding=_proposed(model) if given is None else given,
+        file_is_kept=services.blobs.path_of(model.sha256).is_file(),
         refused=refused,
     )
 
@@ -111,9 +121,23 @@ async def start_job(model_id: str, request: Request, form: FormDep, services: Se
     return RedirectResponse(f"/jobs/{submitted.job.id}", 303)
 
 
+@router.post("/models/{model_id}/bind", dependencies=[needs("write")])
+async def bind(model_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Import the model's file with the shapes and values of the form; what cannot be read is shown again."""
+    try:
+        shapes, values = _binding_of(form)
+        submitted = await run_in_threadpool(bind_model, services, model_id, shapes=shapes, values=values)
+    except InvalidInputError as error:
+        shown = await run_in_threadpool(_model_page, model_id, request, services, given=form, refused=error)
+        shown.status_code = status_of(error)
+        return shown
+    return RedirectResponse(f"/models/{quote(submitted.model.id, safe='')}", 303)
+
+
+@router.get("/models/{model_id}/bind", dependencies=[needs("read")])
 @router.get("/models/{model_id}/jobs", dependencies=[needs("read")])
 def where_the_form_is(model_id: str) -> Response:
-    """Lead to the form, whose address this is after a job was refused."""
+    """Lead to the page with the form, whose address this is after the form was refused."""
     return RedirectResponse(f"/models/{quote(model_id, safe='')}", 303)
 
 
@@ -150,6 +174,33 @@ async def remove_upload(upload_id: str, request: Request, services: ServicesDep)
     """Drop an upload."""
     await run_in_threadpool(end_upload, services, upload_id, api_key_id=key_of(request).id)
     return Response(status_code=204)
+
+
+def _proposed(model: Model) -> Form:
+    """Return the fields of the form that binds a model's inputs: what its import proposed."""
+    proposal = (model.error or {}).get("fields", {}).get("proposal") or {
+        "shapes": model.shapes,
+        "values": model.values,
+    }
+    shapes = [shape_line(name, shape) for name, shape in proposal.get("shapes", {}).items()]
+    return {"shapes": "\n".join(shapes), "values": "\n".join(value_texts(proposal.get("values", {})))}
+
+
+def _binding_of(form: Form) -> tuple[dict[str, StoredShape], dict[str, Any]]:
+    """Read the fields of the form that binds a model's inputs, one input per line, or as options of the command.
+
+    Raises:
+        InvalidInputError: ``bad-shape``, ``too-many-shapes`` or ``bad-value``.
+    """
+    lines: dict[str, list[str]] = {"shape": [], "value": []}
+    for kind in lines:
+        for line in form.get(f"{kind}s", "").splitlines():
+            plain, *options = _OPTION.split(line)
+            texts = [(kind, plain), *zip(options[::2], options[1::2], strict=True)]
+            for of, text in texts:
+                if text.strip():
+                    lines[of].append(text.strip())
+    return read_shape_lines(lines["shape"]), parse_values(lines["value"])
 
 
 def _jobs_of(repos: Repositories, model: Model) -> Sequence[JobLine]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import structlog
 
-from tunefarm_app.models.removal import remove_unreferenced
+from tunefarm_app.models.removal import delete_model, remove_unreferenced
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.blob_store import StoredBlob
+from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_convert import check_head
 from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
@@ -128,6 +128,33 @@ def submit_model(
         _note_upload(services, submitted.model, began)
         log.info("model submitted", model_id=submitted.model.id, size_bytes=blob.size_bytes)
         services.dispatcher.send(step_id, StepKind.IMPORT)
+    return submitted
+
+
+def bind_model(
+    services: Services,
+    model_id: str,
+    *,
+    shapes: Mapping[str, GivenShape],
+    values: Mapping[str, Any],
+) -> SubmittedModel:
+    """Import a model's file with other shapes and values, which is another model, as if it were uploaded again.
+
+    A model that failed for want of right ones is deleted, because this takes its place.
+
+    Raises:
+        NotFoundError: ``model-not-found`` or ``model-deleted``; ``blob-not-found`` if the file is not kept: its import failed
+            for another reason.
+        InvalidInputError: ``bad-shape``, ``too-many-shapes`` or ``bad-value``.
+    """
+    with services.uow.read() as repos:
+        model = repos.models.get(model_id)
+    with services.blobs.path(model.sha256).open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    blob = StoredBlob(sha256=model.sha256, size_bytes=model.size_bytes, head=head, created=False)
+    submitted = submit_model(services, name=model.name, blob=blob, shapes=shapes, values=values)
+    if model.needs_binding and submitted.model.id != model.id:
+        delete_model(services, model.id)
     return submitted
 
 

@@ -1,4 +1,4 @@
-"""Shapes and values that do not fit a network: refused at the import, before any search, and nothing is left but the reason."""
+"""Shapes and values that do not fit a network: refused at the import, before any search, and mended without another upload."""
 
 from __future__ import annotations
 
@@ -84,4 +84,16 @@ def test_what_does_not_fit_the_network(
     assert words in document["detail"]
     assert client.get("/v1/jobs").json()["items"] == []
     store = Path(farm.settings.store_dir)
-    assert [path for path in store.rglob("*") if path.is_file()] == [], "the network itself is not kept"
+    assert len([path for path in store.rglob("*") if path.is_file()]) == 1, "the file is kept, to be bound"
+    binding = {"shapes": ["x=1,4", "y=1,4"], "values": ["step=2"]}
+    answer = client.post(f"/v1/models/{model['id']}/bind", json=binding)
+    assert answer.status_code in (200, 202), answer.text
+    bound = answer.json()
+    assert answer.headers["location"] == f"/v1/models/{bound['id']}"
+    assert (bound["shapes"], bound["values"]) == ({"x": [1, 4], "y": [1, 4]}, {"step": 2})
+    assert client.get(f"/v1/models/{model['id']}").status_code == 410
+    with farm.uow.read() as repos:
+        step = repos.steps.find(StepKind.IMPORT, bound["id"])
+    assert step is not None
+    run_steps(step.id, farm)
+    assert client.get(f"/v1/models/{bound['id']}").json()["state"] == "ready"

@@ -117,6 +117,9 @@ def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
         "is not of the form name=16000"
         in run("models", "upload", model_file, "--value", "sr=fast", code=2).stderr
     )
+    other = parsed(run, "models", "bind", uploaded["id"], "--shape", "x=4,8")
+    assert (other["name"], other["state"], other["shapes"]) == ("mine", "ready", {"x": [4, 8]})
+    assert "bad-shape" in run("models", "bind", uploaded["id"], "--shape", "x=4,", "--json", code=2).stdout
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"\x08nonsense")
     result = run("models", "upload", bad, "--json", code=2)

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-from page_browser import ORIGIN, Browser
+from page_browser import ORIGIN, Browser, checked
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
@@ -275,3 +275,28 @@ def test_the_page_says_what_onnx_runtime_runs(browser: Browser, farm) -> None:
     assert "node '<nms>' (NonMaxSuppression) is not supported" in text
     assert "2 Gather, NonMaxSuppression" in text
     assert "?×4 float32" in text
+
+
+def test_a_model_with_open_dimensions_is_bound_on_its_page(browser: Browser, farm) -> None:
+    url = url_of(upload(browser, Scenario(tasks=1).to_bytes()))
+    with farm.services.uow.write() as repos:
+        model_id = url.rpartition("/")[2]
+        repos.steps.cancel_open(subject_id=model_id)
+        proposal = {"shapes": {"tokens": [1, 128], "mask": [1, 128]}, "values": {"sr": 16000}}
+        error = {"code": "unknown-dimension", "message": "tokens is open", "fields": {"proposal": proposal}}
+        repos.models.set_failed(model_id, error)
+    form = browser.page(url).element("form", id="bind")
+    given = {name: form.element("textarea", id=name).text for name in ("shapes", "values")}
+    assert given == {"shapes": "tokens=1,128 mask=1,128", "values": "sr=16000"}
+    wrong = browser.post(form.attrs["action"], shapes="tokens=1,", values="sr=16000")
+    assert wrong.status_code == 422
+    page = checked(wrong.text)
+    assert "bad-shape" in page.element("p", id="refused").text
+    assert page.element("textarea", id="shapes").text == "tokens=1,"
+    assert browser.get(form.attrs["action"]).url.path == url, "its address leads back to the page"
+    bound = browser.post(form.attrs["action"], shapes="--shape x=1,8 --value sr=8000", values="")
+    new_id = bound.url.path.rpartition("/")[2]
+    assert new_id != model_id
+    assert (farm.model(new_id).shapes, farm.model(new_id).values) == ({"x": [1, 8]}, {"sr": 8000})
+    farm.run()
+    assert browser.page(bound.url.path).all("form", id="new-job")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, exists, insert, or_, select, update
+from sqlalchemy import and_, delete, exists, insert, or_, select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, equal
@@ -20,7 +20,7 @@ from tunefarm_db.tables import (
     WorkloadRow,
     table_of,
 )
-from tunefarm_db.values import Blob, Json, Model, ModelState, ModelTask, Page, SampleState
+from tunefarm_db.values import BINDING_CODES, Blob, Json, Model, ModelState, ModelTask, Page, SampleState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _MODELS = table_of(ModelRow)
@@ -275,10 +275,14 @@ class Blobs(Repository):
     def is_referenced(self, sha256: str) -> bool:
         """Return whether a model, samples, an artifact or a kernel's source need the blob.
 
-        Failed and deleted models need none, nor do failed samples: a retry comes with another upload.
+        Failed and deleted models need none, nor do failed samples: a retry comes with another upload. A model that failed
+        for its shapes or values needs it, because other ones mend that.
         """
         useless = (ModelState.FAILED, ModelState.DELETED)
-        models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
+        needs_binding = and_(
+            ModelRow.state == ModelState.FAILED, ModelRow.error["code"].as_string().in_(BINDING_CODES)
+        )
+        models = exists().where(ModelRow.sha256 == sha256, or_(ModelRow.state.not_in(useless), needs_binding))
         artifacts = exists().where(ArtifactRow.sha256 == sha256)
         sources = exists().where(SourceRow.sha256 == sha256)
         samples = exists().where(SampleFileRow.sha256 == sha256, SampleFileRow.state != SampleState.FAILED)

@@ -5,7 +5,7 @@ from sqlalchemy import text
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.models.removal import delete_model
-from tunefarm_app.models.submit import check_shapes, check_values, submit_model
+from tunefarm_app.models.submit import bind_model, check_shapes, check_values, submit_model
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
 from tunefarm_db.values import ModelState
@@ -154,3 +154,39 @@ def test_the_bytes_stay_while_another_model_needs_them(farm) -> None:
     model = farm.ready_model()
     assert not remove_unreferenced(farm.services, model.sha256)
     assert farm.services.blobs.path(model.sha256).is_file()
+
+
+def fail(farm, model, code: str) -> None:
+    """Let the import of a model fail, as an engine would."""
+    with farm.services.uow.write() as repos:
+        repos.steps.cancel_open(subject_id=model.id)
+        repos.models.set_failed(model.id, {"code": code, "message": "no"})
+
+
+def test_a_file_is_bound_without_another_upload(farm) -> None:
+    model = farm.upload(Scenario(tasks=1).to_bytes())
+    fail(farm, model, "unknown-dimension")
+    with pytest.raises(InvalidInputError) as caught:
+        bind_model(farm.services, model.id, shapes={"x": "1,"}, values={})
+    assert caught.value.code == "bad-shape"
+    submitted = bind_model(farm.services, model.id, shapes={"x": [1, 8]}, values={"sr": 16000})
+    assert submitted.created
+    assert (submitted.model.name, submitted.model.shapes, submitted.model.values) == (
+        model.name,
+        {"x": [1, 8]},
+        {"sr": 16000},
+    )
+    assert farm.model(model.id).state is ModelState.DELETED, "the new model takes its place"
+    farm.run()
+    assert farm.model(submitted.model.id).state is ModelState.READY
+    other = bind_model(farm.services, submitted.model.id, shapes={"x": [2, 8]}, values={})
+    assert farm.model(submitted.model.id).state is ModelState.READY, "a model that works stays"
+    assert not bind_model(farm.services, other.model.id, shapes={"x": [2, 8]}, values={}).created
+
+
+def test_a_file_that_is_not_kept_cannot_be_bound(farm) -> None:
+    model = farm.upload(b"\x08not a scenario")
+    farm.run()
+    with pytest.raises(NotFoundError) as caught:
+        bind_model(farm.services, model.id, shapes={"x": [1]}, values={})
+    assert caught.value.code == "blob-not-found"

@@ -153,6 +153,22 @@ def test_a_failed_model_needs_no_blob(uow: UnitOfWork, seed: Any) -> None:
         assert repos.blobs.delete(model.sha256)
 
 
+@pytest.mark.parametrize(
+    ("code", "kept"), [("unknown-dimension", True), ("bad-value", True), ("invalid-onnx", False)]
+)
+def test_a_model_that_lacks_a_binding_needs_its_blob(
+    uow: UnitOfWork, seed: Any, code: str, kept: bool
+) -> None:
+    model = seed.model()
+    with uow.write() as repos:
+        repos.blobs.add(model.sha256, size_bytes=10, media_type="application/octet-stream")
+        failed = repos.models.set_failed(model.id, {"code": code, "message": "no"})
+        assert failed.needs_binding is kept
+        assert repos.blobs.delete(model.sha256) is not kept
+        repos.models.delete(model.id)
+        assert not repos.blobs.is_referenced(model.sha256)
+
+
 def test_blobs_live_while_something_needs_them(uow: UnitOfWork, seed: Any) -> None:
     model = seed.model()
     with uow.write() as repos:

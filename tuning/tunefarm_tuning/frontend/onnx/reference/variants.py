@@ -212,12 +212,7 @@ class Variants:
         if any(array.dtype.kind in "iub" for array in self._inputs[0].runs[0]):
             amounts += [(_STIRRED, True)] * _TIMES_STIRRED
         for seed, (moved_by, stirred) in enumerate(amounts):
-            self._attempt(
-                f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
-                lambda moved_by=moved_by, stirred=stirred, seed=seed: self._moved(  # type: ignore[misc]
-                    moved_by, stirred=stirred, seed=seed
-                ),
-            )
+            self._attempt_moved(moved_by, stirred=stirred, seed=seed)
         self._take_optimised()
         expected = [self._expected(given) for given in self._inputs]
         self._probe(expected)
@@ -236,10 +231,7 @@ class Variants:
             lambda: self._plain(several, optimised=False),
         )
         for seed, moved_by in enumerate(_MOVED_WHERE_ROUNDED):
-            self._attempt(
-                f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
-                lambda moved_by=moved_by, seed=seed: self._moved(moved_by, stirred=False, seed=seed),  # type: ignore[misc]
-            )
+            self._attempt_moved(moved_by, stirred=False, seed=seed)
         names = [""] * len(self._inputs[0].runs[0])
         is_steady = all(
             comparison.ok
@@ -324,7 +316,13 @@ class Variants:
 
         self._attempt("in float64", run, _FLOAT64_RUNS)
 
-    def _moved(self, moved_by: float, *, stirred: bool, seed: int = 0) -> bool:
+    def _attempt_moved(self, moved_by: float, *, stirred: bool, seed: int) -> None:
+        self._attempt(
+            f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
+            lambda: self._moved(moved_by, stirred=stirred, seed=seed),
+        )
+
+    def _moved(self, moved_by: float, *, stirred: bool, seed: int) -> bool:
         rng = np.random.default_rng(seed)
         session = open_session(
             with_moved_weights(self._model, moved_by, rng), max(2, self._threads), optimised=False
