@@ -42,7 +42,15 @@ from tunefarm_api.web import (
 )
 from tunefarm_api.web.devices import device_actions, device_page, devices_page
 from tunefarm_api.web.front import PageFront
-from tunefarm_api.web.jobs import job_actions, job_page, jobs_page, log_file, source_page, task_page
+from tunefarm_api.web.jobs import (
+    comparison_page,
+    job_actions,
+    job_page,
+    jobs_page,
+    log_file,
+    source_page,
+    task_page,
+)
 from tunefarm_api.web.live import Live
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import compose, for_requests
@@ -122,6 +130,7 @@ def create_app(
         sign_in,
         live,
         jobs_page,
+        comparison_page,
         job_page,
         task_page,
         source_page,

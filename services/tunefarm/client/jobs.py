@@ -13,7 +13,7 @@ from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.links import Link
 from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name
-from tunefarm.client.http.transport import Resource, segment
+from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.job_terms import JobChanges, JobTerms, change_json, job_json, takes_terms
 from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Trial
 from tunefarm.client.results.shown import ReportPage
@@ -229,8 +229,17 @@ class AsyncJobs(Resource):
         """
         return await self._object(f"jobs/{segment(job_id)}/report")
 
-    async def _object(self, path: str) -> Mapping[str, Any]:
-        document = await self._transport.get(path)
+    async def compare(self, job_ids: Sequence[str]) -> Mapping[str, Any]:
+        """Return two to six jobs side by side: their results, curves and kernels, in the order given.
+
+        Raises:
+            NotFoundError: If there is no such job.
+            InvalidRequestError: If there are fewer, more, or one twice.
+        """
+        return await self._object("jobs/compare", {"job": list(job_ids)})
+
+    async def _object(self, path: str, query: Query | None = None) -> Mapping[str, Any]:
+        document = await self._transport.get(path, query)
         if not isinstance(document, dict):
             raise ProtocolError("the server's answer is not a JSON object", code="bad-answer")
         return document
@@ -307,6 +316,7 @@ class Jobs(Blocking[AsyncJobs]):
     source = blocking(AsyncJobs.source)
     events = blocking(AsyncJobs.events)
     trace = blocking(AsyncJobs.trace)
+    compare = blocking(AsyncJobs.compare)
     report = blocking(AsyncJobs.report)
     report_page = blocking(AsyncJobs.report_page)
     save_report = blocking(AsyncJobs.save_report)

@@ -114,6 +114,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "bad-shape": "A shape is invalid. Its form is `name=1,3,224,224` for a model, `1x3x224x224` in a search. Several sizes of a "
         "dimension are written `160|320`, a range of batch sizes `1..8`.",
         "bad-value": "A value of an input is invalid. Its form is `name=16000`, `name=true`, `name=1.5,2` or `name=[[1,2],[3,4]]`.",
+        "bad-comparison": "Too few jobs, too many, or a job twice. Ask for two to six different ones.",
         "too-many-shapes": "The shapes make more than 64 combinations. Give fewer sizes, or make several artifacts.",
         "device-key-required": "The farm has several pools: name one. `known` lists them.",
         "digest-mismatch": "The received bytes do not match the announced SHA-256. Start again.",

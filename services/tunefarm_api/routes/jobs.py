@@ -15,6 +15,7 @@ from tunefarm_app.jobs.change import change_job
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.jobs.terms import JobTerms, check_terms
+from tunefarm_app.report.comparison import JobComparison, compare_jobs
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.search.budget import Budget
 
@@ -87,6 +88,16 @@ def list_jobs(
         return job_page_out(
             repos, repos.jobs.list(state=state, model_id=model_id, cursor=cursor, limit=limit)
         )
+
+
+@router.get("/compare", **operation("read", "Compare jobs", 404))
+def compare(
+    services: ServicesDep,
+    job: Annotated[list[str], Query(min_length=1, max_length=20, description="A job; two to six of them.")],
+) -> JobComparison:
+    """Their results, their curves over the seconds of search, and their kernels, side by side."""
+    with services.uow.read() as repos:
+        return compare_jobs(repos, job)
 
 
 @router.get("/{job_id}", **operation("read", "Get a job", 404))

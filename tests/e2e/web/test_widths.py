@@ -83,6 +83,24 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
 
 
 @WIDTHS
+def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    page = seat.sign_in()
+    with Client(server.url, server.api_key) as client:
+        for trials in (12, 24):
+            file = server.write_model(tmp_path / f"net{trials}.onnx", tasks=3)
+            client.tune(file, trials=trials).wait(poll_sec=0.05)
+    page.goto(f"{server.url}/jobs")
+    page.get_by_role("link", name="Compare").click()
+    for trials in (12, 24):
+        page.get_by_role("checkbox", name=f"net{trials}").check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("svg.curves polyline")).to_have_count(2)
+    expect(page.get_by_role("region", name="Kernels")).to_contain_text("matmul_2")
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+
+
+@WIDTHS
 def test_an_imported_model_shows_its_network_without_a_reload(
     seat: Any, server: ReplayServer, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""``tunefarm jobs list|show|tasks|trials|watch``: show and follow jobs. All commands of jobs share its group."""
+"""``tunefarm jobs list|show|compare|tasks|trials|watch``: show and follow jobs. All commands of jobs share its group."""
 
 from __future__ import annotations
 
@@ -75,6 +75,64 @@ def show_job(out: Output, server: Server, job_id: JobId) -> None:
         job_id = find_job(client, job_id)
         job = client.jobs.get(job_id)
     show_state(out, job)
+
+
+@command(app, "compare")
+def compare_jobs(
+    out: Output,
+    server: Server,
+    job_ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB_ID...",
+            help="Two to six jobs: their ids, or the first or last characters of them.",
+            autocompletion=complete_job,
+        ),
+    ],
+) -> None:
+    """Show jobs side by side: their results, and their kernels, those first that make the largest difference."""
+    with server.connect() as client:
+        comparison = client.jobs.compare([find_job(client, text) for text in job_ids])
+    if out.json:
+        out.data(comparison)
+        return
+    jobs = comparison["jobs"]
+    out.table(
+        (
+            "job",
+            "model",
+            "devices",
+            "state",
+            ">latency",
+            ">over ONNX Runtime",
+            ">untuned",
+            ">trials",
+            ">searched",
+        ),
+        (
+            (
+                job["id"],
+                job["model_name"],
+                job["device_key"],
+                job["state"],
+                quantities.latency(job["latency_sec"]) + ("" if job["is_measured"] else " (kernels)"),
+                *(
+                    job["ratios"].get(name, {}).get("text", quantities.NONE)
+                    for name in ("onnxruntime", "untuned")
+                ),
+                job["trials"],
+                quantities.duration(job["tuned_sec"]),
+            )
+            for job in jobs
+        ),
+    )
+    out.table(
+        ("kernel", *(f">…{job['id'][-6:]}" for job in jobs)),
+        (
+            (kernel["name"], *(quantities.latency(sec) for sec in kernel["best_sec"]))
+            for kernel in comparison["kernels"]
+        ),
+    )
 
 
 @command(app, "tasks")

@@ -26,6 +26,15 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     run("jobs", "source", job.id, "2", code=3)
     run("jobs", "source", job.id, "x", code=2)
 
+    other = client.tune(farm.write_model(tmp_path / "other.onnx", tasks=1), trials=4)
+    other.wait(poll_sec=0.05, timeout_sec=120)
+    compared = run("jobs", "compare", job.id, other.id).stdout
+    assert f"…{other.id[-6:]}" in compared
+    assert "matmul_1" in compared
+    as_json = json.loads(run("jobs", "compare", job.id, other.id, "--json").stdout)
+    assert as_json == client.jobs.compare([job.id, other.id])
+    assert "2 to 6" in run("jobs", "compare", job.id, code=2).stderr
+
     traced = run("jobs", "trace", job.id).stdout
     assert "the farm's own work" in traced
     file = tmp_path / "trace.json"

@@ -73,3 +73,15 @@ def test_strangers_get_nothing(stranger: TestClient, finished_job: dict[str, Any
     del stranger.headers["Authorization"]
     for name in ("report", "report.html"):
         assert stranger.get(f"/v1/jobs/{finished_job['id']}/{name}").status_code == 401
+
+
+def test_jobs_side_by_side(client: TestClient, finished_job: dict[str, Any], problem: Any) -> None:
+    terms = {"model_id": finished_job["model_id"], "budget": {"trials": 8}}
+    other = client.post("/v1/jobs", json=terms).json()
+    ids = [finished_job["id"], other["id"]]
+    comparison = client.get("/v1/jobs/compare", params={"job": ids}).json()
+    assert [item["id"] for item in comparison["jobs"]] == ids
+    assert comparison["jobs"][0]["artifact_bytes"] == 256_000
+    assert (comparison["jobs"][1]["latency_sec"], comparison["jobs"][1]["curve"]) == (None, [])
+    problem(client.get("/v1/jobs/compare", params={"job": ids[:1]}), 422, "bad-comparison")
+    problem(client.get("/v1/jobs/compare", params={"job": [ids[0], "job_none"]}), 404, "job-not-found")

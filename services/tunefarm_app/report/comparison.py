@@ -1,0 +1,147 @@
+"""Jobs side by side: their results, their curves over the seconds of search, and their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from tunefarm_app.report.numbers import ratios_of
+from tunefarm_app.report.parts import Part, ReportRatio
+from tunefarm_db.states.job import JobState
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, JobTask
+from tunefarm_tuning.core.errors import InvalidInputError
+
+LEAST, MOST = 2, 6
+MOST_POINTS = 200
+
+
+class ComparedJob(Part):
+    """One of the jobs."""
+
+    id: str = Field(description="Identifier of the job.")
+    model_id: str = Field(description="The tuned model.")
+    model_name: str = Field(description="Name of the model.")
+    state: JobState = Field(description="State of the job.")
+    device_key: str = Field(description="Device pool.")
+    target_key: str = Field(description="Target, in canonical form.")
+    tuner: str = Field(description="Tuner.")
+    precision: str = Field(description="Format of stored weights.")
+    trials: int = Field(description="Number of trials.")
+    tuned_sec: float = Field(description="Seconds of search.")
+    created_at: float = Field(description="Creation time, Unix seconds.")
+    latency_sec: float | None = Field(
+        description="Measured latency of the artifact; without one, the sum of the kernels' best times; null if unknown."
+    )
+    is_measured: bool = Field(description="Whether the latency is the artifact's.")
+    ratios: dict[str, ReportRatio] = Field(
+        description="How many times as fast the artifact is as other networks, by their names."
+    )
+    artifact_bytes: int | None = Field(description="Size of the artifact; null if there is none.")
+    curve: list[tuple[float, float]] = Field(
+        description="Seconds of search and the sum of the kernels' best times in seconds, where it changed."
+    )
+
+
+class ComparedKernel(Part):
+    """A kernel that at least one of the jobs tunes; values in the order of the jobs, null where a job does not tune it."""
+
+    workload_key: str = Field(description="Key of the workload.")
+    name: str = Field(description="Name of the kernel.")
+    weights: list[int | None] = Field(description="Calls per inference.")
+    best_sec: list[float | None] = Field(description="Best time of a call, seconds.")
+    trials: list[int | None] = Field(description="Number of trials.")
+
+    @property
+    def best(self) -> int | None:
+        """The position of the job whose kernel is fastest; None unless two jobs have a time."""
+        known = [(sec, position) for position, sec in enumerate(self.best_sec) if sec is not None]
+        return min(known)[1] if len(known) > 1 else None
+
+    @property
+    def apart(self) -> float:
+        """The most that an inference gains by this kernel of one job in place of another's, in seconds."""
+        known = [
+            sec * weight
+            for sec, weight in zip(self.best_sec, self.weights, strict=True)
+            if sec is not None and weight is not None
+        ]
+        return max(known) - min(known) if known else 0.0
+
+
+class JobComparison(Part):
+    """Jobs side by side."""
+
+    jobs: list[ComparedJob] = Field(description="The jobs, in the order asked for.")
+    kernels: list[ComparedKernel] = Field(
+        description="The kernels of all of them, those first that make the largest difference."
+    )
+
+
+def compare_jobs(repos: Repositories, job_ids: Sequence[str]) -> JobComparison:
+    """Return jobs side by side.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+        InvalidInputError: ``bad-comparison``, unless there are two to six different jobs.
+    """
+    if not LEAST <= len(job_ids) <= MOST or len(set(job_ids)) < len(job_ids):
+        raise InvalidInputError(
+            f"{len(job_ids)} jobs are asked for: {LEAST} to {MOST} different ones can be compared",
+            code="bad-comparison",
+            jobs=list(job_ids[: MOST + 1]),
+        )
+    jobs = [repos.jobs.get(job_id) for job_id in job_ids]
+    tasks = [{task.workload_key: task for task in repos.jobs.tasks(job.id)} for job in jobs]
+    names = {key: task.name for by_key in tasks for key, task in by_key.items()}
+    kernels = [_kernel(key, name, [by_key.get(key) for by_key in tasks]) for key, name in names.items()]
+    return JobComparison(
+        jobs=[_job(repos, job) for job in jobs],
+        kernels=sorted(kernels, key=lambda kernel: -kernel.apart),
+    )
+
+
+def _kernel(key: str, name: str, tasks: Sequence[JobTask | None]) -> ComparedKernel:
+    return ComparedKernel(
+        workload_key=key,
+        name=name,
+        weights=[task.weight if task else None for task in tasks],
+        best_sec=[task.best_cost_sec if task else None for task in tasks],
+        trials=[task.trials if task else None for task in tasks],
+    )
+
+
+def _job(repos: Repositories, job: Job) -> ComparedJob:
+    artifact = repos.artifacts.for_job(job.id)
+    report: Mapping[str, Any] = (artifact.report if artifact else None) or {}
+    measured = ((report.get("latency") or {}).get("tuned") or {}).get("median_sec")
+    return ComparedJob(
+        id=job.id,
+        model_id=job.model_id,
+        model_name=repos.models.get(job.model_id, deleted=True).name,
+        state=job.state,
+        device_key=job.device_key,
+        target_key=job.target_key,
+        tuner=job.tuner,
+        precision=str(job.options.get("precision", "as-model")),
+        trials=job.trials,
+        tuned_sec=job.tuned_sec,
+        created_at=job.created_at,
+        latency_sec=measured or job.best_latency_sec,
+        is_measured=bool(measured),
+        ratios=ratios_of(report),
+        artifact_bytes=artifact.size_bytes if artifact else None,
+        curve=_curve(repos, job.id),
+    )
+
+
+def _curve(repos: Repositories, job_id: str) -> list[tuple[float, float]]:
+    points: list[tuple[float, float]] = []
+    for _seq, _at, data in repos.overview.curve(job_id):
+        latency_sec = data.get("best_latency_sec")
+        if latency_sec is not None and (not points or points[-1][1] != latency_sec):
+            points.append((float(data.get("tuned_sec") or 0.0), float(latency_sec)))
+    step = max(1, -(-len(points) // MOST_POINTS))
+    return points[::-step][::-1]

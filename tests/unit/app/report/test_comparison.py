@@ -1,0 +1,72 @@
+"""Jobs side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.report.comparison import JobComparison, compare_jobs
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+
+
+def compare(farm, *job_ids: str) -> JobComparison:
+    with farm.services.uow.read() as repos:
+        return compare_jobs(repos, job_ids)
+
+
+@pytest.fixture
+def jobs(farm) -> list[str]:
+    """Two finished jobs of a network of three kernels, and one of a network of two."""
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=3))
+    ids = [farm.submit(model, trials=trials).id for trials in (24, 96)]
+    ids.append(farm.submit(farm.ready_model(Scenario(tasks=2)), trials=16).id)
+    farm.run()
+    return ids
+
+
+def test_the_results_the_curves_and_the_kernels(farm, jobs: list[str]) -> None:
+    comparison = compare(farm, *reversed(jobs))
+    assert [job.id for job in comparison.jobs] == list(reversed(jobs))
+    assert [job.trials for job in comparison.jobs] == [16, 96, 24]
+    for job in comparison.jobs:
+        assert (job.is_measured, job.latency_sec) == (False, farm.job(job.id).best_latency_sec), (
+            "a simulation times no network"
+        )
+        assert job.artifact_bytes
+        assert [sec for sec, _ in job.curve] == sorted(sec for sec, _ in job.curve)
+        assert job.curve[-1][1] == farm.job(job.id).best_latency_sec
+    with farm.services.uow.read() as repos:
+        keys = {
+            job_id: {task.workload_key: task for task in repos.jobs.tasks(job_id)}
+            for job_id in reversed(jobs)
+        }
+    assert {kernel.workload_key for kernel in comparison.kernels} == {
+        key for by_key in keys.values() for key in by_key
+    }
+    for kernel in comparison.kernels:
+        tasks = [by_key.get(kernel.workload_key) for by_key in keys.values()]
+        assert kernel.best_sec == [task and task.best_cost_sec for task in tasks]
+        known = [sec for sec in kernel.best_sec if sec is not None]
+        if len(known) > 1:
+            assert kernel.best is not None
+            assert kernel.best_sec[kernel.best] == min(known)
+        else:
+            assert (kernel.best, kernel.apart) == (None, 0.0)
+    assert [kernel.apart for kernel in comparison.kernels] == sorted(
+        (kernel.apart for kernel in comparison.kernels), reverse=True
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_two_to_six_can_be_compared(farm, count: int) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        compare(farm, *(f"job_{number}" for number in range(count)))
+    assert caught.value.code == "bad-comparison"
+
+
+def test_unknown_and_repeated_jobs_are_refused(farm, jobs: list[str]) -> None:
+    with pytest.raises(InvalidInputError):
+        compare(farm, jobs[0], jobs[0])
+    with pytest.raises(NotFoundError):
+        compare(farm, jobs[0], "job_none")
