@@ -87,7 +87,7 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
     page = seat.sign_in()
     with Client(server.url, server.api_key) as client:
         for trials in (12, 24):
-            file = server.write_model(tmp_path / f"net{trials}.onnx", tasks=3)
+            file = server.write_model(tmp_path / f"net{trials}.onnx", tasks=trials // 6)
             client.tune(file, trials=trials).wait(poll_sec=0.05)
     page.goto(f"{server.url}/jobs")
     page.get_by_role("link", name="Compare").click()
