@@ -169,6 +169,7 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     ("folder", "reason"),
     [
         ("net.onnx", "this is a file, but must be a folder"),
+        ("new/net.tunefarm", "give the folder for the artifact, --output "),
         ("net.onnx/out", "files cannot be written into this folder: Not a directory"),
         ("/proc/tunefarm", "files cannot be written into this folder: "),
         ("/proc", "files cannot be written into this folder: "),

@@ -154,6 +154,11 @@ def check_folder(folder: Path) -> None:
     Raises:
         InvalidInputError: ``bad-output``.
     """
+    if folder.suffix == ".tunefarm" and not folder.is_dir():
+        raise InvalidInputError(
+            f"--output {folder}: give the folder for the artifact, --output {folder.parent}, not the artifact's name",
+            code="bad-output",
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
