@@ -201,7 +201,11 @@ class AlternativeSelector:
         chosen = self._chosen
         candidate.chosen = False
         without = self._build() if self._chosen else self.direct
-        times = None if without is None else self._time({"with": best, "without": without}, [candidate])
+        times = (
+            None
+            if without is None
+            else self._time({"with": best, "without": without}, [candidate], decide=_FASTER_RATIO)
+        )
         self.on_step()
         if without is None or times is None:
             for kept in chosen:
@@ -232,9 +236,13 @@ class AlternativeSelector:
         return path
 
     def _time(
-        self, libraries: Mapping[str, Path], candidates: Sequence[Candidate]
+        self,
+        libraries: Mapping[str, Path],
+        candidates: Sequence[Candidate],
+        *,
+        decide: float | None = None,
     ) -> dict[str, float] | None:
-        """Return the median seconds of networks by name; None if one of them fails.
+        """Return the median seconds of networks by name; None if one of them fails. `decide` is as for `time_models`.
 
         They are weighted sums over the functions that have kernels of these candidates: the others do not differ.
         """
@@ -253,6 +261,7 @@ class AlternativeSelector:
                     on_round=lambda _: self.on_step(),
                     entry=entry,
                     rounds=rounds_for(len(entries)),
+                    decide=decide,
                 )
                 for name, network in latency.items():
                     total[name] += weight * network.median_sec

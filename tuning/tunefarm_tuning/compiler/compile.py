@@ -18,6 +18,7 @@ from tunefarm_tuning.compiler.request import PHASES, CompileRequest, OnProgress,
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
+from tunefarm_tuning.core.kept_files import prune
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
@@ -28,6 +29,9 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision
+
+_OBJECTS_BYTES = 256 << 20
+"""Object code of kernels that is kept for later compiles: some ten thousand kernels."""
 
 __all__ = ["PHASES", "Artifact", "CompileLimits", "OnProgress", "compile"]
 
@@ -112,3 +116,6 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             return CompileJob(request=request).run(path)
         except ChildClosed as error:
             raise CancelledError("the compile was cancelled") from error
+        finally:
+            if (objects := history.findings.objects) is not None:
+                prune(objects, "*.o", limit_bytes=_OBJECTS_BYTES)

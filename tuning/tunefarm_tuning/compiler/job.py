@@ -17,6 +17,7 @@ from tunefarm_tuning.compiler.phases.pack import Artifact, write_artifact
 from tunefarm_tuning.compiler.phases.prove_batches import prove_batches
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession
+from tunefarm_tuning.core.kept_files import usable_folder
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
@@ -56,7 +57,12 @@ class CompileJob:
         """
         request = self.request
         compiler = self.make_compiler(
-            model or request.model, request.target, request.folder, request.limits, precision
+            model or request.model,
+            request.target,
+            request.folder,
+            request.limits,
+            precision,
+            usable_folder(request.history.findings.objects),
         )
         with opened(compiler, request.cancellation):
             yield compiler

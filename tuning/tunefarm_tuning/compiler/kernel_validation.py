@@ -72,6 +72,20 @@ def missed(task: KernelInfo, reason: MissReason, message: str = "") -> MissedTas
     )
 
 
+def kernel_facts(
+    task: KernelInfo, record: TuningRecord | None, *, seed: int, limits: CompileLimits
+) -> dict[str, Any]:
+    """Return what a finding about a kernel depends on; without a record, about the untuned one."""
+    return {
+        "workload": task.workload_key,
+        "args": [spec.to_json() for spec in task.args],
+        "rounding": task.rounding,
+        "seed": seed,
+        "slower": limits.kernel_ratio,
+        **({} if record is None else {"space": record.space_key, "config": record.config.to_json()}),
+    }
+
+
 class KernelValidator:
     """Builds each tuned kernel, compares it with the untuned one, and times both.
 
@@ -83,7 +97,7 @@ class KernelValidator:
         folder: Where libraries are written. They are deleted as soon as they have been run.
         seed: Seed of the inputs.
         limits: Limits of a build and of a run, and how slow a tuned kernel may be.
-        findings: What earlier compiles found out. Kernels that passed there are not built and run again.
+        findings: What earlier compiles found out. Kernels that passed there, or were clearly slower, are not built and run again.
         substitute: Given a kernel's name and its built library, returns the library to run. The default returns the same;
             tests return another.
     """
@@ -115,23 +129,26 @@ class KernelValidator:
         Raises:
             DeviceLostError: If the device is away.
         """
-        facts = self._facts(task, record)
+        facts = kernel_facts(task, record, seed=self._seed, limits=self._limits)
         if (known := self._findings.find("kernel", facts)) is not None:
             return CheckedKernel(task=task, record=record, miss=None, evidence=known)
+        if (slow := self._findings.find("slow-kernel", facts)) is not None:
+            miss = missed(task, MissReason.SLOWER_THAN_UNTUNED, str(slow["message"]))
+            return CheckedKernel(task=task, record=record, miss=miss, evidence=slow["evidence"])
         checked = self._check_anew(task, record)
         if checked.hit is not None:
             self._findings.note("kernel", facts, checked.evidence)
+        elif checked.miss is not None and self._is_clearly_slow(checked):
+            finding = {"message": checked.miss.message, "evidence": checked.evidence}
+            self._findings.note("slow-kernel", facts, finding)
         return checked
 
-    def _facts(self, task: KernelInfo, record: TuningRecord | None) -> dict[str, Any]:
-        return {
-            "workload": task.workload_key,
-            "args": [spec.to_json() for spec in task.args],
-            "rounding": task.rounding,
-            "seed": self._seed,
-            "slower": self._limits.kernel_ratio,
-            **({} if record is None else {"space": record.space_key, "config": record.config.to_json()}),
-        }
+    def _is_clearly_slow(self, checked: CheckedKernel) -> bool:
+        """Return whether even the fastest sample of a tuned kernel is too slow: other work makes samples longer, never shorter."""
+        if checked.miss is None or checked.miss.reason is not MissReason.SLOWER_THAN_UNTUNED:
+            return False
+        tuned_sec, untuned_sec = checked.evidence["tuned_sec"], checked.evidence["untuned_sec"]
+        return bool(min(tuned_sec) > self._limits.kernel_ratio * max(untuned_sec))
 
     def _check_anew(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
         # File names appear in no message, and no path is used twice.
@@ -183,7 +200,7 @@ class KernelValidator:
     def time_untuned(self, kernel: CheckedKernel, *, timeout_sec: float) -> CheckedKernel:
         """Add the times of calls of the untuned kernel to the evidence; return it unchanged if that does not build or run."""
         path = self._folder / f"{kernel.task.workload_key}-alone.so"
-        facts = self._facts(kernel.task, None)
+        facts = kernel_facts(kernel.task, None, seed=self._seed, limits=self._limits)
         known = self._findings.find("untuned", facts)
         try:
             if known is not None:

@@ -27,6 +27,8 @@ _ALIKE = 0.1
 """Blocks are alike if the cores that others took differ by no more than this."""
 _LEAST_KEPT = 3
 _LEAST_BLOCKS = 7
+_LEAST_DECIDING = 5
+"""Blocks after which a difference that no noise explains may be decided upon."""
 _ENOUGH = 1.06
 """No more blocks are timed once each ratio's interval ends within this many times its lower end."""
 _ALL_ROUNDS = 60
@@ -144,6 +146,7 @@ def time_models(
     entry: str = "main",
     rounds: int = _ROUNDS,
     until: float = 0.0,
+    decide: float | None = None,
 ) -> dict[str, Latency]:
     """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in blocks: a busy machine slows all of them.
 
@@ -161,6 +164,8 @@ def time_models(
         entry: The libraries' function to time.
         rounds: Blocks at least, unless the intervals are narrow before.
         until: When the last block begins, on the monotonic clock, if intervals are still wide after `rounds`.
+        decide: The ratio of another network's time to the first one's that the caller decides by: once no interval holds it, fewer
+            blocks do.
 
     Raises:
         RunFailed: If a network crashed or exceeded its time.
@@ -200,6 +205,8 @@ def time_models(
         latency = _latencies(blocks, list(timers), threads)
         fast = {name: latency[name] for name in timers if not timers[name].is_slow}
         if number + 1 >= _LEAST_BLOCKS and _are_narrow(fast):
+            break
+        if number + 1 >= _LEAST_DECIDING and decide is not None and _are_beyond(decide, fast):
             break
         if number + 1 >= rounds and (len(fast) < len(timers) or time.monotonic() >= until):
             break
@@ -287,6 +294,20 @@ def _are_narrow(latency: Mapping[str, Latency]) -> bool:
     return all(
         ratio.low is not None and ratio.high is not None and ratio.high <= _ENOUGH * ratio.low
         for ratio in ratios
+    )
+
+
+def _are_beyond(ratio: float, latency: Mapping[str, Latency]) -> bool:
+    """Return whether no interval of another network's ratio to the first holds a ratio."""
+    if len(latency) < 2:
+        return False
+    first, *others = latency.values()
+    intervals = [speedup(other, first) for other in others]
+    return all(
+        interval.low is not None
+        and interval.high is not None
+        and (interval.low > ratio or interval.high < ratio)
+        for interval in intervals
     )
 
 

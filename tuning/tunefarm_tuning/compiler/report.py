@@ -110,6 +110,7 @@ def make_report(
     other_shapes: Mapping[str, Any] | None = None,
     hybrid: Mapping[str, Any] | None = None,
     reused: Mapping[str, int] | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -126,6 +127,7 @@ def make_report(
         warnings: Sentences for people.
         phases_sec: Wall-clock seconds of each phase.
         reused: How many findings of earlier compiles were used, by kind: `Findings.reused`.
+        before: `TimedBefore.to_json`, if an earlier compile measured the latencies.
         alternatives: `SelectedAlternatives.to_json`, if the network has alternatives.
         replaced: The kernels that alternatives replace.
         precision: `precision_report`.
@@ -190,6 +192,7 @@ def make_report(
         "versions": versions(),
         "phases_sec": dict(phases_sec),
         "reused": dict(reused or {}),
+        **({"timed_before": dict(before)} if before is not None else {}),
     }
 
 

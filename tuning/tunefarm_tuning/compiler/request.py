@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunefarm_tuning.compiler.session import CompileLimits
+from tunefarm_tuning.compiler.session import CompileLimits, KernelInfo
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
+from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.findings import ScopedFindings
 from tunefarm_tuning.records.history import History
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
@@ -103,6 +105,15 @@ class CompileRequest:
         """What earlier compiles for this target and device model found out."""
         return self.history.findings.within(
             target=self.target.key, device_model=self.device_model, toolchain=toolchain_key()
+        )
+
+    def find_record(self, task: KernelInfo) -> tuple[TuningRecord | None, MissReason | None, str]:
+        """Return a task's best record that holds for this target, device model and toolchain; else why there is none."""
+        return self.history.find(
+            task.workload_key,
+            target_key=self.target.key,
+            device_model=self.device_model,
+            toolchain=toolchain_key(),
         )
 
     @property

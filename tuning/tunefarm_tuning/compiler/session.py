@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import MAX_SAMPLE_BYTES
@@ -153,6 +153,7 @@ class CompileSession:
         folder: Folder of the compiler's temporary files; the caller deletes it.
         limits: Limits of the child.
         precision: How the network's weights are stored.
+        objects: Where object code of kernels lies that earlier builds made; `folder` by default.
     """
 
     def __init__(
@@ -162,8 +163,10 @@ class CompileSession:
         folder: Path,
         limits: CompileLimits,
         precision: Precision = Precision.AS_MODEL,
+        objects: Path | None = None,
     ) -> None:
         self._precision = precision
+        self._objects = objects or folder / "objects"
         self._folder = folder
         self._model = model
         self._target = target
@@ -183,6 +186,7 @@ class CompileSession:
             InvalidModelError: If it cannot be compiled.
             ChildFailed: If the child died or exceeded its limits.
         """
+        self._objects.mkdir(parents=True, exist_ok=True)
         reply = self._child.call(
             "load",
             {
@@ -193,6 +197,7 @@ class CompileSession:
                 "precision": self._precision.value,
                 "parts": [part.to_json() for part in self._model.parts],
                 "parts_folder": str(self._folder),
+                "objects": str(self._objects.absolute()),
             },
             timeout_sec=self._limits.load_sec * len(self._model.each),
         )
@@ -237,6 +242,20 @@ class CompileSession:
         tuned = _tuned(record) if record else None
         params = {"name": name, "path": str(path), "tuned": tuned, "plain": plain}
         self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
+
+    def build_ahead(self, kernels: Sequence[tuple[str, TuningRecord | None]]) -> None:
+        """Compile, on all cores, what `build_kernel` will ask for: kernels by a record or the default schedule.
+
+        What fails, fails again there, with its reason.
+        """
+        self._reload()
+        params = {"kernels": [(name, _tuned(record) if record else None) for name, record in kernels]}
+        try:
+            self._child.call("build_ahead", params, timeout_sec=self._limits.kernel_sec * (1 + len(kernels)))
+        except ChildClosed:
+            raise
+        except ChildFailed:
+            return
 
     def build_model(
         self,

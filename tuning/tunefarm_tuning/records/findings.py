@@ -10,10 +10,10 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.revisions import code_revision
 
 Finding = Mapping[str, Any]
 """A JSON object."""
@@ -24,14 +24,19 @@ class Findings:
 
     Args:
         known: Returns an earlier finding by its key, or None; by default nothing is known.
+        objects: A folder where compiles keep the object code of kernels for later ones; None keeps none.
 
     Attributes:
+        objects: As given.
         noted: New findings by key, for the caller to store.
         reused: How many earlier findings were used, by kind.
     """
 
-    def __init__(self, known: Callable[[str], Finding | None] | None = None) -> None:
+    def __init__(
+        self, known: Callable[[str], Finding | None] | None = None, *, objects: Path | None = None
+    ) -> None:
         self._known = known or (lambda _key: None)
+        self.objects = objects
         self.noted: dict[str, Finding] = {}
         self.reused: Counter[str] = Counter()
 
@@ -49,11 +54,7 @@ class ScopedFindings:
 
     def __init__(self, findings: Findings, setting: Mapping[str, str]) -> None:
         self._findings = findings
-        self._setting = {
-            **setting,
-            "release": metadata.version("tunefarm"),
-            "revisions": [revisions.GRAPH_PASSES, revisions.SPACES, revisions.KERNEL_CODE],
-        }
+        self._setting = {**setting, "code": code_revision()}
 
     def find(self, kind: str, facts: Mapping[str, Any]) -> Finding | None:
         """Return what is known of a kind under these facts, and count it as reused."""
@@ -61,6 +62,10 @@ class ScopedFindings:
         if finding is not None:
             self._findings.reused[kind] += 1
         return finding
+
+    def peek(self, kind: str, facts: Mapping[str, Any]) -> Finding | None:
+        """Return what is known of a kind under these facts, without counting it as reused."""
+        return self._findings.look_up(self._key(kind, facts))
 
     def note(self, kind: str, facts: Mapping[str, Any], finding: Finding) -> None:
         """Remember a finding."""

@@ -6,6 +6,9 @@ change its meaning: workload keys do not show the change, and a farm would keep 
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import metadata
+
 IMPORTER = 4
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
@@ -18,3 +21,9 @@ SPACES = 3
 KERNEL_CODE = 1
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
+
+
+@cache
+def code_revision() -> tuple[str | int, ...]:
+    """Return what machine code and findings about it depend on in this code: the release, and revisions."""
+    return (metadata.version("tunefarm"), GRAPH_PASSES, SPACES, KERNEL_CODE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,7 +30,9 @@ from tunefarm_tuning.compiler.request import PHASES, CompileRequest, Progress
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.spans import SpanKind, recording
 from tunefarm_tuning.records.coverage import Coverage
+from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.space.config import Config
@@ -73,6 +76,37 @@ def test_all_records_go_in_and_the_report_proves_it(
     ]
     assert set(report["phases_sec"]) == {*PHASES} - {"other-shapes", "pack"}  # the file fixes its shapes
     json.dumps([artifact.report, artifact.manifest], allow_nan=False)
+
+
+def test_a_second_compile_uses_what_the_first_one_compiled_and_checked(
+    tiny_net: TunedNet, tmp_path: Path
+) -> None:
+    known: dict[str, Any] = {}
+
+    def spans_of_compile(name: str) -> tuple[Counter[str], int]:
+        """Return how often each child's function was called, and LLVM was used."""
+        findings = Findings(known.get, objects=tmp_path / "objects")
+        with recording() as log:
+            artifact = tunefarm_tuning.compile(
+                tiny_net.model,
+                output=tmp_path / name,
+                history=History(tiny_net.records, findings),
+                limits=TAKE_ANY_SPEED,
+            )
+        assert len(artifact.report["coverage"]["hits"]) == len(tiny_net.records)
+        assert artifact.report["checks"]["ok"], "outputs are compared in every compile"
+        known.update(findings.noted)
+        calls = Counter(noted.name for noted in log.spans if noted.kind is SpanKind.CALL)
+        return calls, sum(noted.kind is SpanKind.LLVM for noted in log.spans)
+
+    calls, compiled = spans_of_compile("first")
+    assert calls["compile: build_kernel"] == 2 * len(tiny_net.records)
+    assert compiled > 0
+    calls, compiled = spans_of_compile("second")
+    assert compiled == 0
+    assert calls["compile: build_kernel"] == calls["run: compare_kernel"] == 0
+    assert calls["compile: build_model"] == 2, "the untuned and the tuned network"
+    assert calls["run: check_model"] == calls["artifact: check"] > 0
 
 
 def test_the_loaded_artifact_answers_as_the_model_does(

@@ -126,14 +126,62 @@ def test_what_passed_in_an_earlier_compile_is_not_built_again(
     assert later.reused == {"kernel": 1, "untuned": 1}
 
 
-def test_what_failed_is_tried_again(bench: Bench) -> None:
+def test_what_failed_is_tried_again(bench: Bench, tmp_path: Path) -> None:
     findings = Findings()
-    limits = replace(LIMITS, kernel_ratio=1e-9)
     check = KernelValidator(
-        bench.compiler, bench.device, bench.folder, seed=0, limits=limits, findings=findings.within()
+        bench.compiler,
+        bench.device,
+        bench.folder,
+        seed=0,
+        limits=LIMITS,
+        findings=findings.within(),
+        substitute=lambda _name, _path: tmp_path / "no-library.so",
     )
     assert check.check(bench.tasks[0], bench.net.records[0]).miss is not None
     assert findings.noted == {}
+
+
+@pytest.mark.parametrize(
+    ("tuned_sec", "untuned_sec", "remembered"),
+    [
+        ([2.0, 1.9, 2.1], [1.0, 1.1, 1.0], True),
+        ([2.0, 1.06, 2.1], [1.0, 1.1, 1.0], False),  # it was as fast once: others may have slowed the rest
+    ],
+)
+def test_only_a_kernel_that_is_slower_in_every_sample_is_remembered_as_slow(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    tuned_sec: list[float],
+    untuned_sec: list[float],
+    remembered: bool,
+) -> None:
+    findings = Findings()
+    limits = replace(LIMITS, kernel_ratio=1.05)
+
+    def validator(known: Findings) -> KernelValidator:
+        return KernelValidator(
+            bench.compiler, bench.device, bench.folder, seed=0, limits=limits, findings=known.within()
+        )
+
+    call = bench.device.call
+
+    def timed(method: str, params: Mapping[str, Any], *, timeout_sec: float) -> dict[str, Any]:
+        reply = call(method, params, timeout_sec=timeout_sec)
+        times = {"tuned_sec": tuned_sec, "untuned_sec": untuned_sec}
+        return {**reply, **times} if method == "compare_kernel" else reply
+
+    monkeypatch.setattr(bench.device, "call", timed)
+    task, record = bench.tasks[0], bench.net.records[0]
+    checked = validator(findings).check(task, record)
+    assert checked.miss is not None
+    assert checked.miss.reason is MissReason.SLOWER_THAN_UNTUNED
+    later = Findings(findings.noted.get)
+    monkeypatch.setattr(bench.compiler, "build_kernel", None)
+    if remembered:
+        assert validator(later).check(task, record) == checked
+        assert later.reused == {"slow-kernel": 1}
+    else:
+        assert findings.noted == {}
 
 
 def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:

@@ -8,11 +8,8 @@ from tunefarm_tuning.compiler.alternatives import Candidate, find_candidates
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.request import CompileRequest
-from tunefarm_tuning.compiler.session import KernelInfo
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.coverage import MissReason
-from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.target.toolchain import toolchain_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +27,6 @@ class CheckedKernels:
 
 def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernels:
     """Check the kernels of the records that hold here, and those of other algorithms."""
-
-    def find(task: KernelInfo) -> tuple[TuningRecord | None, MissReason | None, str]:
-        return request.history.find(
-            task.workload_key,
-            target_key=request.target.key,
-            device_model=request.device_model,
-            toolchain=toolchain_key(),
-        )
-
     progress, tasks = request.progress, loaded.info.tasks
     with progress.phase("check-kernels"), compiling("compiling the kernels"):
         validator = KernelValidator(
@@ -51,7 +39,7 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
         )
         kernels: list[CheckedKernel] = []
         for number, task in enumerate(tasks, start=1):
-            record, reason, message = find(task)
+            record, reason, message = request.find_record(task)
             if record is not None:
                 kernels.append(validator.check_any(task, [record, *request.history.others(record)]))
             else:
@@ -63,7 +51,7 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
         candidates = find_candidates(
             loaded.info.alternatives,
             kernels,
-            lambda task: find(task)[0],
+            lambda task: request.find_record(task)[0],
             validator,
             lambda: progress.step(1.0),
         )

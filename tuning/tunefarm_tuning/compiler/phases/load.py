@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from tunefarm_tuning.compiler.kernel_validation import kernel_facts
 from tunefarm_tuning.compiler.model_comparison import tolerance_of
 from tunefarm_tuning.compiler.phases.untuned import UntunedModel, build_untuned
 from tunefarm_tuning.compiler.references import References
 from tunefarm_tuning.compiler.request import CompileRequest
-from tunefarm_tuning.compiler.session import CompileSession, LoadedInfo
+from tunefarm_tuning.compiler.session import CompileSession, KernelInfo, LoadedInfo
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.measure.device import device_kind, wanted_threads
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.model_child import compiling
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.reference.samples import SampleSummary, write_all_feeds
 from tunefarm_tuning.workload.model import Model, entry_name
@@ -95,6 +97,7 @@ def load(
         # Most of the time, three processes import their libraries: they do so at the same time.
         loading = executor.submit(contextvars.copy_context().run, compiler.load)
         building = executor.submit(contextvars.copy_context().run, build_untuned, compiler, request.folder)
+        ahead = executor.submit(contextvars.copy_context().run, _build_ahead, request, compiler, loading)
         # CUDA's driver reserves far more address space than it uses.
         limits = ChildLimits(memory_bytes=None if request.on_gpu else request.limits.memory_bytes)
         threads = wanted_threads(request.target, request.device)
@@ -126,6 +129,7 @@ def load(
             info = loading.result()
         with compiling("compiling the model"):
             untuned = building.result()
+            ahead.result()
         runner.use_parts(info.parts, [part.to_json() for part in sets[0].parts])
         tolerance = tolerance_of(request.precision, info.storage)
     return LoadedModel(
@@ -140,6 +144,24 @@ def load(
         threads=threads,
         warnings=(*warnings, *info.warnings),
     )
+
+
+def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Future[LoadedInfo]) -> None:
+    """Schedule and compile, on all cores, the kernels of the records, and those that they will be checked against."""
+    info = loading.result()
+    tasks: list[tuple[KernelInfo, tuple[KernelInfo, ...]]] = [(task, ()) for task in info.tasks]
+    tasks += [(alternative.tuned, alternative.fixed) for alternative in info.alternatives]
+    kernels: dict[str, tuple[str, TuningRecord | None]] = {}
+    for task, fixed in tasks:
+        record = request.find_record(task)[0]
+        if record is None:
+            continue
+        kernels[f"{task.name} tuned"] = (task.name, record)
+        facts = kernel_facts(task, record, seed=request.seed, limits=request.limits)
+        if request.findings.peek("kernel", facts) is None:
+            kernels |= {kernel.name: (kernel.name, None) for kernel in (task, *fixed)}
+    if kernels:
+        compiler.build_ahead(list(kernels.values()))
 
 
 def _warnings_of(reference: Reference) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
 from tunefarm_text.quantities import seconds
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.model_timing import compare_latency, rounds_for
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
 from tunefarm_tuning.compiler.phases.check_model import CheckedModel, check_untuned, does_not_run
+from tunefarm_tuning.compiler.phases.known_latency import TimedBefore, known_latency, note_latency
 from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler, sets_of
 from tunefarm_tuning.compiler.phases.partly_untuned import build_partly_untuned
 from tunefarm_tuning.compiler.report import why_no_baseline
@@ -25,6 +27,14 @@ from tunefarm_tuning.workload.model import entry_name
 _MAIN = entry_name(0)
 
 
+class _TimedWith(TypedDict):
+    """What timings of a network depend on, beside the network and its inputs."""
+
+    number: int
+    threads: int
+    baseline: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryTiming:
     """The latency of one of the library's functions.
@@ -33,11 +43,13 @@ class EntryTiming:
         latency: By name: ``"tuned"`` is the artifact's, ``"untuned"``, and the baselines that were timed.
         rejected: The latency of a tuned function that was slower than the untuned one.
         fallback: Why its tuned kernels are left out; None if they are not.
+        before: When an earlier compile measured the latencies; None if this one did.
     """
 
     latency: Mapping[str, Latency]
     rejected: Latency | None = None
     fallback: Fallback | None = None
+    before: TimedBefore | None = None
 
     @property
     def as_untuned(self) -> EntryTiming:
@@ -70,6 +82,11 @@ class TimedModel:
     def latency(self) -> Mapping[str, Latency]:
         """The latencies in the main set of shapes."""
         return {**self.entries[_MAIN].latency, **self.baselines}
+
+    @property
+    def before(self) -> TimedBefore | None:
+        """`EntryTiming.before` of the main set of shapes."""
+        return self.entries[_MAIN].before
 
     @property
     def rejected(self) -> Latency | None:
@@ -132,7 +149,7 @@ def _settled(
     open_compiler: OpenCompiler,
 ) -> TimedModel:
     """Time the network; return it without the tuned kernels where they do not pay."""
-    entries = _time_all(request, loaded, checked)
+    entries = _time_all(request, loaded, built, checked)
     timed = TimedModel(
         library=checked.library, comparison=checked.comparison, entries=entries, fallback=checked.fallback
     )
@@ -146,7 +163,7 @@ def _settled(
     entries = {name: replace(entry.as_untuned, fallback=reason) for name, entry in entries.items()}
     fallen = check_untuned(request, loaded, checked.untuned, checked.plain, open_compiler)
     if fallen.library != checked.untuned:  # its unscheduled loops were not timed yet
-        again = _time_all(request, loaded, fallen)
+        again = _time_all(request, loaded, built, fallen)
         entries = {name: replace(entries[name], latency=again[name].latency) for name in entries}
     return replace(
         timed,
@@ -158,7 +175,9 @@ def _settled(
     )
 
 
-def _time_all(request: CompileRequest, loaded: LoadedModel, checked: CheckedModel) -> dict[str, EntryTiming]:
+def _time_all(
+    request: CompileRequest, loaded: LoadedModel, built: BuiltModels, checked: CheckedModel
+) -> dict[str, EntryTiming]:
     timings: dict[str, EntryTiming] = {}
     count = len(loaded.info.entries)
     for number, entry in enumerate(loaded.info.entries):
@@ -168,7 +187,7 @@ def _time_all(request: CompileRequest, loaded: LoadedModel, checked: CheckedMode
 
         fallback = checked.fallen.get(entry.name)
         untuned = checked.library == checked.untuned or fallback is not None
-        timing = _time_entry(request, loaded, checked, number, untuned=untuned, on_round=on_round)
+        timing = _time_entry(request, loaded, built, checked, number, untuned=untuned, on_round=on_round)
         timings[entry.name] = timing if fallback is None else replace(timing, fallback=fallback)
     return timings
 
@@ -176,6 +195,7 @@ def _time_all(request: CompileRequest, loaded: LoadedModel, checked: CheckedMode
 def _time_entry(
     request: CompileRequest,
     loaded: LoadedModel,
+    built: BuiltModels,
     checked: CheckedModel,
     number: int,
     *,
@@ -188,12 +208,19 @@ def _time_entry(
     libraries = (
         {"untuned": checked.untuned} if untuned else {"tuned": checked.library, "untuned": checked.untuned}
     )
+    input_set = sets_of(loaded.sets, entry)[0]
+    timed_with: _TimedWith = {"number": number, "threads": loaded.threads, "baseline": use_reference}
+    remember = checked.library == built.tuned and not untuned
     try:
+        if remember and (
+            known := known_latency(request, built, checked.library, input_set, loaded.runner, **timed_with)
+        ):
+            return EntryTiming(latency=known[0], before=known[1])
         latency, slower = compare_latency(
             loaded.runner,
             libraries,
             loaded.references.of(number) if use_reference else None,
-            sets_of(loaded.sets, entry)[0].inputs,
+            input_set.inputs,
             threads=loaded.threads,
             limits=request.limits,
             on_round=on_round,
@@ -206,11 +233,13 @@ def _time_entry(
         fallback = Fallback(
             reason=MissReason.CRASHED, message=f"the tuned network, while it was timed: {error.message}"
         )
-        timing = _time_entry(request, loaded, checked, number, untuned=True, on_round=on_round)
+        timing = _time_entry(request, loaded, built, checked, number, untuned=True, on_round=on_round)
         return replace(timing, fallback=fallback)
     tuned = latency.setdefault("tuned", latency["untuned"])
     timing = EntryTiming(latency=latency)
     if not slower:
+        if remember:
+            note_latency(request, built, latency, input_set, **timed_with)
         return timing
     fallback = Fallback(
         reason=MissReason.SLOWER_THAN_UNTUNED,

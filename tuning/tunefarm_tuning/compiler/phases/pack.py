@@ -80,6 +80,7 @@ def write_artifact(
         coverage=coverage,
         comparison=timed.comparison,
         latency=timed.latency,
+        before=None if timed.before is None else timed.before.to_json(),
         rejected=timed.rejected,
         no_baseline=timed.not_timed.get(ONNXRUNTIME, "")
         if request.on_gpu

@@ -5,12 +5,14 @@ A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart
 Handlers:
 
 - `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision``, ``parts`` (that ONNX Runtime runs),
-  ``parts_folder`` -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
+  ``parts_folder``, ``objects`` (folder of compiled kernels) -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
   ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels, workload
   keys of the ``neighbours``;
   ``cpu_features``, ``storage``, ``warnings``; ``parts``: their ONNX models, files in ``parts_folder``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
+- `build_ahead`: ``kernels``: pairs of ``name`` and ``tuned``, as in `build_kernel` -> null. Compiles what `build_kernel` will ask for, on
+  all cores; what fails is left to it.
 - `load_other_shapes`: {} -> `OpenShapes`.
 - `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
   of the kernel that they replace; ``plain``; ``untuned_entries``: names; ``other_shapes``: whether to add an
@@ -33,9 +35,15 @@ from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
-from tunefarm_tuning.tvm.base.resources import with_deep_stack
+from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory, with_deep_stack
 from tunefarm_tuning.tvm.base.target import cpu_features
-from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default
+from tunefarm_tuning.tvm.codegen.graph_build import (
+    build_kernel,
+    build_model,
+    compile_ahead,
+    packed_default,
+)
+from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
@@ -63,6 +71,7 @@ class _Loaded:
     alternatives: list[Alternative]
     fixed: dict[str, tvm.tirx.PrimFunc]
     """The scheduled kernels of the alternatives, by name."""
+    objects: KernelObjects
     source: Callable[[], OpenNetwork]
     """Prepares the network for all sizes."""
     for_all_sizes: OpenNetwork | None = None
@@ -96,6 +105,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         by_name,
         alternatives,
         fixed,
+        objects=KernelObjects(Path(params["objects"])),
         source=lambda: load_open(params["path"], bindings, target, precision),
     )
     return {
@@ -172,17 +182,10 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     """
     loaded = _get()
     name, tuned = params["name"], params["tuned"]
-    if name in loaded.fixed:
-        packed = PackedKernel(func=loaded.fixed[name])
-    elif tuned is None:
-        packed = PackedKernel(func=loaded.kernels[name].module["main"])
-        if not params["plain"]:
-            packed = packed_default(packed, loaded.target)
-    else:
-        packed = _schedule(loaded, loaded.kernels[name], tuned)
+    packed = _scheduled_kernel(loaded, name, tuned, plain=params["plain"])
     try:
         plain = params["plain"] or tuned is not None
-        build_kernel(packed, loaded.target, Path(params["path"]), plain=plain)
+        build_kernel(packed, loaded.target, Path(params["path"]), plain=plain, objects=loaded.objects)
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
@@ -191,6 +194,32 @@ def build_one_kernel(params: dict[str, Any]) -> None:
         raise InvalidInputError(
             f"the kernel does not build: {clean(str(error), 300)}", code="does-not-apply"
         ) from error
+
+
+def _scheduled_kernel(
+    loaded: _Loaded, name: str, tuned: dict[str, Any] | None, *, plain: bool = False
+) -> PackedKernel:
+    if name in loaded.fixed:
+        return PackedKernel(func=loaded.fixed[name])
+    if tuned is not None:
+        return _schedule(loaded, loaded.kernels[name], tuned)
+    packed = PackedKernel(func=loaded.kernels[name].module["main"])
+    return packed if plain else packed_default(packed, loaded.target, loaded.objects)
+
+
+def build_ahead(params: dict[str, Any]) -> None:
+    """Compile kernels on all cores, before each is built as a library."""
+    loaded = _get()
+    if loaded.target.kind != "llvm":
+        return
+    scheduled: dict[bool, list[PackedKernel]] = {True: [], False: []}
+    for name, tuned in params["kernels"]:
+        try:
+            scheduled[tuned is not None].append(_scheduled_kernel(loaded, name, tuned))
+        except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
+            raise_if_out_of_memory(error)
+    for is_tuned, kernels in scheduled.items():
+        compile_ahead(kernels, loaded.target, loaded.objects, plain=is_tuned)
 
 
 def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +245,9 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
         if params["other_shapes"]:
             network = loaded.for_all_sizes or loaded.source()
             module, kernels = with_other_shapes(module, network.module, kernels, loaded.target)
-        build_model(module, loaded.target, path, kernels=kernels, plain=params["plain"])
+        build_model(
+            module, loaded.target, path, kernels=kernels, plain=params["plain"], objects=loaded.objects
+        )
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
@@ -250,6 +281,7 @@ def _deep(handler: Handler) -> Handler:
 HANDLERS: Handlers = {
     "load": _deep(load),
     "load_other_shapes": _deep(load_other_shapes),
+    "build_ahead": _deep(build_ahead),
     "build_kernel": _deep(build_one_kernel),
     "build_model": _deep(build_whole_model),
 }

@@ -105,7 +105,9 @@ def _compiled(
     raise InvariantError("a CUDA module of TVM's does not hold its source")
 
 
-def export(library: Any, output: Path, work_dir: Path, target: Target) -> None:
+def export(
+    library: Any, output: Path, work_dir: Path, target: Target, *, objects: Sequence[Path] = ()
+) -> None:
     """Write a built module (or a Relax executable) as a shared library, for a GPU with machine code.
 
     Args:
@@ -113,6 +115,7 @@ def export(library: Any, output: Path, work_dir: Path, target: Target) -> None:
         output: A path from which no library was loaded before.
         work_dir: Folder for object files and ``nvcc``'s files.
         target: The CPU or the GPU; for a GPU, the library is linked for its host.
+        objects: Further files for the linker.
 
     Raises:
         TunefarmError: As of `compile_cuda` and `link`.
@@ -128,7 +131,11 @@ def export(library: Any, output: Path, work_dir: Path, target: Target) -> None:
     module = library if isinstance(library, tvm.runtime.Module) else library.mod
     pack_imports = pack if target.kind == "cuda" else None
     module.export_library(
-        str(output), fcompile=link_, fpack_imports=pack_imports, workspace_dir=str(work_dir)
+        str(output),
+        fcompile=link_,
+        fpack_imports=pack_imports,
+        addons=[str(file) for file in objects],
+        workspace_dir=str(work_dir),
     )
 
 

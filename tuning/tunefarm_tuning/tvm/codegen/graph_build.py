@@ -6,12 +6,14 @@ ignores their target, and does not report misses.
 
 from __future__ import annotations
 
+import functools
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, te
 
 from tunefarm_tuning.core.errors import TunefarmError
@@ -22,6 +24,7 @@ from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
 from tunefarm_tuning.tvm.codegen.device_code import export
+from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects, kernel_objects
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.gpu import with_gpu_schedules
 from tunefarm_tuning.tvm.default_schedules.schedule import (
@@ -56,6 +59,7 @@ def build_model(
     *,
     kernels: Mapping[str, PackedKernel] | None = None,
     plain: bool = False,
+    objects: KernelObjects | None = None,
 ) -> None:
     """Compile a prepared network, weights included, into a library for Relax's virtual machine.
 
@@ -67,7 +71,21 @@ def build_model(
         path: A path from which no library was loaded before.
         kernels: Scheduled kernels to put in, by the names of those that they replace.
         plain: Leave unscheduled kernels so, where the target can run them.
+        objects: Kernels that are compiled already, and where to keep those that are not; none are kept by default.
     """
+    with kernel_objects(objects) as kept:
+        _build_model(module, target, path, kernels or {}, kept, plain=plain)
+
+
+def _build_model(
+    module: tvm.IRModule,
+    target: Target,
+    path: Path,
+    kernels: Mapping[str, PackedKernel],
+    objects: KernelObjects,
+    *,
+    plain: bool,
+) -> None:
     machine = tvm_target(target)
     passes = [
         relax.transform.RewriteDataflowReshape(),
@@ -85,6 +103,9 @@ def build_model(
 
     def build(scheduled: tvm.IRModule) -> None:
         lowered = tvm.transform.Sequential(passes)(scheduled)
+        if target.kind == "llvm":
+            _link_model(lowered, target, path, objects)
+            return
         with tvm.transform.PassContext(config=SPLIT_TAILS), span("LLVM: the network", SpanKind.LLVM):
             built = relax.build(lowered, machine, relax_pipeline=None)
         _export(built, path, target)
@@ -92,11 +113,10 @@ def build_model(
     if pipeline_name(target) != "cpu":
         # TVM recognises a reshape by its loops. If they were bound to threads, the reshape would be run.
         module = relax.transform.DeadCodeElimination(entry_names(module))(
-            relax.transform.RewriteDataflowReshape()(put_in(module, kernels or {}))
+            relax.transform.RewriteDataflowReshape()(put_in(module, kernels))
         )
         kernels = {}
     module = _with_a_kernel(module)
-    kernels = kernels or {}
     scheduled = with_packed_defaults(module, kernels, target) if not plain else kernels
     packed = {name: kernel for name, kernel in scheduled.items() if name not in kernels}
     for careful in (False, True) if packed else ():
@@ -105,11 +125,11 @@ def build_model(
             scheduled = {
                 name: kernel
                 for name, kernel in scheduled.items()
-                if name not in packed or _builds(kernel.func, target)
+                if name not in packed or _builds(kernel.func, target, objects)
             }
         try:
             with machine:
-                schedules = _default_schedules(target, plain=False, careful=careful)
+                schedules = _default_schedules(target, objects, plain=False, careful=careful)
                 build(tvm.transform.Sequential(schedules)(put_in(module, scheduled)))
             return
         except Exception as error:
@@ -117,7 +137,39 @@ def build_model(
             if _is_machines_fault(error):
                 raise
     module = put_in(module, with_shared_orders(module, kernels))
-    _build_scheduled(module, target, build, plain=plain)
+    _build_scheduled(module, target, build, objects, plain=plain)
+
+
+def _link_model(lowered: tvm.IRModule, target: Target, path: Path, objects: KernelObjects) -> None:
+    """Link a lowered network for a CPU: the virtual machine's code, weights, and an object of each kernel."""
+    builder = relax.ExecBuilder()
+    functions = tvm_ffi.get_global_func("relax.VMCodeGen")(builder, lowered).functions
+    kernels = {
+        str(func.attrs["global_symbol"]): func
+        for func in functions.values()
+        if isinstance(func, tvm.tirx.PrimFunc)
+    }
+    constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
+    library = tvm_ffi.get_global_func("relax.VMLink")(
+        builder, tvm_target(target), _nothing(target), [], constants
+    )
+    with tempfile.TemporaryDirectory(prefix="objects-", dir=path.parent) as folder:
+        files = objects.files(kernels, target, Path(folder))
+        with span("link", SpanKind.LINK):
+            export(library, path, Path(folder), target, objects=files)
+
+
+@functools.lru_cache(maxsize=8)
+def _nothing(target: Target) -> Any:
+    """Return a module with an unused kernel: TVM packs what a library imports beside such a module only."""
+    name = "tunefarm_nothing"
+    func = _unused_kernel().with_attr("global_symbol", name)
+    return tvm.tirx.build(tvm.IRModule({name: func}), tvm_target(target))
+
+
+def _unused_kernel() -> tvm.tirx.PrimFunc:
+    tensor = te.placeholder((1,), name="nothing")
+    return te.create_prim_func([tensor, te.compute((1,), lambda i: tensor[i])])
 
 
 def with_packed_defaults(
@@ -138,7 +190,9 @@ def with_packed_defaults(
     return with_shared_orders(module, {**result, **defaults})
 
 
-def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
+def packed_default(
+    kernel: PackedKernel, target: Target, objects: KernelObjects | None = None
+) -> PackedKernel:
     """Return an unscheduled kernel with a default schedule that takes large weights pre-packed.
 
     It is returned unchanged if the target is no CPU, no weight gets another order, or the result does not build.
@@ -153,23 +207,31 @@ def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
         packed = packed_default_schedule(kernel.func, target)
     except NoDefaultSchedule:
         return kernel
-    return packed if packed.packings and _builds(packed.func, target) else kernel
+    with kernel_objects(objects) as kept:
+        return packed if packed.packings and _builds(packed.func, target, kept) else kernel
 
 
 def _build_scheduled(
-    module: tvm.IRModule, target: Target, build: Callable[[tvm.IRModule], None], *, plain: bool
+    module: tvm.IRModule,
+    target: Target,
+    build: Callable[[tvm.IRModule], None],
+    objects: KernelObjects,
+    *,
+    plain: bool,
 ) -> None:
     """Build a module with default schedules; if that fails, without those that do not build by themselves."""
     with tvm_target(target):
         try:
-            build(tvm.transform.Sequential(_default_schedules(target, plain=plain))(module))
+            build(tvm.transform.Sequential(_default_schedules(target, objects, plain=plain))(module))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
             if plain or _is_machines_fault(error):
                 raise
         # a default schedule may fail to build: each is tried alone
-        build(tvm.transform.Sequential(_default_schedules(target, plain=False, careful=True))(module))
+        build(
+            tvm.transform.Sequential(_default_schedules(target, objects, plain=False, careful=True))(module)
+        )
 
 
 def _is_machines_fault(error: Exception) -> bool:
@@ -184,34 +246,66 @@ def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
     """
     if any(isinstance(func, tvm.tirx.PrimFunc) for func in module.functions.values()):
         return module
-    tensor = te.placeholder((1,), name="nothing")
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    result["nothing"] = te.create_prim_func([tensor, te.compute((1,), lambda i: tensor[i])])
+    result["nothing"] = _unused_kernel()
     return result
 
 
-def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: bool = False) -> None:
+def build_kernel(
+    kernel: PackedKernel,
+    target: Target,
+    path: Path,
+    *,
+    plain: bool = False,
+    objects: KernelObjects | None = None,
+) -> None:
     """Compile a kernel, in the same way as `build_model`, into a library whose ``main`` takes the kernel's arguments.
 
     The library's function ``pack_<number>`` packs an argument that the kernel takes packed. Packed arguments too are passed in
     the shape of the workload.
     """
-    machine = tvm_target(target)
-    functions = {"main": kernel.func}
-    functions |= {f"pack_{n}": pack_function(packing) for n, packing in kernel.packings.items()}
-    module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
+    module = tvm.IRModule(_kernel_functions(kernel))
+    # Not the arguments' shapes: a packed argument has another one than the kernel declares.
+    checked = not kernel.packings
 
     def build(scheduled: tvm.IRModule) -> None:
-        # Without checks of the arguments' shapes: a packed argument has another shape than the kernel declares.
-        config = {**SPLIT_TAILS, "tirx.disable_assert": bool(kernel.packings)}
+        if target.kind == "llvm":
+            named = {str(variable.name_hint): func for variable, func in scheduled.functions.items()}
+            kept.link(named, target, path, checked=checked)
+            return
+        config = {**SPLIT_TAILS, "tirx.disable_assert": not checked}
         with tvm.transform.PassContext(config=config), span("LLVM: a kernel", SpanKind.LLVM):
-            built = tvm.tirx.build(scheduled, machine)
+            built = tvm.tirx.build(scheduled, tvm_target(target))
         _export(built, path, target)
 
-    _build_scheduled(module, target, build, plain=plain)
+    with kernel_objects(objects) as kept:
+        _build_scheduled(module, target, build, kept, plain=plain)
 
 
-def _default_schedules(target: Target, *, plain: bool, careful: bool = False) -> list[Any]:
+def compile_ahead(
+    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, plain: bool
+) -> None:
+    """Compile what `build_kernel` links for kernels, on all cores; only for CPUs."""
+    modules = []
+    for kernel in kernels:
+        module = tvm.IRModule(_kernel_functions(kernel))
+        modules.append(module if plain else with_default_schedules(module, target))
+    functions = [func for module in modules for func in module.functions.values()]
+    objects.compile_all(functions, target)
+
+
+def _kernel_functions(kernel: PackedKernel) -> dict[str, tvm.tirx.PrimFunc]:
+    packs = {
+        f"pack_{number}": pack_function(packing).with_attr(IS_SCHEDULED, True)
+        for number, packing in kernel.packings.items()
+    }
+    functions = {"main": kernel.func, **packs}
+    return {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+
+
+def _default_schedules(
+    target: Target, objects: KernelObjects, *, plain: bool, careful: bool = False
+) -> list[Any]:
     """Return the passes that schedule the unscheduled kernels.
 
     On a GPU an unscheduled kernel cannot be built: its loops are bound to no threads.
@@ -219,7 +313,7 @@ def _default_schedules(target: Target, *, plain: bool, careful: bool = False) ->
     if pipeline_name(target) == "cpu":
         by_rule = tvm.transform.module_pass(
             lambda module, _: with_default_schedules(
-                module, target, fits=lambda func: not careful or _builds(func, target)
+                module, target, fits=lambda func: not careful or _builds(func, target, objects)
             ),
             opt_level=0,
             name="DefaultSchedules",
@@ -231,7 +325,7 @@ def _default_schedules(target: Target, *, plain: bool, careful: bool = False) ->
             target,
             tvm_target(target),
             plain=plain,
-            fits=(lambda func: _builds(func, target)) if careful else None,
+            fits=(lambda func: _builds(func, target, objects)) if careful else None,
         ),
         opt_level=0,
         name="GpuSchedules",
@@ -239,9 +333,12 @@ def _default_schedules(target: Target, *, plain: bool, careful: bool = False) ->
     return [on_a_gpu]
 
 
-def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
+def _builds(func: tvm.tirx.PrimFunc, target: Target, objects: KernelObjects) -> bool:
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
+        if target.kind == "llvm":
+            objects.object_of(func, target)
+            return True
         with tvm.transform.PassContext(config=SPLIT_TAILS), span("LLVM: a kernel on trial", SpanKind.LLVM):
             built = tvm.tirx.build(module, tvm_target(target))
         if target.kind == "cuda":  # the CUDA C may still be wrong

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.s_tir import Schedule
 
@@ -72,6 +73,11 @@ KERNEL_RULES: tuple[KernelRule, ...] = (
 )
 STAGE_RULES: tuple[StageRule, ...] = (schedule_tiled_reduction, schedule_row_reduction, schedule_elementwise)
 BODY_REWRITES: tuple[BodyRewrite, ...] = (insert_dot_products, vectorize_ragged_reductions)
+
+
+_MAX_SCHEDULED = 2048
+_scheduled: dict[tuple[Any, Target], tvm.tirx.PrimFunc | str] = {}
+"""Kernels as rules scheduled them, or why none did."""
 
 
 class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
@@ -155,6 +161,26 @@ def packed_default_schedules(
 
 
 def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
+    """Return a kernel scheduled by rule; of equal ones, once: the variants of a network share most kernels.
+
+    Raises:
+        NoDefaultSchedule: If no rule fits.
+    """
+    key = (tvm_ffi.StructuralKey(func), target)
+    if key not in _scheduled:
+        try:
+            _scheduled[key] = _schedule_by_rule(func, target)
+        except NoDefaultSchedule as error:
+            _scheduled[key] = str(error)
+        while len(_scheduled) > _MAX_SCHEDULED:
+            _scheduled.pop(next(iter(_scheduled)))
+    scheduled = _scheduled[key]
+    if isinstance(scheduled, str):
+        raise NoDefaultSchedule(scheduled)
+    return scheduled
+
+
+def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     unscheduled = func.with_attr("global_symbol", "main")
     try:
         machine = Machine.of(target)

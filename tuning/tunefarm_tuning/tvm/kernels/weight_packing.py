@@ -28,12 +28,15 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
+from tunefarm_tuning.tvm.kernels.digit_order import pack_by_digits
 
 _FREE = "layout_free_buffers"
 _WEIGHTS = "tunefarm.weights"
 """Like `_FREE` for weights that keep their order: no rule of TVM's reads it, but how a kernel is timed depends on it."""
 _GIVEN = "tunefarm.given_orders"
 """The orders in which weights lie for other kernels, by the arguments' indices: a default schedule reads them so, too."""
+MARKS = frozenset({_FREE, _WEIGHTS, _GIVEN})
+"""Attributes of a workload that tell schedules about its weights; they mean nothing to a scheduled kernel."""
 _PACKS = "meta_schedule.layout_rewrite_preproc"
 _MAX_RUN = 64
 _MIN_BYTES = 16 << 10
@@ -270,12 +273,9 @@ def pack(array: NDArray[Any], packing: Packing) -> NDArray[Any]:
         padded = np.zeros(math.prod(packing.packed_shape), array.dtype)
         padded[: array.size] = array.reshape(-1)
         return padded.reshape(packing.packed_shape)
-    width = packing.packed_shape[-1]
-    if tvm_ffi.structural_equal(
-        packing.index_map, panel_order(len(packing.shape), width), map_free_vars=True
-    ):
-        columns = array.reshape(*packing.shape[:-1], -1, width)
-        return np.ascontiguousarray(np.moveaxis(columns, -2, 0))
+    by_digits = pack_by_digits(array, packing.index_map, packing.packed_shape)
+    if by_digits is not None:
+        return by_digits
     module = tvm.IRModule({"main": pack_function(packing).with_attr("global_symbol", "main")})
     source = tvm.runtime.tensor(np.ascontiguousarray(array))
     packed = tvm.runtime.empty(packing.shape, packing.dtype)

@@ -1,0 +1,129 @@
+"""What earlier compiles timed of the very same network: its baselines are not timed again, if it takes as long as it did there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.compiler.model_timing import time_models
+from tunefarm_tuning.compiler.phases.build_model import BuiltModels
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.core.json_fields import JsonFields
+from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+
+_KIND = "latency"
+_AS_LONG = 1.06
+"""The network takes as long as before if its median is within this many times the earlier one, above and below."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedBefore(JsonFields):
+    """Latencies that an earlier compile measured side by side.
+
+    Attributes:
+        measured_at: When, in Unix seconds.
+        again_sec: What the tuned network took this time.
+    """
+
+    measured_at: float
+    again_sec: float
+
+
+def known_latency(
+    request: CompileRequest,
+    built: BuiltModels,
+    library: Path,
+    input_set: InputSet,
+    runner: DeviceRun,
+    *,
+    number: int,
+    threads: int,
+    baseline: bool,
+) -> tuple[dict[str, Latency], TimedBefore] | None:
+    """Return the latencies of an earlier compile, if the tuned network takes as long as there; else None.
+
+    Args:
+        request: The compile.
+        built: The networks.
+        library: The tuned network.
+        input_set: The inputs to time it on.
+        runner: Runs the network.
+        number: Of the set of shapes.
+        threads: The number of threads.
+        baseline: Whether ONNX Runtime's latency is needed, too.
+
+    Raises:
+        RunFailed: If the network crashed or exceeded its time.
+    """
+    facts = _facts(request, built, input_set, number=number, threads=threads, baseline=baseline)
+    known = None if facts is None else request.findings.peek(_KIND, facts)
+    if facts is None or known is None:
+        return None
+    latency = {str(name): Latency.from_json(json) for name, json in known["latency"].items()}
+    again = time_models(
+        runner,
+        {"tuned": library},
+        None,
+        input_set.inputs,
+        threads=threads,
+        limits=request.limits,
+        on_round=request.progress.step,
+        entry=input_set.entry,
+    )["tuned"]
+    ratio = again.median_sec / latency["tuned"].median_sec
+    if not 1 / _AS_LONG <= ratio <= _AS_LONG:
+        return None
+    request.findings.find(_KIND, facts)
+    return latency, TimedBefore(measured_at=float(known["measured_at"]), again_sec=again.median_sec)
+
+
+def note_latency(
+    request: CompileRequest,
+    built: BuiltModels,
+    latency: Mapping[str, Latency],
+    input_set: InputSet,
+    *,
+    number: int,
+    threads: int,
+    baseline: bool,
+) -> None:
+    """Remember latencies that were measured side by side on a device that nobody disturbed."""
+    facts = _facts(request, built, input_set, number=number, threads=threads, baseline=baseline)
+    if facts is not None and all(each.slowdown == 1.0 for each in latency.values()):
+        finding = {
+            "latency": {name: each.to_json() for name, each in latency.items()},
+            "measured_at": time.time(),
+        }
+        request.findings.note(_KIND, facts, finding)
+
+
+def _facts(
+    request: CompileRequest,
+    built: BuiltModels,
+    input_set: InputSet,
+    *,
+    number: int,
+    threads: int,
+    baseline: bool,
+) -> dict[str, Any] | None:
+    """Return what latencies depend on; None where they are always measured: on GPUs, and on samples."""
+    if request.on_gpu or input_set.sample is not None or built.plain:
+        return None
+    return {
+        "file": request.model.sha256,
+        "bindings": [each.binding.to_json() for each in request.model.each],
+        "number": number,
+        "precision": request.precision.value,
+        "records": {
+            name: [record.space_key, record.config.to_json()] for name, record in built.records.items()
+        },
+        "algorithms": dict(built.alternatives.algorithms),
+        "threads": threads,
+        "baseline": baseline,
+        "seed": request.seed,
+    }

@@ -1,0 +1,36 @@
+"""Folders of files that are kept for later, up to a size: those that nobody has used for longest go first."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def usable_folder(path: Path | None) -> Path | None:
+    """Return the folder, which is made unless it is there; None if it cannot be written, or none is given."""
+    if path is None:
+        return None
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return path if os.access(path, os.W_OK | os.X_OK) else None
+
+
+def prune(folder: Path, pattern: str, *, limit_bytes: int) -> None:
+    """Remove the files that were used longest ago (by their time of change), until the others have no more than so many bytes.
+
+    Concurrency: any number of processes; a file that another one removes first is no error.
+    """
+    files = []
+    for path in folder.glob(pattern):
+        with suppress(OSError):
+            stat = path.stat()
+            files.append((stat.st_mtime, stat.st_size, path))
+    kept_bytes = 0
+    for _, size_bytes, path in sorted(files, key=lambda file: -file[0]):
+        kept_bytes += size_bytes
+        if kept_bytes > limit_bytes:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)

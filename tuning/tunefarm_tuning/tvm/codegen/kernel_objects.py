@@ -1,0 +1,182 @@
+"""Object code of kernels for CPUs, each compiled once: a network, its variants and the check of a kernel link the same objects.
+
+An object has one kernel, under a symbol of its digest. The digest is of the scheduled kernel, the target, the compilers and this code, so
+that an object made by another process, in another compile, serves as well. A library names its kernels by assignments of symbols, in
+a script for the linker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tvm
+from tvm import tirx
+from tvm_ffi import structural_hash
+
+from tunefarm_tuning.core.spans import SpanKind, span
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
+from tunefarm_tuning.tvm.codegen.linker import link
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
+from tunefarm_tuning.tvm.kernels.weight_packing import MARKS
+from tunefarm_tuning.workload.revisions import code_revision
+
+_CODEGEN_IGNORES = frozenset({"global_symbol", "op_pattern", IS_SCHEDULED, *MARKS})
+"""Attributes of a kernel that do not change its code."""
+_DIGEST_BYTES = 32
+_MOST_COPIES = 8
+_FFI_PREFIX = "__tvm_ffi_"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelObjects:
+    """A folder of objects.
+
+    Concurrency: any number of processes; an object appears complete or not at all. A damaged one is compiled anew.
+
+    Attributes:
+        folder: Where they lie. It exists.
+    """
+
+    folder: Path
+
+    def object_of(self, func: tirx.PrimFunc, target: Target, *, checked: bool = True) -> Path:
+        """Return the object of a kernel; compile it unless it is there.
+
+        Args:
+            func: The scheduled kernel.
+            target: A CPU.
+            checked: Whether the kernel checks shapes of its arguments that are known only when it runs. Those of fixed shapes are never
+                checked: they are the network's own, or those of a check.
+        """
+        path = self._path(func, target, checked=checked)
+        if _is_whole(path):
+            return path
+        plain = _for_codegen(func)
+        checked = checked and not _has_fixed_shapes(plain)
+        module = tvm.IRModule({path.stem: plain.with_attr("global_symbol", path.stem)})
+        config = {**SPLIT_TAILS, "tirx.disable_assert": not checked}
+        with (
+            tvm.transform.PassContext(config=config),
+            span("LLVM: a kernel", SpanKind.LLVM),
+        ):
+            fresh = self.folder / f".{path.stem}-{os.getpid()}.o"
+            tirx.build(module, tvm_target(target)).write_to_file(str(fresh), "o")
+            with fresh.open("r+b") as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+                file.write(digest)  # behind the last section, where no linker looks
+            fresh.replace(path)
+        return path
+
+    def compile_all(self, kernels: Iterable[tirx.PrimFunc], target: Target, *, checked: bool = True) -> None:
+        """Compile the kernels whose objects are not there, on all cores.
+
+        Each core has a copy of this process. What fails there, or kills it, fails again, in this process, when its object is asked for.
+        """
+        missing = {
+            path: func for func in kernels if not _is_whole(path := self._path(func, target, checked=checked))
+        }
+        cores = min(len(os.sched_getaffinity(0)), _MOST_COPIES)
+        if len(missing) < 2 or cores < 2:
+            return
+        with span(f"LLVM: {len(missing)} kernels on {cores} cores", SpanKind.LLVM):
+            copies = []
+            for number in range(cores):
+                if (process := os.fork()) == 0:
+                    self._compile_in_copy(list(missing.values())[number::cores], target, checked=checked)
+                copies.append(process)
+            for process in copies:
+                os.waitpid(process, 0)
+
+    def _compile_in_copy(
+        self, kernels: Sequence[tirx.PrimFunc], target: Target, *, checked: bool
+    ) -> NoReturn:
+        """Compile kernels in a copy of the process, and end it without the clean-up that is the original's."""
+        for func in kernels:
+            with suppress(Exception):
+                self.object_of(func, target, checked=checked)
+        os._exit(0)
+
+    def _path(self, func: tirx.PrimFunc, target: Target, *, checked: bool) -> Path:
+        plain = _for_codegen(func)
+        symbol = _symbol(plain, target, checked=checked and not _has_fixed_shapes(plain))
+        return self.folder / f"{symbol}.o"
+
+    def files(
+        self, kernels: Mapping[str, tirx.PrimFunc], target: Target, folder: Path, *, checked: bool = True
+    ) -> list[Path]:
+        """Return what to link for a library with these kernels, by their names there: objects and, in `folder`, a script."""
+        self.compile_all(kernels.values(), target, checked=checked)
+        objects = {name: self.object_of(func, target, checked=checked) for name, func in kernels.items()}
+        script = folder / "names.ld"
+        script.write_text(
+            "".join(f"{_FFI_PREFIX}{name} = {_FFI_PREFIX}{path.stem};\n" for name, path in objects.items()),
+            encoding="ascii",
+        )
+        return [*dict.fromkeys(objects.values()), script]
+
+    def link(
+        self,
+        kernels: Mapping[str, tirx.PrimFunc],
+        target: Target,
+        output: Path,
+        *,
+        checked: bool = True,
+    ) -> None:
+        """Write a library with these kernels, by their names there."""
+        with tempfile.TemporaryDirectory(prefix="names-", dir=output.parent) as folder:
+            files = self.files(kernels, target, Path(folder), checked=checked)
+            with span("link", SpanKind.LINK):
+                link(files, output, target)
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether an object is there and undamaged, and note that it is used, for `core.kept_files.prune`."""
+    try:
+        data = path.read_bytes()
+        os.utime(path)
+    except OSError:
+        return False
+    return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
+
+
+@contextmanager
+def kernel_objects(objects: KernelObjects | None = None) -> Iterator[KernelObjects]:
+    """Return the given objects; without any, a folder for the length of the block."""
+    if objects is not None:
+        yield objects
+        return
+    with tempfile.TemporaryDirectory(prefix="kernel-objects-") as folder:
+        yield KernelObjects(Path(folder))
+
+
+def _for_codegen(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    for name in _CODEGEN_IGNORES:
+        if name in func.attrs:
+            func = func.without_attr(name)
+    return func
+
+
+def _symbol(func: tirx.PrimFunc, target: Target, *, checked: bool) -> str:
+    code = f"{structural_hash(func) % (1 << 64):016x}"
+    text = json.dumps([code, checked, target.to_json(), toolchain_key(), code_revision()], sort_keys=True)
+    return f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _has_fixed_shapes(func: tirx.PrimFunc) -> bool:
+    """Return whether all arguments are tensors of known shapes."""
+    types: Iterable[Any] = (param.ty for param in func.params)
+    return all(
+        all(isinstance(size, tirx.IntImm) for size in getattr(of_param, "shape", (None,)))
+        for of_param in types
+    )
