@@ -3,7 +3,7 @@
     flock -x LOCK python -m benchmarks.job_seconds net.onnx [--records net.jsonl] [--runs 3] [--output benchmarks/results/job_seconds.md]
 
 `untuned` has no records. `records` has the best kernels on record, and nothing that earlier compiles found out: a first upload to a farm
-with records of another network's jobs. `again` knows what the compile before found out: a second upload. Each is a compile on this machine,
+with records of another network's jobs. `again` knows what the compile before found out, and has its kernels' object code: a second upload. Each is a compile on this machine,
 checked and timed as always; the medians of several runs are given, by the spans of the product's own trace.
 """
 
@@ -64,9 +64,11 @@ def measure(path: Path, records: Sequence[TuningRecord]) -> list[Measured]:
     measured = [Measured(way="import and extract", sec=ended - began, kinds=kinds, latency_sec=0.0)]
     measured.append(_compiled("untuned", model, History()))
     if records:
-        first = Findings()
-        measured.append(_compiled("records", model, History(records, first)))
-        measured.append(_compiled("again", model, History(records, Findings(first.noted.get))))
+        with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder:
+            first = Findings(objects=Path(folder))
+            measured.append(_compiled("records", model, History(records, first)))
+            known = Findings(first.noted.get, objects=Path(folder))
+            measured.append(_compiled("again", model, History(records, known)))
     return measured
 
 

@@ -89,10 +89,17 @@ def test_a_task_knows_how_fast_it_was_untuned(farm) -> None:
 
 
 class FindingEngine(ReplayEngine):
-    """Finds something out that a later compile asks for."""
+    """Finds something out that a later compile asks for.
+
+    Attributes:
+        objects: Where the last compile should keep object code.
+    """
+
+    objects: Path | None = None
 
     def compile(self, *args: Any, **named: Any) -> CompiledFile:
         findings = args[2].findings
+        self.objects = findings.objects
         scoped = findings.within(device_model="d")
         if scoped.find("kernel", {"workload": "w"}) is None:
             scoped.note("kernel", {"workload": "w"}, {"tuned_sec": [1e-3]})
@@ -101,7 +108,8 @@ class FindingEngine(ReplayEngine):
 
 
 def test_a_later_compile_knows_what_an_earlier_one_found_out(farm) -> None:
-    farm = farm.with_engine(FindingEngine())
+    engine = FindingEngine()
+    farm = farm.with_engine(engine)
     farm.add_device()
     model = farm.ready_model(Scenario(tasks=1))
     jobs = [farm.submit(model, trials=8)]
@@ -110,6 +118,7 @@ def test_a_later_compile_knows_what_an_earlier_one_found_out(farm) -> None:
     farm.run()
     reports = [job_report(farm.services, job.id) for job in jobs]
     assert [report.reused for report in reports] == [{}, {"kernel": 1}]
+    assert engine.objects == farm.services.settings.store_dir / "kernels"
     assert "Known from earlier jobs" not in report_page(reports[0])
     assert "checks of kernels: 1" in report_page(reports[1])
     farm = farm.with_settings(remember_days=1e-9)

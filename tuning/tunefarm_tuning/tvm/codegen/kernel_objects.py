@@ -92,7 +92,11 @@ class KernelObjects:
         with span(f"LLVM: {len(missing)} kernels on {cores} cores", SpanKind.LLVM):
             copies = []
             for number in range(cores):
-                if (process := os.fork()) == 0:
+                try:
+                    process = os.fork()
+                except OSError:  # too little memory, or too many processes
+                    break
+                if process == 0:
                     self._compile_in_copy(list(missing.values())[number::cores], target, checked=checked)
                 copies.append(process)
             for process in copies:
