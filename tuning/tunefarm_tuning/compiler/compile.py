@@ -31,7 +31,7 @@ from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
 _OBJECTS_BYTES = 256 << 20
-"""Object code of kernels that is kept for later compiles: some ten thousand kernels."""
+"""Scheduled kernels and their object code that are kept for later compiles: some thousand kernels."""
 
 __all__ = ["PHASES", "Artifact", "CompileLimits", "OnProgress", "compile"]
 
@@ -118,4 +118,4 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             raise CancelledError("the compile was cancelled") from error
         finally:
             if (objects := history.findings.objects) is not None:
-                prune(objects, "*.o", limit_bytes=_OBJECTS_BYTES)
+                prune(objects, limit_bytes=_OBJECTS_BYTES)

@@ -18,13 +18,15 @@ def usable_folder(path: Path | None) -> Path | None:
     return path if os.access(path, os.W_OK | os.X_OK) else None
 
 
-def prune(folder: Path, pattern: str, *, limit_bytes: int) -> None:
+def prune(folder: Path, *, limit_bytes: int) -> None:
     """Remove the files that were used longest ago (by their time of change), until the others have no more than so many bytes.
 
     Concurrency: any number of processes; a file that another one removes first is no error.
     """
     files = []
-    for path in folder.glob(pattern):
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
         with suppress(OSError):
             stat = path.stat()
             files.append((stat.st_mtime, stat.st_size, path))

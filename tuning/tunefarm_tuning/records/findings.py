@@ -24,7 +24,7 @@ class Findings:
 
     Args:
         known: Returns an earlier finding by its key, or None; by default nothing is known.
-        objects: A folder where compiles keep the object code of kernels for later ones; None keeps none.
+        objects: A folder where compiles keep scheduled kernels and their object code for later ones; None keeps none.
 
     Attributes:
         objects: As given.

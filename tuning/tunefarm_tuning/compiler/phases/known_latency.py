@@ -17,6 +17,8 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 _KIND = "latency"
+_QUIET = 1.1
+"""Latencies are remembered if other work may have slowed none of them by more."""
 _AS_LONG = 1.06
 """The network takes as long as before if its median is within this many times the earlier one, above and below."""
 
@@ -92,9 +94,9 @@ def note_latency(
     threads: int,
     baseline: bool,
 ) -> None:
-    """Remember latencies that were measured side by side on a device that nobody disturbed."""
+    """Remember latencies that were measured side by side on a device that was quiet enough."""
     facts = _facts(request, built, input_set, number=number, threads=threads, baseline=baseline)
-    if facts is not None and all(each.slowdown == 1.0 for each in latency.values()):
+    if facts is not None and all(each.slowdown <= _QUIET for each in latency.values()):
         finding = {
             "latency": {name: each.to_json() for name, each in latency.items()},
             "measured_at": time.time(),

@@ -43,6 +43,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import (
     compile_ahead,
     packed_default,
 )
+from tunefarm_tuning.tvm.codegen.kept_schedules import kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
 from tunefarm_tuning.tvm.kernels.weight_packing import (
@@ -257,10 +258,14 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
 
 def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> PackedKernel:
     config = Config.from_json(tuned["config"])
+
+    def schedule() -> PackedKernel:
+        return split_off_packing(apply_recorded(kernel.module, loaded.target, config, tuned["space_key"]).mod)
+
     key = (kernel.workload_key, config.key)
     if key not in loaded.scheduled:
-        schedule = apply_recorded(kernel.module, loaded.target, config, tuned["space_key"])
-        loaded.scheduled[key] = split_off_packing(schedule.mod)
+        folder = loaded.objects.folder
+        loaded.scheduled[key] = kept_schedule(folder, kernel.workload_key, tuned, loaded.target, schedule)
     return loaded.scheduled[key]
 
 

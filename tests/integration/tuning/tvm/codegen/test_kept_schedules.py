@@ -1,0 +1,78 @@
+"""Scheduled kernels on disk: equal to what was scheduled, and scheduled again where the file does not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tvm_ffi
+from tvm import te, tirx
+
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.codegen.kept_schedules import kept_schedule
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing, panel_order
+
+HOST = parse_target("host")
+RECORD = {"config": [0, [1, 2]], "space_key": "s"}
+
+
+def scheduled() -> PackedKernel:
+    given = te.placeholder((4, 32), "float32", name="given")
+    func = te.create_prim_func([given, te.compute((4, 32), lambda i, j: given[i, j] + 1.0)])
+    packing = Packing(shape=(4, 32), packed_shape=(2, 4, 16), dtype="float32", index_map=panel_order(2, 16))
+    return PackedKernel(func=func.with_attr("tirx.is_scheduled", True), packings={0: packing})
+
+
+def never() -> PackedKernel:
+    raise AssertionError("it is kept")
+
+
+def kept(
+    folder: Path,
+    schedule: Callable[[], PackedKernel],
+    *,
+    workload: str = "w",
+    record: dict[str, object] = RECORD,
+    target: str = "host",
+) -> PackedKernel:
+    return kept_schedule(folder, workload, dict(record), parse_target(target), schedule)
+
+
+def test_a_kept_kernel_is_the_scheduled_one(tmp_path: Path) -> None:
+    first = kept(tmp_path, scheduled)
+    again = kept(tmp_path, never)
+    assert tvm_ffi.structural_equal(again.func, first.func)
+    assert isinstance(again.func, tirx.PrimFunc)
+    assert again.packings.keys() == {0}
+    assert again.packings[0].is_same_as(first.packings[0])
+
+
+def test_another_workload_config_or_target_is_scheduled(tmp_path: Path) -> None:
+    kept(tmp_path, scheduled)
+    kept(tmp_path, scheduled, workload="other")
+    kept(tmp_path, scheduled, record={**RECORD, "config": [0, [2, 1]]})
+    kept(tmp_path, scheduled, target="llvm -mcpu=x86-64-v2")
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda _data: b"", lambda data: data.upper()])
+def test_a_damaged_file_is_written_anew(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    kept(tmp_path, scheduled)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    kept(tmp_path, scheduled)
+    assert path.read_bytes() == whole
+    kept(tmp_path, never)
+
+
+def test_what_cannot_be_scheduled_is_not_kept(tmp_path: Path) -> None:
+    def fails() -> PackedKernel:
+        raise InvalidInputError("no such space", code="space-changed")
+
+    for _ in range(2):
+        with pytest.raises(InvalidInputError):
+            kept(tmp_path, fails)
+    assert list(tmp_path.iterdir()) == []
