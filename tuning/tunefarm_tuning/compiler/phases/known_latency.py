@@ -19,7 +19,7 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet
 _KIND = "latency"
 _QUIET = 1.1
 """Latencies are remembered if other work may have slowed none of them by more."""
-_AS_LONG = 1.06
+_AS_LONG = 1.1
 """The network takes as long as before if its median is within this many times the earlier one, above and below."""
 
 
