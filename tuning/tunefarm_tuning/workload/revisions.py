@@ -23,7 +23,9 @@ KERNEL_CODE = 1
 out about kernels (`records.findings`) no longer holds."""
 
 
-@cache
+_release = cache(metadata.version)
+
+
 def code_revision() -> tuple[str | int, ...]:
     """Return what machine code and findings about it depend on in this code: the release, and revisions."""
-    return (metadata.version("tunefarm"), GRAPH_PASSES, SPACES, KERNEL_CODE)
+    return (_release("tunefarm"), GRAPH_PASSES, SPACES, KERNEL_CODE)
