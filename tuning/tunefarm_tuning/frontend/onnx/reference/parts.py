@@ -164,14 +164,14 @@ class Network:
         )
 
     def untyped(self) -> list[str]:
-        """Return the tensors around roundings whose types could not be inferred."""
-        return [
+        """Return the tensors to cut at whose types could not be inferred: around roundings, and results of layers with weights."""
+        names = [
             name
             for node in self.model.graph.node
-            if is_rounding(node)
-            for name in (node.input[0], *node.output)
-            if name in self.makers and name not in self.values
+            for name in ([node.input[0]] if is_rounding(node) else [])
+            + (list(node.output) if is_rounding(node) or node.op_type in WEIGHTED else [])
         ]
+        return [name for name in names if name in self.makers and name not in self.values]
 
     def learn(self, name: str, array: NDArray[Any]) -> None:
         """Take the type of a tensor from its value."""
