@@ -12,8 +12,8 @@ TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
 
 DEFAULT_TUNER = TUNERS[0]
 
-PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights", "int8-weights")
-"""Formats of stored weights; `tunefarm_tuning.workload.precision.Precision` explains them."""
+PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights", "int8-weights", "bfloat16")
+"""Formats of stored weights, and of products; `tunefarm_tuning.workload.precision.Precision` explains them."""
 
 PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10}
 """Names of priorities, each with its number."""
@@ -43,8 +43,9 @@ HELP: Mapping[str, str] = {
     "seed": "Seed of the search.",
     "priority": f"{', '.join(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}: jobs with a higher "
     "priority get devices first, jobs of equal priority share them.",
-    "precision": f"Format of stored weights: {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} (for quantised models). "
-    "Arithmetic stays float32; the report shows the loss of accuracy. For CPUs.",
+    "precision": f"Format of stored weights: {', '.join(PRECISIONS[:-2])} or {PRECISIONS[-2]} (for quantised models), with which "
+    f"arithmetic stays float32; or {PRECISIONS[-1]}: products are computed in it too, on CPUs with AVX512_BF16. The report shows the "
+    "loss of accuracy. For CPUs.",
     "other_shapes": "Whether the artifact gets code for shapes that it was not tuned for, where the model's file leaves "
     "dimensions open. It is slower than tuned code; without it such shapes are refused, and compiling takes less time. For CPUs.",
 }

@@ -250,16 +250,16 @@ class ReportAccuracy(Part):
 class ReportStored(Part):
     """Large weights."""
 
-    stored: int = Field(description="Number of tensors stored in fewer bytes.")
+    stored: int = Field(description="Number of tensors stored in fewer bytes, or multiplied in them.")
     kept: int = Field(description="Number of tensors stored unchanged.")
     bytes_before: int = Field(description="Bytes of the former, as float32.")
     bytes_after: int = Field(description="Bytes of the same tensors, as stored.")
 
 
 class ReportPrecision(Part):
-    """Format of the stored weights."""
+    """Format of the stored weights, and of the products that are computed in it."""
 
-    name: str = Field(description="as-model, float16-weights, bfloat16-weights or int8-weights.")
+    name: str = Field(description="as-model, float16-weights, bfloat16-weights, int8-weights or bfloat16.")
     weights: ReportStored | None = Field(None, description="Numbers of tensors and bytes; null for as-model.")
     method: str | None = Field(None, description="Method of measuring the accuracy.")
     accuracy: ReportAccuracy | None = Field(None, description="Loss of accuracy; null for as-model.")

@@ -15,6 +15,7 @@ from tunefarm_app.report.parts import (
 from tunefarm_db.states.job import JobState
 from tunefarm_text import quantities
 from tunefarm_text.quantities import error, plural, seconds, signed_percent, size
+from tunefarm_tuning.workload.precision import Precision
 
 _ROUGH = 0.5
 """A latency with at least this spread is called rough."""
@@ -57,9 +58,10 @@ def _inputs_of(checks: ReportChecks) -> str:
 
 
 def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
+    verb = "multiplied" if precision.name == Precision.BFLOAT16 else "stored"
     stored = (
         f"{plural(weights.stored, 'large weight')} of {weights.stored + weights.kept} "
-        f"{'is' if weights.stored == 1 else 'are'} stored as {precision.name}, in {size(weights.bytes_after)} instead of "
+        f"{'is' if weights.stored == 1 else 'are'} {verb} as {precision.name}, in {size(weights.bytes_after)} instead of "
         f"{size(weights.bytes_before)}"
     )
     if precision.accuracy is None:

@@ -26,7 +26,7 @@ UNTUNABLE: Mapping[str, str] = {
     "extern-call": "it calls a library and has no loops to schedule",
     "reshape": "it is a view of its input and runs nothing",
     "no-loops": "it computes a single number",
-    "byte-dots": "it uses an int8 instruction that the search does not support; rules make its schedule",
+    "byte-dots": "it uses a dot product instruction that the search does not support; rules make its schedule",
     "recurrent": "its steps depend on each other and have a fixed order",
 }
 """Why a kernel is no tuning task (`tunefarm_tuning.tvm.tasks.extract.NotTunable`)."""

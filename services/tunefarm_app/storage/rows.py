@@ -14,7 +14,7 @@ from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.task_groups import GroupedTask, latency_sec
-from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
+from tunefarm_tuning.target.dot_products import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.binding import Binding

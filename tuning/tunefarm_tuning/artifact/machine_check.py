@@ -55,8 +55,12 @@ def check_versions_of(manifest: Mapping[str, Any]) -> None:
             )
 
 
-def check_machine_of(manifest: Mapping[str, Any]) -> None:
+def check_machine_of(manifest: Mapping[str, Any], flags: frozenset[str] | None = None) -> None:
     """Refuse an artifact for another machine, or for CPU features that this CPU lacks: it would end in an illegal instruction.
+
+    Args:
+        manifest: The artifact's.
+        flags: The CPU's features as Linux names them; by default this machine's.
 
     Raises:
         ArtifactError: wrong-machine.
@@ -66,7 +70,7 @@ def check_machine_of(manifest: Mapping[str, Any]) -> None:
         raise ArtifactError(
             f"the artifact is for {machine}, this machine is {platform.machine()}", code="wrong-machine"
         )
-    flags = cpu_flags()
+    flags = cpu_flags() if flags is None else flags
     needed = manifest.get("cpu_features") or []
     missing = [
         name for name in needed if name in KNOWN_CPU_FEATURES and KNOWN_CPU_FEATURES[name] not in flags

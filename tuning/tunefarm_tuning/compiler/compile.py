@@ -62,7 +62,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         history: The records. By default those of the surrounding `apply_history_best` block, none outside of one.
         device: Where kernels and the network are run for the checks; None is this machine.
         name: The artifact's name; the file's name by default.
-        precision: How large weights are stored, one of `Precision`. Records apply if their tasks were extracted with the same.
+        precision: How large weights are stored, or products computed, one of `Precision`. Records apply if their tasks were extracted with the same.
         baseline: Whether to time ONNX Runtime too, if the device is this machine or a GPU; on a GPU also torch.compile.
         other_shapes: Whether to add code for all sizes of the dimensions that the model's file leaves open, which runs the shapes
             that it was not imported for. For CPUs.

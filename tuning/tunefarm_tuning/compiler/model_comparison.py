@@ -18,7 +18,7 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.precision import Precision
 
 _METHOD = (
-    "stored: the artifact; as_model: the same network with the weights of its file, by default schedules. "
+    "stored: the artifact; as_model: the same network with the weights and the arithmetic of its file, by default schedules. "
     "Both are compared with ONNX Runtime, which computes with the weights of the file. Errors are shares of "
     "an output's root mean square."
 )
@@ -246,9 +246,20 @@ def _errors_on_samples(
 
 
 def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[str]:
-    """Return sentences on large weights that are not stored as the precision says."""
+    """Return sentences on weights that are not stored, or not multiplied, as the precision says."""
     if precision is Precision.AS_MODEL:
         return []
+    kept = storage.get("kept", 0)
+    if precision is Precision.BFLOAT16:
+        if not storage.get("stored"):
+            return [
+                "no product is computed in bfloat16: none has constant weights, or all are too small to gain"
+            ]
+        return (
+            [f"large weights whose products stay float32: {kept} (depthwise, grouped or small)"]
+            if kept
+            else []
+        )
     name = precision.value.removesuffix("-weights")
     if not storage.get("stored"):
         fits = "8-bit integers times a scale" if name == "int8" else f"float32 and within the range of {name}"
@@ -258,7 +269,6 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
                 "read this format"
             )
         ]
-    kept = storage.get("kept", 0)
     if kept and precision is not Precision.INT8_WEIGHTS:
         why = f"beyond the range of {name}, or in a kernel that cannot read this format"
         return [f"large weights that stay float32: {kept} ({why})"]
@@ -269,7 +279,5 @@ def wrong_because(precision: Precision, storage: Mapping[str, int]) -> str:
     """Return a hint for the message of wrong outputs: the precision, if it may be the cause."""
     if precision is Precision.AS_MODEL or not storage.get("stored"):
         return ""
-    return (
-        f" (weights are stored as {precision.value}; precision {Precision.AS_MODEL.value} keeps them as in "
-        "the model)"
-    )
+    what = "products are computed in" if precision is Precision.BFLOAT16 else "weights are stored as"
+    return f" ({what} {precision.value}; precision {Precision.AS_MODEL.value} keeps them as in the model)"

@@ -37,7 +37,7 @@ def extract_tasks(
         target: A target, or a name that `parse_target` reads.
         alternatives: Whether to add, last, the tasks of other algorithms that seem worth a trial
             (`TuningTask.alternative`): Winograd's for 3x3 convolutions. `compile` uses what makes the network faster.
-        precision: Format of stored weights, one of `Precision`. It changes the tasks; `compile` needs the same
+        precision: Format of stored weights, or of products, one of `Precision`. It changes the tasks; `compile` needs the same
             precision.
         limits: Limits of the child process.
         cancellation: Ends the extraction from another thread.

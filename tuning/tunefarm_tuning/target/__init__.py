@@ -2,7 +2,7 @@
 
 - `target`: `Target`, a kind of code generator and its attributes.
 - `parse`: reads what people write (``"host"``, ``"rtx 4090"``, a tag of TVM's, JSON) into a `Target`.
-- `gpu`, `int8_dot_product`: facts about GPUs and CPUs that LLVM and TVM do not tell without a compiler.
+- `gpu`, `dot_products`: facts about GPUs and CPUs that LLVM and TVM do not tell without a compiler.
 - `host`: this machine's device model, cores and CPU flags.
 - `toolchain`: the versions of TVM and of ``nvcc`` on this machine.
 

@@ -1,4 +1,4 @@
-"""`Precision`: how a network's weights are stored, as in its file or in fewer bytes."""
+"""`Precision`: how a network's weights are stored, as in its file or in fewer bytes, and what its products are computed in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from enum import StrEnum
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.target.dot_products import BFLOAT16_FEATURE, has_bfloat16_dot_product
 from tunefarm_tuning.target.target import Target
 
 
 class Precision(StrEnum):
-    """The dtype in which large weights of convolutions and matrix products are stored.
+    """The dtype in which large weights of convolutions and matrix products are stored, or in which these are computed.
 
-    Arithmetic stays float32: each kernel widens its weights when it reads them.
+    Where only weights are stored so, arithmetic stays float32: each kernel widens its weights when it reads them.
     """
 
     AS_MODEL = "as-model"
@@ -21,12 +22,22 @@ class Precision(StrEnum):
     INT8_WEIGHTS = "int8-weights"
     """Stores as int8 the weights that a quantised model has as integers times a scale; other weights stay as they are."""
 
+    BFLOAT16 = "bfloat16"
+    """Multiplies bfloat16 with bfloat16 in convolutions and matrix products, and adds up in float32. Needs AVX512_BF16."""
+
+    @property
+    def stores_weights(self) -> bool:
+        """Whether weights are stored in fewer bytes than they are computed with."""
+        return self not in (Precision.AS_MODEL, Precision.BFLOAT16)
+
     @property
     def tolerance(self) -> str:
         """The dtype whose tolerance outputs are compared with, if no other part of the network needs a wider one."""
-        return {Precision.FLOAT16_WEIGHTS: "float16", Precision.BFLOAT16_WEIGHTS: "bfloat16"}.get(
-            self, "float32"
-        )
+        return {
+            Precision.FLOAT16_WEIGHTS: "float16",
+            Precision.BFLOAT16_WEIGHTS: "bfloat16",
+            Precision.BFLOAT16: "bfloat16",
+        }.get(self, "float32")
 
 
 def parse_precision(text: str | None, target: Target | None = None) -> Precision:
@@ -49,6 +60,13 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
     if precision is not Precision.AS_MODEL and target is not None and target.kind != "llvm":
         raise InvalidInputError(
             f"the precision {precision.value} is for CPUs, and the target is of kind {target.kind}: leave it out",
+            code="unsupported-precision",
+        )
+    if precision is Precision.BFLOAT16 and target is not None and not has_bfloat16_dot_product(target):
+        raise InvalidInputError(
+            f"the precision {precision.value} needs a CPU with AVX512_BF16 (in /proc/cpuinfo: avx512_bf16; by LLVM's name "
+            f"{BFLOAT16_FEATURE}), and the target {clean(target.key, 80)} has none: leave it out, or take "
+            f"{Precision.BFLOAT16_WEIGHTS.value}, which stores weights so and computes in float32",
             code="unsupported-precision",
         )
     return precision

@@ -14,9 +14,12 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page
+from tunefarm_app.storage.rows import pipeline_of
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TuningTask
 
 ERRORS = {"max_abs_error": 0.002, "max_rel_error": 0.0021, "mean_rel_error": 0.0004}
@@ -124,6 +127,20 @@ def test_it_is_part_of_the_request(farm: Farm) -> None:
     with pytest.raises(ConflictError) as caught:
         submit_job(farm.services, replace(request, precision="int8-weights"), idempotency_key="k")
     assert caught.value.code == "idempotency-key-reused"
+
+
+def test_bfloat16_is_refused_for_a_cpu_without_it(farm: Farm) -> None:
+    farm.add_device(target={"kind": "llvm", "mcpu": "znver3"})
+    model = farm.ready_model()
+    with pytest.raises(InvalidInputError, match="avx512_bf16") as caught:
+        farm.submit(model, precision="bfloat16")
+    assert caught.value.code == "unsupported-precision"
+
+
+def test_bfloat16_is_a_pipeline_of_its_own() -> None:
+    zen4 = Target.from_json({"kind": "llvm", "mcpu": "znver4"})
+    assert pipeline_of(zen4, Precision.BFLOAT16) == "cpu dot16 bfloat16"
+    assert pipeline_of(zen4) == "cpu dot16"
 
 
 def test_it_is_refused_for_a_gpu(farm: Farm) -> None:

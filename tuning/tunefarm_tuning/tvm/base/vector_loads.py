@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 from tvm.sym import Analyzer
 
+from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
 from tunefarm_tuning.tvm.base.tir import is_number, walk
 
 _PIPELINE = "s_tir"
@@ -42,7 +43,7 @@ def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     lower, finalize_host, finalize_device = s_tir_pipeline.default_s_tir_pipeline()
 
     def finalize() -> Any:
-        return tvm.transform.Sequential([_SHUFFLE_LOADS, finalize_host()])
+        return tvm.transform.Sequential([_PASS, finalize_host()])
 
     return lower, finalize, finalize_device
 
@@ -88,11 +89,11 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     shuffled = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
-            shuffled.update_func(name, shuffle_loads(func))
+            shuffled.update_func(name, link_code(shuffle_loads(func)))
     return shuffled
 
 
-_SHUFFLE_LOADS = tvm.transform.module_pass(_on_all, opt_level=0, name="ShuffleLoads")
+_PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="ShuffleLoads")
 
 
 def _shuffled(load: Any, values: Mapping[Any, Any], analyzer: Any) -> Any:

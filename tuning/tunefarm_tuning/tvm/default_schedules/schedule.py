@@ -20,12 +20,12 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
+    insert_dot_products,
+    schedule_dot_product,
+)
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
-from tunefarm_tuning.tvm.default_schedules.cpu.int8_dot_product import (
-    insert_dot_products,
-    schedule_int8_dot_product,
-)
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import mark_tails
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
 from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
@@ -66,7 +66,7 @@ def _schedule_stage(sch: Any, block: Any, machine: Machine) -> bool:
 
 
 KERNEL_RULES: tuple[KernelRule, ...] = (
-    schedule_int8_dot_product,
+    schedule_dot_product,
     split_channel_groups,  # prepares the blocks, and leaves the schedule to later rules
     schedule_row_chain,
     schedule_stages,

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
+from tunefarm_tuning.target.dot_products import dot_product_lanes, has_bfloat16_dot_product
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
@@ -33,12 +33,14 @@ class Machine:
     """The facts of a CPU that schedule rules use.
 
     Attributes:
-        dot_product_lanes: Sums that one int8 dot product instruction adds to (`target.int8_dot_product`); 0 without one.
+        dot_product_lanes: Sums that one int8 dot product instruction adds to (`target.dot_products`); 0 without one.
+        has_bfloat16_dot_product: Whether it has one of bfloat16.
     """
 
     vector_bytes: int
     registers: int
     dot_product_lanes: int = 0
+    has_bfloat16_dot_product: bool = False
 
     @classmethod
     def of(cls, target: Target) -> Machine:
@@ -48,7 +50,12 @@ class Machine:
         # TVM's own vector width is 512 bits for every x86 CPU.
         features = cpu_features(target)
         if "avx512f" in features:
-            return cls(vector_bytes=64, registers=32, dot_product_lanes=dot_product_lanes(target))
+            return cls(
+                vector_bytes=64,
+                registers=32,
+                dot_product_lanes=dot_product_lanes(target),
+                has_bfloat16_dot_product=has_bfloat16_dot_product(target),
+            )
         return cls(
             vector_bytes=32 if "avx" in features else 16,
             registers=32 if "neon" in features else 16,

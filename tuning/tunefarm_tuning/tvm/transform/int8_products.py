@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
+from tunefarm_tuning.tvm.kernels.dot_products import BYTES, packed
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
     int8_conv2d,
     int8_matmul,
     offsets,
-    packed,
     unsigned_zero,
 )
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
@@ -88,7 +88,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         return self.builder_.call_te(
             partial(kernel, zero=zero),
             self._with_moves(data),
-            relax.const(packed(steps, self._lanes), "int8"),
+            relax.const(packed(steps, self._lanes, BYTES.products), "int8"),
             relax.const(offsets(steps, zero), "int32"),
             relax.const(scale, "float32"),
             primfunc_name_hint="byte_conv2d" if steps.ndim == 4 else "byte_matmul",

@@ -68,7 +68,7 @@ def load_open(
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
     _refuse_branches_by_size(path, binding, shapes)
     opened, shapes = _import_widest(path, bindings, shapes)
-    selection = select_faster if precision is Precision.AS_MODEL else select_none
+    selection = select_none if precision.stores_weights else select_faster
     prepared, _ = prepare(opened.module, target, select=selection)
     taken = OpenShapes(
         shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=opened.conditions

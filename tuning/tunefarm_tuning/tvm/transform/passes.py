@@ -13,10 +13,11 @@ from enum import Enum, IntEnum
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
+from tunefarm_tuning.target.dot_products import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
+from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
 from tunefarm_tuning.tvm.transform.float32_arithmetic import (
     add_up_float16_in_float32,
     compute_bfloat16_in_float32,
@@ -67,11 +68,16 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
-    """The context of passes: target, layout, and the selection of parallel products and convolutions to fuse."""
+    """The context of passes: target, layout, and the selection of parallel products and convolutions to fuse.
+
+    Attributes:
+        in_bfloat16: Whether products are computed in bfloat16; the target has the instruction.
+    """
 
     target: Target
     layout: Layout
     select: Selection = select_faster
+    in_bfloat16: bool = False
 
     @property
     def on_cpu(self) -> bool:
@@ -172,6 +178,9 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("FoldWeights", Level.LAYOUT, _ours(fold_weights)),
     GraphPass("FoldConstant", Level.LAYOUT, relax.transform.FoldConstant()),
     GraphPass("MultiplyInt8", Level.SPECIALIZE, _multiply_int8, lambda context: context.int8_lanes > 0),
+    GraphPass(
+        "MultiplyBfloat16", Level.SPECIALIZE, _ours(multiply_bfloat16), lambda context: context.in_bfloat16
+    ),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
     # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps
     GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),

@@ -82,7 +82,7 @@ def load_relax(
         path: The file.
         binding: `Model.binding`.
         target: Decides which passes run, and constants are folded with it.
-        precision: Format of stored weights; for CPUs.
+        precision: Format of stored weights, or of products; for CPUs.
         parts: `Model.parts`.
         select: As for `prepare`. If weights are stored in fewer bytes, nothing is fused horizontally: the branches may each have
             a weight format, and their joint weight none.
@@ -97,8 +97,9 @@ def load_relax(
         BoundNetwork(model=halves.compiled, inputs=network.inputs),
         [spec for part in parts for spec in part.outputs],
     )
-    selection = select if precision is Precision.AS_MODEL else select_none
-    prepared, warnings = prepare(imported.module, target, select=selection)
+    selection = select_none if precision.stores_weights else select
+    in_bfloat16 = precision is Precision.BFLOAT16
+    prepared, warnings = prepare(imported.module, target, select=selection, in_bfloat16=in_bfloat16)
     module, storage = store_weights(prepared, precision)
     return LoadedModel(
         module=module,
@@ -114,7 +115,7 @@ def load_relax(
 
 
 def prepare(
-    mod: tvm.IRModule, target: Target, *, select: Selection = select_faster
+    mod: tvm.IRModule, target: Target, *, select: Selection = select_faster, in_bfloat16: bool = False
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
     """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
 
@@ -124,6 +125,7 @@ def prepare(
         mod: From the importer.
         target: Decides which passes run, and constants are folded with it.
         select: Selects the parallel products and convolutions to fuse.
+        in_bfloat16: Whether products are computed in bfloat16; the target has the instruction.
 
     Returns:
         The module, and a sentence if its convolutions had to keep their layout.
@@ -134,13 +136,14 @@ def prepare(
     reason = ""
     for layout in _LAYOUTS[pipeline_name(target)]:
         try:
-            return _lower(mod, PassContext(target=target, layout=layout, select=select)), ()
+            context = PassContext(target=target, layout=layout, select=select, in_bfloat16=in_bfloat16)
+            return _lower(mod, context), ()
         except Exception as error:  # noqa: BLE001  (TVM's layout rules raise anything; another layout may work)
             # They lack some operators: a Max of constants next to a convolution, for example.
             raise_if_out_of_memory(error)
             reason = clean_message(error)
     try:
-        context = PassContext(target=target, layout=Layout.AS_FILE, select=select)
+        context = PassContext(target=target, layout=Layout.AS_FILE, select=select, in_bfloat16=in_bfloat16)
         return _lower(mod, context), (_KEPT_LAYOUT + reason,)
     except InvalidModelError:
         raise

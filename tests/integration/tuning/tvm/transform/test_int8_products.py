@@ -18,14 +18,14 @@ from onnx_models import GraphBuilder
 from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
-from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
+from tunefarm_tuning.target.dot_products import dot_product_lanes
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
-from tunefarm_tuning.tvm.kernels.int8_kernels import packed
+from tunefarm_tuning.tvm.kernels.dot_products import BYTES, packed
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
@@ -273,7 +273,7 @@ def test_weights_with_numbers_out_of_the_ordinary_stay_in_floats(
 
 def test_weights_are_packed_four_products_of_each_lane_side_by_side() -> None:
     weights = np.arange(5 * 18, dtype=np.int8).reshape(5, 18)
-    packed_weights = packed(weights, 16)
+    packed_weights = packed(weights, 16, BYTES.products)
     assert packed_weights.shape == (2, 2, 64)
     for index, value in np.ndenumerate(weights):
         product_, result = index

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,14 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.tvm.base.relax_graph import fused_kernel, rewrite_main, static_shape
+from tunefarm_tuning.tvm.base.relax_graph import fused_kernel, rewrite_main, static_shape, tensor_dtype
 from tunefarm_tuning.tvm.base.tir import int64_sizes, schedule_of, walk
-from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, packable_weights, with_weights
+from tunefarm_tuning.tvm.kernels.weight_packing import (
+    all_kernel_calls,
+    kernel_arguments,
+    packable_weights,
+    with_weights,
+)
 from tunefarm_tuning.tvm.transform.weights.formats import StoredWeight, WeightFormat, store
 from tunefarm_tuning.workload.precision import Precision
 
@@ -84,9 +90,28 @@ def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule
     """Return a prepared module with the weights of its products in fewer bytes, and their formats."""
     if precision is Precision.AS_MODEL:
         return mod, Storage()
+    if precision is Precision.BFLOAT16:
+        return mod, _multiplied_as_bfloat16(mod)
     rewriter = _WeightStorageRewriter(mod, precision)
     rewritten = relax.transform.DeadCodeElimination(["main"])(rewrite_main(mod, rewriter))
     return rewritten, rewriter.storage
+
+
+def _multiplied_as_bfloat16(mod: tvm.IRModule) -> Storage:
+    """Return the numbers of weights that kernels multiply as bfloat16, and of large ones that they multiply as float32."""
+    narrow: dict[int, int] = {}  # sizes, by the address of the constant
+    wide: set[int] = set()
+    for name, args in all_kernel_calls(mod):
+        multiplied = multiplied_weights(mod[name])
+        for number, arg in enumerate(args):
+            if not isinstance(arg, tvm.ir.GenericConst):
+                continue
+            if tensor_dtype(arg) == "bfloat16":
+                narrow[arg.value.__chandle__()] = prod(static_shape(arg) or ())
+            elif number in multiplied:
+                wide.add(arg.value.__chandle__())
+    elements = sum(narrow.values())
+    return Storage(stored=len(narrow), kept=len(wide), bytes_before=4 * elements, bytes_after=2 * elements)
 
 
 def multiplied_weights(func: tirx.PrimFunc) -> dict[int, frozenset[int]]:

@@ -1,7 +1,8 @@
-"""Schedule int8 dot products (`kernels.int8_kernels`) around the CPU's instruction for them, and tile them.
+"""Schedule dot products (`kernels.dot_products`) around the CPU's instruction for them, and tile them.
 
-In each SIMD lane the sum of four products becomes ``vpdpbusd`` (VNNI). The instruction is inserted by hand: LLVM does not
-find it in any loops that TVM generates, and TVM's own intrinsic hands it operand types that LLVM 22 refuses.
+In each SIMD lane the sum of four products of bytes becomes ``vpdpbusd`` (VNNI), that of two products of bfloat16 ``vdpbf16ps``. The
+instructions are inserted by hand: LLVM does not find them in any loops that TVM generates, and TVM's own intrinsic hands VNNI operand
+types that LLVM 22 refuses.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tunefarm_tuning.tvm.base.bfloat16_instructions import dot_bfloat16
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
@@ -21,7 +23,8 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, nominal_size, stage_of
-from tunefarm_tuning.tvm.kernels.int8_kernels import PRODUCTS, SUM_STAGE
+from tunefarm_tuning.tvm.kernels.bfloat16_kernels import LANES
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BYTES, KINDS, DotProduct
 
 _REGISTERS = {16: 32, 8: 16}
 """Number of registers of the AVX-512 or AVX form of the instruction, by lanes."""
@@ -30,26 +33,36 @@ _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # cycles to clear and store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 _MAX_PARALLEL = 256
+_ANNOTATION = "tunefarm.dot_product"
 
 
-def schedule_int8_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> bool:
-    """Schedule a kernel around its int8 dot product; return whether it has one."""
-    sums = [block for block in blocks if sch.get(block).name_hint == SUM_STAGE]
-    if len(sums) != 1 or not machine.dot_product_lanes:
+def schedule_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> bool:
+    """Schedule a kernel around its dot product; return whether it has one for which the CPU has an instruction."""
+    sums = [block for block in blocks if sch.get(block).name_hint in KINDS]
+    if len(sums) != 1:
         return False
     block = sums[0]
+    kind = KINDS[str(sch.get(block).name_hint)]
+    lanes = lanes_of(kind, machine)
+    if not lanes:
+        return False
     consumers = list(sch.get_consumers(block))
     epilogue = (
-        consumers[0] if len(consumers) == 1 and _takes_vectors(sch, block, consumers[0], machine) else None
+        consumers[0] if len(consumers) == 1 and _takes_vectors(sch, block, consumers[0], lanes) else None
     )
     for other in blocks:
         if other not in (block, epilogue):
             _ = schedule_tiled_reduction(sch, other, machine) or schedule_elementwise(sch, other, machine)
-    _schedule(sch, block, epilogue, machine)
+    _schedule(sch, block, epilogue, kind, lanes)
     return True
 
 
-def _takes_vectors(sch: Any, block: Any, consumer: Any, machine: Machine) -> bool:
+def lanes_of(kind: DotProduct, machine: Machine) -> int:
+    """Return the lanes of the CPU's instruction of a kind; 0 if it has none."""
+    return machine.dot_product_lanes if kind is BYTES else LANES if machine.has_bfloat16_dot_product else 0
+
+
+def _takes_vectors(sch: Any, block: Any, consumer: Any, lanes: int) -> bool:
     """Return whether a stage reads the sums element by element, in whole vectors of the padded channels."""
     stage = stage_of(sch, consumer)
     written = sch.get(block).writes[0]
@@ -57,19 +70,18 @@ def _takes_vectors(sch: Any, block: Any, consumer: Any, machine: Machine) -> boo
         stage is not None
         and stage.is_injective
         and stage.extents == tuple(nominal_size(size) for size in written.source.shape)
-        and stage.extents[-1] % machine.dot_product_lanes == 0
+        and stage.extents[-1] % lanes == 0
     )
 
 
-def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> None:
+def _schedule(sch: Any, block: Any, epilogue: Any | None, kind: DotProduct, lanes: int) -> None:
     extents = _extents(sch, sch.get_loops(block))
     spatial = len(list(sch.get(block).writes[0].region)) - 1  # without the channels
-    lanes = machine.dot_product_lanes
     columns, rows, vectors = _tile(
         extents[spatial - 1],
         extents[spatial - 2] if spatial > 1 else 1,
         extents[spatial] // lanes,
-        prod(extents[spatial + 1 :]) // PRODUCTS,
+        prod(extents[spatial + 1 :]) // kind.products,
         _REGISTERS[lanes] - _FACTOR_REGISTERS,
     )
     if epilogue is None:
@@ -107,7 +119,7 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
     for loop in inner:
         sch.unroll(loop)
     # `insert_dot_products` looks for this annotation
-    sch.annotate(dot, SUM_STAGE, lanes)
+    sch.annotate(dot, _ANNOTATION, lanes)
 
 
 def _parallel(sch: Any, loops: list[Any], points: int) -> None:
@@ -153,29 +165,35 @@ def _extents(sch: Any, loops: list[Any]) -> list[int]:
 
 def insert_dot_products(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
     """Return a scheduled kernel with its annotated dot products replaced by the CPU's instruction."""
-    if not any(isinstance(node, SBlock) and SUM_STAGE in node.annotations for node in walk(func.body)):
+    if not any(isinstance(node, SBlock) and _ANNOTATION in node.annotations for node in walk(func.body)):
         return func
     return func.with_body(rebuilt(func.body, _instruction))
 
 
 def _instruction(stmt: Any) -> Any:
-    if not isinstance(stmt, SBlockRealize) or SUM_STAGE not in stmt.block.annotations:
+    if not isinstance(stmt, SBlockRealize) or _ANNOTATION not in stmt.block.annotations:
         return stmt
     block = stmt.block
-    lanes = int(block.annotations[SUM_STAGE])
-    factors = {str(read.source.dtype): read for read in block.reads}
-    result, (activations, weights) = block.writes[0], (factors["uint8"], factors["int8"])
-    bits = 32 * lanes
-    bytes_ = f"int8x{PRODUCTS * lanes}"
-    four = tirx.reinterpret("int32", activations.source[_vector_indices(activations, PRODUCTS)])
+    lanes = int(block.annotations[_ANNOTATION])
+    result = block.writes[0]
+    factors = [read for read in block.reads if not read.source.same_as(result.source)]
+    activations, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
+    products = int(activations.region[-1].extent)
     indices = _vector_indices(result, lanes)
-    added = tirx.call_llvm_pure_intrin(
-        f"int32x{lanes}",
-        f"llvm.x86.avx512.vpdpbusd.{bits}",
-        result.source[indices],
-        tirx.reinterpret(bytes_, tirx.Broadcast(four, lanes)),
-        weights.source[_vector_indices(weights, PRODUCTS * lanes)],
-    )
+    sums = result.source[indices]
+    shared = activations.source[_vector_indices(activations, products)]
+    own = weights.source[_vector_indices(weights, products * lanes)]
+    if products == BFLOAT16.products:
+        added = dot_bfloat16(sums, shared, own)
+    else:
+        four = tirx.Broadcast(tirx.reinterpret("int32", shared), lanes)
+        added = tirx.call_llvm_pure_intrin(
+            f"int32x{lanes}",
+            f"llvm.x86.avx512.vpdpbusd.{32 * lanes}",
+            sums,
+            tirx.reinterpret(f"int8x{products * lanes}", four),
+            own,
+        )
     replacement = SBlock(
         block.iter_vars,
         block.reads,

@@ -1,0 +1,61 @@
+"""Convolutions and matrix products of bfloat16 with sums in float32, by ``vdpbf16ps`` (AVX512_BF16).
+
+The instruction flushes denormal numbers to zero, and rounds each product's addition once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from tunefarm_tuning.tvm.base.tir import int64_sizes
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, conv2d_sums, matmul_sums, padded
+
+LANES = 16
+"""Sums that one instruction adds to."""
+
+
+def bfloat16_conv2d(
+    x: Any,
+    weights: Any,
+    *,
+    channels: int,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Any:
+    """Return a 2-D convolution as float32.
+
+    Args:
+        x: Activations, bfloat16, NHWC.
+        weights: As `dot_products.packed` returns them for ``[height, width, in, out]``; bfloat16.
+        channels: The number of output channels.
+        strides: Down, across.
+        padding: Above, left, below, right.
+        dilation: Down, across.
+    """
+    sums = conv2d_sums(BFLOAT16, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation)
+    return _cropped(sums, channels)
+
+
+def bfloat16_matmul(x: Any, weights: Any, *, channels: int) -> Any:
+    """Return a matrix product as float32: arguments as of `bfloat16_conv2d`, `x` of any rank, summed over its last axis."""
+    return _cropped(matmul_sums(BFLOAT16, x, weights, _with_zeros), channels)
+
+
+def _with_zeros(x: Any, shape: Sequence[int], before: Sequence[int]) -> Any:
+    if list(shape) == [int(size) for size in x.shape]:
+        return x
+    zero = tirx.const(0, "bfloat16")
+    return padded(x, shape, before, lambda element: element, zero, f"{BFLOAT16.stage}_input")
+
+
+def _cropped(sums: Any, channels: int) -> Any:
+    *lead, results = (int(size) for size in sums.shape)
+    if results == channels:
+        return sums
+    return te.compute(
+        int64_sizes([*lead, channels]), lambda *indices: sums[indices], name=f"{BFLOAT16.stage}_cropped"
+    )
