@@ -37,8 +37,8 @@ class Search:
     """An evolutionary search over a workload, in generations of `batch_size` candidates."""
 
     def __init__(self, ir: str, target: Target, seed: int, batch_size: int) -> None:
-        self._mod = module_from_text(ir)
-        self._space = DesignSpace(self._mod, target)
+        self._space = DesignSpace(module_from_text(ir), target)
+        self._mod = self._space.module
         stock_seed = seed % (_MAX_SEED - 1) + 1
         np.random.seed(stock_seed)  # the stock model scores at random before it has seen enough
         self._context = ms.TuneContext(

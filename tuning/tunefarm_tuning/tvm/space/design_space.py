@@ -2,8 +2,9 @@
 
 MetaSchedule's rules turn a workload into a few *sketches*: traces of schedule instructions, some of which sample
 (a tile, a category, a loop to compute at). Each sampling instruction is a knob. A config replaces the decisions of one
-sketch's trace; the trace is then run on the workload again. Small workloads have one more knob (`knobs.thread_knob`), and tiles
-of loops that no good tile divides may leave a tail (`tail_tiles`).
+sketch's trace; the trace is then run on the workload again. Small workloads have one more knob (`knobs.thread_knob`), tiles
+of loops that no good tile divides may leave a tail (`tail_tiles`), and a bfloat16 dot product is tiled around the CPU's instruction
+(`instruction_blocks`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.space.cuda_space import SpaceMaker, cuda_spaces
 from tunefarm_tuning.tvm.space.cuda_tiling import gpu_tiling_of
+from tunefarm_tuning.tvm.space.instruction_blocks import with_instruction_block, with_scalar_loops_around
 from tunefarm_tuning.tvm.space.knobs import (
     CATEGORICAL,
     LOCATION,
@@ -65,6 +67,7 @@ class DesignSpace:
         target: The target of the schedules.
 
     Attributes:
+        module: What the sketches schedule: the workload, or the same with an instruction as a block.
         context: MetaSchedule's context of the last space; a workload for a GPU can have several.
         first_sketch: Number of the first sketch of that space.
 
@@ -73,7 +76,9 @@ class DesignSpace:
     """
 
     def __init__(self, mod: tvm.IRModule, target: Target) -> None:
-        self._mod = mod
+        self.module = with_instruction_block(mod, target)
+        self._has_instruction = not self.module.same_as(mod)
+        mod = self.module
         self._target = target
         self._probed: dict[tuple[str, ...], list[set[int]]] = {}
         self._traces: list[Trace] = []
@@ -142,7 +147,7 @@ class DesignSpace:
 
     @cached_property
     def _computation(self) -> Computation | None:
-        return computation_of(self._mod, self._block, self._target) if self._block else None
+        return computation_of(self.module, self._block, self._target) if self._block else None
 
     @cached_property
     def _tail_products(self) -> list[tuple[tuple[int, ...], ...]]:
@@ -200,6 +205,8 @@ class DesignSpace:
                 raise _does_not_apply(config, str(error)) from error
             if not applies:
                 raise _does_not_apply(config, f"{type(postproc).__name__} refuses the kernel")
+        if self._has_instruction:
+            schedule = with_scalar_loops_around(schedule)
         return with_marked_tails(schedule) if with_tail else schedule, applied
 
     def leaves_tails(self, config: Config) -> bool:
@@ -210,8 +217,8 @@ class DesignSpace:
         if not with_tail:
             return self._postprocs[sketch]
         axes = {self._tilings[sketch].axes[number] for number in with_tail}
-        block = block_of(self._mod, self._block)
-        keeps_order = keeps_weight_order(self._mod, block, axes)
+        block = block_of(self.module, self._block)
+        keeps_order = keeps_weight_order(self.module, block, axes)
         return [
             postproc
             for postproc in self._postprocs[sketch]
@@ -248,7 +255,7 @@ class DesignSpace:
         return decided, tuple(own), frozenset(tiles)
 
     def _fresh_schedule(self, seed: int) -> Schedule:
-        return Schedule(self._mod, seed=seed, debug_mask=0, error_render_level="none")
+        return Schedule(self.module, seed=seed, debug_mask=0, error_render_level="none")
 
     def _knobs(self, trace: Trace, tail_products: Sequence[tuple[int, ...]]) -> Iterator[Knob]:
         alike = tuple(choice_of(inst) for inst in sampling(trace))

@@ -88,11 +88,7 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, kind: DotProduct, lane
         epilogue = sch.cache_write(block, 0, "local")
     else:
         sch.set_scope(block, 0, "local")
-    loops = list(sch.get_loops(block))
-    _, lane = sch.split(loops[spatial], [None, lanes])
-    sums = loops[spatial + 1 : -1]
-    sch.reorder(*sums, lane, loops[-1])
-    dot = sch.blockize(lane)
+    dot = sch.blockize(instruction_loops(sch, block, lanes))
     loops = list(sch.get_loops(dot))
     outer = loops[: max(0, spatial - 2)]
     across, column = sch.split(loops[spatial - 1], [None, columns])
@@ -174,15 +170,21 @@ def _instruction(stmt: Any) -> Any:
     if not isinstance(stmt, SBlockRealize) or _ANNOTATION not in stmt.block.annotations:
         return stmt
     block = stmt.block
-    lanes = int(block.annotations[_ANNOTATION])
+    added = instruction(block, int(block.annotations[_ANNOTATION]))
+    replacement = SBlock(block.iter_vars, block.reads, block.writes, block.name_hint, added)
+    return SBlockRealize(stmt.iter_values, stmt.predicate, replacement)
+
+
+def instruction(block: Any, lanes: int) -> Any:
+    """Return the statement of a block's instruction: the block reads the factors and writes the sums of all lanes."""
     result = block.writes[0]
     factors = [read for read in block.reads if not read.source.same_as(result.source)]
     activations, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
     products = int(activations.region[-1].extent)
-    indices = _vector_indices(result, lanes)
+    indices = vector_indices(result, lanes)
     sums = result.source[indices]
-    shared = activations.source[_vector_indices(activations, products)]
-    own = weights.source[_vector_indices(weights, products * lanes)]
+    shared = activations.source[vector_indices(activations, products)]
+    own = weights.source[vector_indices(weights, products * lanes)]
     if products == BFLOAT16.products:
         added = dot_bfloat16(sums, shared, own)
     else:
@@ -194,16 +196,19 @@ def _instruction(stmt: Any) -> Any:
             tirx.reinterpret(f"int8x{products * lanes}", four),
             own,
         )
-    replacement = SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        tirx.BufferStore(result.source, added, list(indices)),
-    )
-    return SBlockRealize(stmt.iter_values, stmt.predicate, replacement)
+    return tirx.BufferStore(result.source, added, list(indices))
 
 
-def _vector_indices(region: Any, count: int) -> tuple[Any, ...]:
+def vector_indices(region: Any, count: int) -> tuple[Any, ...]:
+    """Return the indices of the vector of `count` elements with which a region starts."""
     *outer, last = [dim.min for dim in region.region]
     return (*outer, tirx.Ramp(last, tirx.const(1, "int64"), count))
+
+
+def instruction_loops(sch: Any, block: Any, lanes: int) -> Any:
+    """Split the loops of a dot product, and return the loop over the lanes of an instruction; its products are inside."""
+    loops = list(sch.get_loops(block))
+    spatial = len(list(sch.get(block).writes[0].region))
+    _, lane = sch.split(loops[spatial - 1], [None, lanes])
+    sch.reorder(*loops[spatial:-1], lane, loops[-1])
+    return lane

@@ -1,0 +1,146 @@
+"""Products in bfloat16 are searched: MetaSchedule's rules tile the loops around the CPU's instruction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+import tvm
+from numpy.typing import NDArray
+from onnx_models import GraphBuilder
+
+from tunefarm_tuning.artifact.machine_check import cpu_flags
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.children.evolutionary import Search
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
+from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
+from tunefarm_tuning.tvm.space.design_space import DesignSpace
+from tunefarm_tuning.tvm.tasks.extract import Kernel, as_workload, primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.binding import Binding
+from tunefarm_tuning.workload.precision import Precision
+
+ZEN4 = parse_target("llvm -mcpu=znver4 -num-cores=2")
+needs_the_instruction = pytest.mark.skipif(
+    "avx512_bf16" not in cpu_flags(), reason="this CPU has no avx512_bf16"
+)
+
+
+def convolution() -> onnx.ModelProto:
+    """A convolution of 19 rows and columns, which no good tile divides, that is padded, added to and rectified."""
+    graph = GraphBuilder()
+    x = graph.input("x", [1, 16, 19, 19])
+    graph.output(
+        graph.node("Relu", graph.node("Add", graph.conv(x, 16, 64), graph.input("y", [1, 64, 19, 19])))
+    )
+    return graph.model()
+
+
+def product() -> onnx.ModelProto:
+    graph = GraphBuilder()
+    y = graph.node("MatMul", graph.input("x", [24, 96]), graph.weight(96, 128))
+    graph.output(graph.node("Add", y, graph.weight(128)))
+    return graph.model()
+
+
+def row() -> onnx.ModelProto:
+    graph = GraphBuilder()
+    graph.output(graph.node("MatMul", graph.input("x", [1, 2048]), graph.weight(2048, 48)))
+    return graph.model()
+
+
+NETWORKS = {"convolution": convolution(), "product": product(), "row": row()}
+
+
+def kernel(name: str, folder: Path) -> Kernel:
+    path = folder / "net.onnx"
+    path.write_bytes(NETWORKS[name].SerializeToString())
+    loaded = load_relax(path, Binding(), ZEN4, Precision.BFLOAT16)
+    (item,) = [each for each in primfunc_workloads(loaded.module) if "bfloat16_" in each.name]
+    assert item.not_tunable is None
+    return item
+
+
+def built(func: tvm.tirx.PrimFunc) -> Any:
+    with tvm_target(ZEN4), tvm.transform.PassContext(config=SPLIT_TAILS):
+        module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+        return tvm.tirx.build(module, target=tvm_target(ZEN4))
+
+
+def arrays(item: Kernel) -> list[NDArray[Any]]:
+    rng = np.random.default_rng(2)
+    params = [(tuple(int(d) for d in p.ty.shape), str(p.ty.dtype.dtype)) for p in item.module["main"].params]
+    return [
+        rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        for shape, dtype in params
+    ]
+
+
+def output(library: Any, inputs: list[NDArray[Any]]) -> NDArray[Any]:
+    tensors = [tvm.runtime.tensor(array) for array in inputs]
+    library(*tensors)
+    return np.asarray(tensors[-1].numpy(), np.float32)
+
+
+def configs(space: DesignSpace, count: int) -> list[Config]:
+    """Return random configs, with and without tails where the space has both."""
+    random = space.config_space.sample(np.random.default_rng(0), 40 * count)
+    tails = [config for config in random if space.leaves_tails(config)]
+    whole = [config for config in random if not space.leaves_tails(config)]
+    return whole[:count] + tails[:count]
+
+
+@needs_the_instruction
+@pytest.mark.parametrize("name", NETWORKS)
+def test_configs_are_right_and_use_the_instruction(name: str, tmp_path: Path) -> None:
+    item = kernel(name, tmp_path)
+    inputs = arrays(item)
+    wanted = output(built(default_schedule(item.module["main"], ZEN4)), inputs)
+    space = DesignSpace(item.module, ZEN4)
+    some = configs(space, 4)
+    assert len(some) >= 4
+    assert name != "convolution" or any(space.leaves_tails(config) for config in some)
+    for config in some:
+        schedule, _ = space.apply(config)
+        library = built(schedule.mod["main"])
+        assert "vdpbf16ps" in library.inspect_source("asm")
+        results = output(library, inputs)
+        np.testing.assert_allclose(results, wanted, rtol=1e-2, atol=1e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_space_tiles_all_loops_around_the_instruction(name: str, tmp_path: Path) -> None:
+    space = DesignSpace(kernel(name, tmp_path).module, ZEN4).config_space
+    extents = {
+        "convolution": [1, 19, 19, 4, 3, 3, 8],
+        "product": [24, 8, 48],
+        "row": [1, 3, 1024],
+    }[name]
+    tiled = [sketch for sketch in space.sketches if sketch.structure]
+    assert tiled
+    for sketch in tiled:
+        knobs = [knob for knob, axis in zip(sketch.knobs, sketch.axes, strict=True) if axis >= 0]
+        assert [knob.extent for knob in knobs] == extents
+
+
+def test_other_workloads_are_scheduled_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(NETWORKS["product"].SerializeToString())
+    (item,) = primfunc_workloads(load_relax(path, Binding(), ZEN4).module)
+    assert DesignSpace(item.module, ZEN4).module.same_as(item.module)
+
+
+def test_metaschedules_own_search_proposes_configs_of_the_space(tmp_path: Path) -> None:
+    item = kernel("product", tmp_path)
+    search = Search(as_workload(item).ir, ZEN4, seed=1, batch_size=4)
+    proposed = search.propose()
+    assert proposed
+    space = DesignSpace(item.module, ZEN4)
+    for config in proposed:
+        space.apply(config)

@@ -1,0 +1,97 @@
+"""A kernel's dot product with the CPU's instruction for it as one step, for MetaSchedule's rules: they tile the loops around it.
+
+The rules see a reduction over steps of several products each, whose results are vectors. They would find neither the instruction nor
+the loops that it takes, and TVM's own rule for intrinsics (``MultiLevelTilingWithIntrin``) refuses tiles that leave a tail.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.tir import rebuilt, schedule_of, walk
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
+    instruction,
+    instruction_loops,
+    lanes_of,
+    vector_indices,
+)
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
+from tunefarm_tuning.tvm.kernels.weight_packing import with_weights_as_given
+
+_OUTER = "_o"  # TVM's suffix for what `blockize` puts around a block
+
+
+def with_instruction_block(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Return a workload with the steps of its bfloat16 dot product as instructions; the same if it has none.
+
+    Its weights keep the order in which the instruction reads them.
+    """
+    func = mod["main"]
+    lanes = lanes_of(BFLOAT16, Machine.of(target))
+    blocks = [
+        node for node in walk(func.body) if isinstance(node, SBlock) and node.name_hint == BFLOAT16.stage
+    ]
+    if len(blocks) != 1 or not lanes:
+        return mod
+    sch = schedule_of(with_weights_as_given(func))
+    block = sch.get_sblock(BFLOAT16.stage)
+    sch.blockize(instruction_loops(sch, block, lanes))
+
+    def replaced(stmt: Any) -> Any:
+        is_step = isinstance(stmt, SBlockRealize) and stmt.block.name_hint == BFLOAT16.stage + _OUTER
+        return _step(stmt, lanes) if is_step else stmt
+
+    scheduled = sch.mod["main"]
+    return tvm.IRModule({"main": scheduled.with_body(rebuilt(scheduled.body, replaced))}, attrs=mod.attrs)
+
+
+def with_scalar_loops_around(schedule: Schedule) -> Schedule:
+    """Return a schedule of the same kernel without vectorised loops around an instruction, which are unrolled; it has no trace.
+
+    MetaSchedule vectorises the innermost loop of every block, and TVM makes no vectors of vectors.
+    """
+    func = schedule.mod["main"]
+    return schedule_of(func.with_body(rebuilt(func.body, _unvectorised)))
+
+
+def _unvectorised(stmt: Any) -> Any:
+    if not isinstance(stmt, tirx.For) or stmt.kind != tirx.ForKind.VECTORIZED:
+        return stmt
+    if not any(isinstance(node, SBlock) and _is_step(node) for node in walk(stmt.body)):
+        return stmt
+    return tirx.For(
+        stmt.loop_var,
+        stmt.min,
+        stmt.extent,
+        tirx.ForKind.UNROLLED,
+        stmt.body,
+        stmt.thread_binding,
+        stmt.annotations,
+        stmt.step,
+    )
+
+
+def _is_step(block: Any) -> bool:
+    """Return whether a block is the instruction, or clears its sums."""
+    return str(block.name_hint) in (BFLOAT16.stage, f"{BFLOAT16.stage}_init", f"{BFLOAT16.stage}_update")
+
+
+def _step(stmt: Any, lanes: int) -> Any:
+    block = stmt.block
+    (result,) = block.writes
+    zero = tirx.Broadcast(tirx.const(0, str(result.source.dtype)), lanes)
+    step = SBlock(
+        list(block.iter_vars)[:-1],  # the last one is over the products of an instruction: a single iteration
+        block.reads,
+        block.writes,
+        BFLOAT16.stage,
+        instruction(block, lanes),
+        tirx.BufferStore(result.source, zero, list(vector_indices(result, lanes))),
+    )
+    return SBlockRealize(list(stmt.iter_values)[:-1], stmt.predicate, step)
