@@ -1,4 +1,4 @@
-"""Measure what smaller weights gain and cost: artifacts of each precision, timed in turns.
+"""Measure what smaller weights, and products in bfloat16, gain and cost: artifacts of each precision, timed in turns.
 
     python -m benchmarks.precision make FOLDER --networks encoder4 resnet18
     python -m benchmarks.precision make FOLDER --networks encoder4 --seconds 60
@@ -22,7 +22,7 @@ from tunefarm_tuning import Budget, apply_history_best, compile, extract_tasks, 
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.artifact.reading import manifest_of
 
-PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights")
+PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights", "bfloat16")
 _ROUNDS = 15
 _SAMPLE_SEC = 0.1
 
