@@ -148,7 +148,7 @@ def good_case(label: str, world: World, good: Good) -> Any:
             (example, *_) = resolved(content["schema"]).get("examples") or [{}]
             body = {name: known.get(name, value) for name, value in example.items()}
         parts |= {"body": body, "media_type": media_type}
-    return operation.Case(**parts, headers=good.headers)
+    return operation.Case(**parts, headers=good.headers, query=good.query)
 
 
 @pytest.mark.parametrize("label", OPERATIONS)

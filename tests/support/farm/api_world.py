@@ -32,12 +32,14 @@ class Good:
     Attributes:
         known: Values of path parameters and of members of the body, by name.
         body: The body, in place of the example.
+        query: Parameters of the query.
         headers: Sent as well.
         key: Sent in place of the admin's.
     """
 
     known: dict[str, Any] = field(default_factory=dict)
     body: Any = None
+    query: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     key: str | None = None
 
@@ -132,6 +134,9 @@ class World:
 
     def _remove_model(self) -> Good:
         return Good(known={"model_id": self.new_model().id})
+
+    def _compare(self) -> Good:
+        return Good(query={"job": [self.known["job_id"], self._submit()]})
 
     def _open_job(self) -> Good:
         return Good(known={"job_id": self._submit()})
