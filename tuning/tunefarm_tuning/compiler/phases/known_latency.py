@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,8 @@ def _facts(
     if request.on_gpu or input_set.sample is not None or built.plain:
         return None
     return {
+        "device": "" if request.device is None else request.device.info.name,
+        "onnxruntime": metadata.version("onnxruntime"),
         "file": request.model.sha256,
         "bindings": [each.binding.to_json() for each in request.model.each],
         "number": number,

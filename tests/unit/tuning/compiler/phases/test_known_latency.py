@@ -16,7 +16,9 @@ from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.latency import Disturbance, Latency
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
@@ -24,6 +26,7 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.reference.samples import SampleFeed
 from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
 
@@ -94,11 +97,12 @@ def again(
     config: Config | None = None,
     input_set: InputSet = INPUTS,
     baseline: bool = True,
+    on: RemoteDevice | None = None,
 ) -> Any:
     """Ask a later compile for what the first one noted; return its answer and what it counts as reused."""
     later = Findings(noted.noted.get)
     known = known_latency(
-        request_of(folder, later),
+        replace(request_of(folder, later), device=on),
         built_of(config or Config(0, ())),
         TUNED,
         input_set,
@@ -152,6 +156,13 @@ def test_another_network_is_not_known(tmp_path: Path, noted: Findings) -> None:
     assert again(tmp_path, noted, device, config=Config(0, (1,)))[0] is None
     assert again(tmp_path, noted, device, baseline=False)[0] is None
     assert again(tmp_path, noted, device, input_set=on_a_sample)[0] is None
+    other = RemoteDevice(
+        tracker_host="127.0.0.1",
+        tracker_port=1,
+        key="k",
+        info=DeviceInfo(model=host_device_model(), num_cores=1, name="rack-2"),
+    )
+    assert again(tmp_path, noted, device, on=other)[0] is None, "another device of the same model"
     assert device.timed == set()
 
 
