@@ -191,3 +191,22 @@ def test_the_page_says_which_other_shapes_run(report: JobReport) -> None:
     refused = ReportOtherShapes(reason="node 'a' (EyeLike) needs <fixed> sizes")
     text = report_page(report.model_copy(update={"other_shapes": refused}))
     assert "The artifact runs no other shapes: node &#39;a&#39; (EyeLike) needs &lt;fixed&gt; sizes." in text
+
+
+def test_kernels_that_are_untuned_for_one_reason_are_a_line(report: JobReport) -> None:
+    assert report.coverage is not None
+    (miss, *_) = report.coverage.misses
+    misses = [
+        miss.model_copy(update={"name": f"conv{number}", "reason": reason, "message": message, "weight": 2})
+        for number, (reason, message) in enumerate(
+            [("no-record", ""), ("no-record", ""), ("no-record", ""), ("slower-than-untuned", "1.2 times")]
+        )
+    ]
+    coverage = report.coverage.model_copy(update={"misses": misses})
+    rows = Page(report_page(report.model_copy(update={"coverage": coverage, "not_tunable": []}))).tables[
+        "coverage"
+    ]
+    assert [row[:2] for row in rows[1:]] == [
+        ["conv3", "2"],
+        ["3 kernels conv0, conv1, conv2", "6"],
+    ]
