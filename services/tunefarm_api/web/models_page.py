@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -35,6 +36,7 @@ from tunefarm_text import job_terms
 from tunefarm_text.bindings import value_texts
 from tunefarm_text.shape_text import shape_line
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.binding_text import parse_values
 from tunefarm_tuning.workload.shapes import StoredShape, read_shape_lines
 
@@ -195,12 +197,27 @@ def _binding_of(form: Form) -> tuple[dict[str, StoredShape], dict[str, Any]]:
     lines: dict[str, list[str]] = {"shape": [], "value": []}
     for kind in lines:
         for line in form.get(f"{kind}s", "").splitlines():
-            plain, *options = _OPTION.split(line)
-            texts = [(kind, plain), *zip(options[::2], options[1::2], strict=True)]
-            for of, text in texts:
-                if text.strip():
-                    lines[of].append(text.strip())
+            of = kind
+            for word in _words(line):
+                if word in ("--shape", "--value"):
+                    of = word[2:]
+                else:
+                    lines[of].append(word)
     return read_shape_lines(lines["shape"]), parse_values(lines["value"])
+
+
+def _words(line: str) -> list[str]:
+    """Return a line as it is, or the words of options of the command, which may be quoted as for a shell.
+
+    Raises:
+        InvalidInputError: ``bad-shape`` if a quote is not closed.
+    """
+    if not _OPTION.search(line):
+        return [line.strip()] if line.strip() else []
+    try:
+        return shlex.split(_OPTION.sub(r" --\1 ", line))
+    except ValueError as error:
+        raise InvalidInputError(f"{clean(line, 80)!r} cannot be read: {error}", code="bad-shape") from error
 
 
 def _jobs_of(repos: Repositories, model: Model) -> Sequence[JobLine]:

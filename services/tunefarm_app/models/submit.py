@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from tunefarm_app.models.removal import delete_model, remove_unreferenced
+from tunefarm_app.models.removal import remove_unreferenced
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_convert import check_head
@@ -153,8 +153,11 @@ def bind_model(
         head = file.read(HEAD_BYTES)
     blob = StoredBlob(sha256=model.sha256, size_bytes=model.size_bytes, head=head, created=False)
     submitted = submit_model(services, name=model.name, blob=blob, shapes=shapes, values=values)
-    if model.needs_binding and submitted.model.id != model.id:
-        delete_model(services, model.id)
+    with services.uow.write() as repos:
+        # It may have been deleted, or be imported again, since it was read.
+        replaced = repos.models.get(model.id, deleted=True)
+        if replaced.needs_binding and submitted.model.id != model.id:
+            repos.models.delete(model.id)
     return submitted
 
 

@@ -294,7 +294,10 @@ def test_a_model_with_open_dimensions_is_bound_on_its_page(browser: Browser, far
     assert "bad-shape" in page.element("p", id="refused").text
     assert page.element("textarea", id="shapes").text == "tokens=1,"
     assert browser.get(form.attrs["action"]).url.path == url, "its address leads back to the page"
-    bound = browser.post(form.attrs["action"], shapes="--shape x=1,8 --value sr=8000", values="")
+    open_quote = browser.post(form.attrs["action"], shapes="--shape 'x=1,8", values="")
+    assert "bad-shape" in checked(open_quote.text).element("p", id="refused").text
+    pasted = "--shape 'x=1,8' --value=sr=8000"  # as an error proposes it
+    bound = browser.post(form.attrs["action"], shapes=pasted, values="")
     new_id = bound.url.path.rpartition("/")[2]
     assert new_id != model_id
     assert (farm.model(new_id).shapes, farm.model(new_id).values) == ({"x": [1, 8]}, {"sr": 8000})

@@ -30,6 +30,7 @@ from tunefarm_tuning.target.toolchain import check_can_build
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
+_KEPT = ("kernel_*.o", "schedule_*.json", ".kernel_*.o", ".schedule_*.json")
 _OBJECTS_BYTES = 256 << 20
 """Scheduled kernels and their object code that are kept for later compiles: some thousand kernels."""
 
@@ -118,4 +119,4 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             raise CancelledError("the compile was cancelled") from error
         finally:
             if (objects := history.findings.objects) is not None:
-                prune(objects, limit_bytes=_OBJECTS_BYTES)
+                prune(objects, _KEPT, limit_bytes=_OBJECTS_BYTES)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 
@@ -18,18 +20,20 @@ def usable_folder(path: Path | None) -> Path | None:
     return path if os.access(path, os.W_OK | os.X_OK) else None
 
 
-def prune(folder: Path, *, limit_bytes: int) -> None:
+def prune(folder: Path, patterns: Sequence[str], *, limit_bytes: int) -> None:
     """Remove the files that were used longest ago (by their time of change), until the others have no more than so many bytes.
+
+    Files whose names fit no pattern are nobody's business. A folder that cannot be read is left alone.
 
     Concurrency: any number of processes; a file that another one removes first is no error.
     """
     files = []
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        with suppress(OSError):
-            stat = path.stat()
-            files.append((stat.st_mtime, stat.st_size, path))
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if any(fnmatch(path.name, pattern) for pattern in patterns):
+                with suppress(OSError):
+                    stat = path.stat()
+                    files.append((stat.st_mtime, stat.st_size, path))
     kept_bytes = 0
     for _, size_bytes, path in sorted(files, key=lambda file: -file[0]):
         kept_bytes += size_bytes

@@ -115,7 +115,8 @@ def compare_jobs(
                 job["model_name"],
                 job["device_key"],
                 job["state"],
-                quantities.latency(job["latency_sec"]) + ("" if job["is_measured"] else " (kernels)"),
+                quantities.latency(job["latency_sec"])
+                + (" (kernels)" if job["latency_sec"] and not job["is_measured"] else ""),
                 *(
                     job["ratios"].get(name, {}).get("text", quantities.NONE)
                     for name in ("onnxruntime", "untuned")

@@ -53,12 +53,9 @@ def comparison_page(
         given = [repos.jobs.get(job_id) for job_id in chosen]
         newest = repos.overview.jobs(limit=_OFFERED)[0]
         others = {listed.job.id: listed for listed in newest}
-        if given:
-            same = repos.jobs.list(model_id=given[0].model_id, limit=_OFFERED).items
-            name = repos.models.get(given[0].model_id, deleted=True).name
-        else:
-            same, name = (), ""
-    offered = {job.id: (name, job) for job in same} | {
+        same = repos.jobs.list(model_id=given[0].model_id, limit=_OFFERED).items if given else ()
+        names = {job.model_id: repos.models.get(job.model_id, deleted=True).name for job in given}
+    offered = {job.id: (names[job.model_id], job) for job in (*given, *same)} | {
         job_id: (listed.model_name, listed.job) for job_id, listed in others.items()
     }
     return page(

@@ -45,3 +45,13 @@ def test_too_many_and_unknown_jobs(browser: Browser, farm) -> None:
     page = browser.page("/jobs/compare?" + "&".join(f"job={job_id}" for job_id in ids))
     assert "at most 6" in page.element("p", role="alert").text
     assert browser.get("/jobs/compare?job=job_none").status_code == 404
+
+
+def test_the_job_that_the_page_was_opened_for_is_offered(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    ids = [farm.submit(model, trials=8, seed=seed).id for seed in range(14)]
+    page = browser.page(f"/jobs/compare?job={ids[0]}")
+    boxes = {box.attrs["value"]: "checked" in box.attrs for box in page.all("input", name="job")}
+    assert boxes[ids[0]]
+    assert len(boxes) == 12

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tunefarm_tuning.core.kept_files import prune, usable_folder
 
+PATTERNS = ("*.o",)
+
 
 def kept(folder: Path, name: str, *, size: int, used_at: float) -> Path:
     path = folder / name
@@ -19,15 +21,21 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     old = kept(tmp_path, "old.o", size=40, used_at=1.0)
     recent = kept(tmp_path, "recent.o", size=40, used_at=3.0)
     middle = kept(tmp_path, "middle.o", size=40, used_at=2.0)
-    prune(tmp_path, limit_bytes=80)
+    prune(tmp_path, PATTERNS, limit_bytes=80)
     assert (old.exists(), middle.exists(), recent.exists()) == (False, True, True)
-    prune(tmp_path / "no folder", limit_bytes=80)
+    prune(tmp_path / "no folder", PATTERNS, limit_bytes=80)
 
 
 def test_files_that_a_killed_process_left_are_pruned_too(tmp_path: Path) -> None:
     hidden = kept(tmp_path, ".half-written.o", size=40, used_at=1.0)
-    prune(tmp_path, limit_bytes=10)
+    prune(tmp_path, PATTERNS, limit_bytes=10)
     assert not hidden.exists()
+
+
+def test_what_fits_no_pattern_stays(tmp_path: Path) -> None:
+    thesis = kept(tmp_path, "thesis.docx", size=40, used_at=1.0)
+    prune(tmp_path, PATTERNS, limit_bytes=10)
+    assert thesis.exists()
 
 
 def test_a_folder_is_made_once_it_is_needed(tmp_path: Path) -> None:

@@ -157,9 +157,8 @@ def confirmed(
     parts = check_parts(request, loaded, open_compiler, loaded.sets[0])
     if parts.wrong is not None and len(loaded.sets) > 1:
         # A tie within a part may go either way; a fault is there on other inputs, too.
-        again = check_parts(request, loaded, open_compiler, loaded.sets[1])
-        same = again.wrong is not None and again.wrong.tensor == parts.wrong.tensor
-        parts = parts if same else replace(parts, wrong=None)
+        again = check_parts(request, loaded, open_compiler, loaded.sets[1], among=parts.departing)
+        parts = parts if again.not_checked else again
     if parts.wrong is not None:
         raise InvalidModelError(
             "the model's outputs are those of ONNX Runtime, but they hide a fault: compiled without any tuning, "

@@ -6,7 +6,7 @@ saturated, or moves too far in ONNX Runtime itself, hides what happens before it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,13 @@ class PartsCheck:
     Attributes:
         parts: How many parts were compared.
         wrong: The first wrong part; None if all are right.
+        departing: The tensors that end wrong parts.
         not_checked: Why nothing was compared; empty if something was.
     """
 
     parts: int = 0
     wrong: WrongPart | None = None
+    departing: frozenset[str] = frozenset()
     not_checked: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -94,6 +96,7 @@ def check_parts(
     input_set: InputSet,
     *,
     plain: bool = False,
+    among: Collection[str] | None = None,
 ) -> PartsCheck:
     """Compare every part of the network, built without records, on one set of inputs; narrow the first wrong one to a node.
 
@@ -105,14 +108,20 @@ def check_parts(
         open_compiler: Opens further compilers.
         input_set: Whose values the parts are fed with.
         plain: Build with unscheduled loops.
+        among: The tensors of parts that may be wrong; None for all.
     """
     if request.model.parts:
         return PartsCheck(not_checked="ONNX Runtime runs parts of the network itself")
     try:
         parts, compared = _compare(request, loaded, open_compiler, input_set, None, plain=plain)
-        position = _first_wrong(compared)
-        if position is None:
+        departing = {
+            part["tensor"]: number
+            for number, (part, comparison) in enumerate(zip(parts, compared, strict=True))
+            if not comparison.ok and (among is None or part["tensor"] in among)
+        }
+        if not departing:
             return PartsCheck(parts=len(compared))
+        position = min(departing.values())
     except ChildClosed:
         raise
     except (ChildFailed, InvalidModelError, RunFailed) as error:
@@ -129,7 +138,7 @@ def check_parts(
         raise
     except (ChildFailed, InvalidModelError, RunFailed):
         pass
-    return PartsCheck(parts=len(compared), wrong=wrong)
+    return PartsCheck(parts=len(compared), wrong=wrong, departing=frozenset(departing))
 
 
 class _NothingToCutError(InvalidModelError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +51,7 @@ def kept_schedule(
         return kernel
     kernel = schedule()
     with suppress(OSError):
-        fresh = path.with_name(f".{path.stem}-{os.getpid()}.json")
+        fresh = path.with_name(f".{path.stem}-{secrets.token_hex(8)}.json")
         fresh.write_bytes(_written(kernel))
         fresh.replace(path)
     return kernel

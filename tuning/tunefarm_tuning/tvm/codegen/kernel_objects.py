@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +20,6 @@ from typing import Any, NoReturn
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_hash
 
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.target.target import Target
@@ -70,7 +70,7 @@ class KernelObjects:
             tvm.transform.PassContext(config=config),
             span("LLVM: a kernel", SpanKind.LLVM),
         ):
-            fresh = self.folder / f".{path.stem}-{os.getpid()}.o"
+            fresh = self.folder / f".{path.stem}-{secrets.token_hex(8)}.o"
             tirx.build(module, tvm_target(target)).write_to_file(str(fresh), "o")
             with fresh.open("r+b") as file:
                 digest = hashlib.file_digest(file, "sha256").digest()
@@ -106,10 +106,12 @@ class KernelObjects:
         self, kernels: Sequence[tirx.PrimFunc], target: Target, *, checked: bool
     ) -> NoReturn:
         """Compile kernels in a copy of the process, and end it without the clean-up that is the original's."""
-        for func in kernels:
-            with suppress(Exception):
-                self.object_of(func, target, checked=checked)
-        os._exit(0)
+        try:
+            for func in kernels:
+                with suppress(Exception):
+                    self.object_of(func, target, checked=checked)
+        finally:
+            os._exit(0)
 
     def _path(self, func: tirx.PrimFunc, target: Target, *, checked: bool) -> Path:
         plain = _for_codegen(func)
@@ -172,7 +174,8 @@ def _for_codegen(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _symbol(func: tirx.PrimFunc, target: Target, *, checked: bool) -> str:
-    code = f"{structural_hash(func) % (1 << 64):016x}"
+    # Not TVM's structural hash: two kernels with one hash can be made on purpose.
+    code = hashlib.sha256(tvm.ir.save_json(func).encode()).hexdigest()
     text = json.dumps([code, checked, target.to_json(), toolchain_key(), code_revision()], sort_keys=True)
     return f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 

@@ -9,11 +9,15 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
+from tunefarm_tuning.frontend.onnx.reference.rounding import step_input
+
 KEPT_BY_OPERATOR = frozenset({"Resize", "Upsample", "Pad", "Range", "Expand", "Tile", "OneHot"})
 """Operators whose float constants decide a shape."""
 _LEAST_WEIGHTS = 8
 _EQUAL_MULTIPLE = 32.0
 """How many times as far equal weights are moved as others."""
+_STEPS_OF_INTEGERS = 2.0**-13
+"""How far the step of a node is moved that sums integers: a sum of half a step may be the rest of terms of 255 steps."""
 _WHOLE_UP_TO = 2.0**24
 
 
@@ -30,8 +34,13 @@ def _is_whole(array: NDArray[Any]) -> bool:
         return bool(np.all((array == np.round(array)) & (np.abs(array) < _WHOLE_UP_TO)))
 
 
-def with_moved_weights(model: onnx.ModelProto, moved_by: float, rng: np.random.Generator) -> bytes:
+def with_moved_weights(
+    model: onnx.ModelProto, moved_by: float, rng: np.random.Generator, *, steps_by: float = 0.0
+) -> bytes:
     """Return a network whose weights are moved alike, but for constants that decide a shape; as bytes.
+
+    If `steps_by` is not 0, the step that each node rounds to is that share larger. Ties then all turn the same way, also where
+    integers go in, which nothing else moves.
 
     Equal weights are moved together, and further: a sum of equal terms is rounded in the same direction at each of its steps.
     """
@@ -56,7 +65,33 @@ def with_moved_weights(model: onnx.ModelProto, moved_by: float, rng: np.random.G
                     else moved_array(values, moved_by, rng)
                 )
                 tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
+    if steps_by:
+        _move_steps(twin, steps_by)
     return bytes(twin.SerializeToString())
+
+
+def _move_steps(twin: onnx.ModelProto, moved_by: float) -> None:
+    constants = {tensor.name: tensor for tensor in twin.graph.initializer}
+    constants |= {
+        node.output[0]: attribute.t
+        for node in twin.graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.HasField("t")
+    }
+    for number, node in enumerate(twin.graph.node):
+        position = step_input(node)
+        if position is None or position >= len(node.input):
+            continue
+        step = constants.get(node.input[position])
+        if step is None or step.data_type != TensorProto.FLOAT:
+            continue
+        values = numpy_helper.to_array(step)
+        name = f"{step.name} of node {number}"
+        share = moved_by if node.op_type == "QuantizeLinear" else np.copysign(_STEPS_OF_INTEGERS, moved_by)
+        moved = (values * (1.0 + share)).astype(values.dtype)
+        twin.graph.initializer.append(numpy_helper.from_array(moved, name))
+        node.input[position] = name  # a step of its own: others may be the same constant
 
 
 def _moved_together(array: NDArray[Any], moved_by: float, rng: np.random.Generator) -> NDArray[Any]:

@@ -11,6 +11,26 @@ FEEDS_BACK = frozenset({"DynamicQuantizeLSTM"})
 """Those of them that do so in steps."""
 
 
+_STEP_INPUTS = {
+    "QuantizeLinear": 1,
+    "QGemm": 7,
+    "QLinearConv": 6,
+    "QLinearMatMul": 6,
+    "QLinearAdd": 6,
+    "QLinearMul": 6,
+    "QLinearConcat": 0,
+}
+_STEP_INPUT_OF_OTHERS = 3
+"""Of ``QLinear`` operators with one input tensor: it, its step, its zero point, the step of the result."""
+
+
+def step_input(node: onnx.NodeProto) -> int | None:
+    """Return the position of the input that holds the step to which a node rounds; None if it has none."""
+    if node.op_type.startswith("QLinear"):
+        return _STEP_INPUTS.get(node.op_type, _STEP_INPUT_OF_OTHERS)
+    return _STEP_INPUTS.get(node.op_type)
+
+
 def is_rounding(node: onnx.NodeProto) -> bool:
     """Return whether a node rounds what it is given, or what it computes, to integers."""
     return node.op_type in _ROUNDING or node.op_type in COMPUTES_ON or node.op_type.startswith("QLinear")
@@ -20,4 +40,7 @@ def rounds_values(graph: onnx.GraphProto) -> bool:
     """Return whether a graph quantises activations; quantised weights do not count."""
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
-    return any(is_rounding(node) and node.input[0] not in constants for node in graph.node)
+    return any(
+        is_rounding(node) and not constants.issuperset(name for name in node.input if name)
+        for node in graph.node
+    )

@@ -324,9 +324,9 @@ class Variants:
 
     def _moved(self, moved_by: float, *, stirred: bool, seed: int) -> bool:
         rng = np.random.default_rng(seed)
-        session = open_session(
-            with_moved_weights(self._model, moved_by, rng), max(2, self._threads), optimised=False
-        )
+        steps_by = (moved_by if seed % 2 else -moved_by) if stirred else 0.0
+        source = with_moved_weights(self._model, moved_by, rng, steps_by=steps_by)
+        session = open_session(source, max(2, self._threads), optimised=False)
         for given, outputs in self._on_all(session, lambda array: moved_array(array, moved_by, rng)):
             (given.stirred if stirred else given.runs).append(outputs)
         return True

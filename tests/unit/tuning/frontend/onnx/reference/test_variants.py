@@ -9,13 +9,15 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import TensorProto
 from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.reference.moved import moved_array
 from tunefarm_tuning.frontend.onnx.reference.variants import Variants, open_session
-from tunefarm_tuning.reference.comparison import STEPS, compare_arrays
+from tunefarm_tuning.reference.comparison import STEPS, TIES, compare_arrays
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.workload.task import TensorSpec
 
 
 def ran(
@@ -180,3 +182,34 @@ def test_a_network_with_feedback_that_rounds_may_be_as_far_off_as_its_own_runs(
     assert width.moved > 0.1
     assert compare_arrays("y", moved, plain, rounding=STEPS, width=width).ok
     assert not compare_arrays("y", plain + 20 * np.abs(plain).max(), plain, rounding=STEPS, width=width).ok
+
+
+def sums_of_bytes() -> tuple[onnx.ModelProto, list[TensorSpec]]:
+    """A sum of 8-bit integers whose step is twice theirs: each other sum is a tie."""
+    g = GraphBuilder()
+    x, y = (g.input(name, [1, 4096], TensorProto.UINT8) for name in "xy")
+    zero = g.constant(np.array(0, np.uint8))
+    steps = [g.constant(np.array(step, np.float32)) for step in (0.0231, 0.0231, 0.0462)]
+    inputs = [x, steps[0], zero, y, steps[1], zero, steps[2], zero]
+    g.output(g.node("QLinearAdd", *inputs, domain="com.microsoft"), dtype=TensorProto.UINT8)
+    model = g.model(17)
+    return model, bind_inputs(model.graph, {})
+
+
+def test_ties_of_integers_are_known_where_nothing_but_steps_can_move() -> None:
+    model, specs = sums_of_bytes()
+    source = model.SerializeToString()
+    variants = Variants(source, model, specs, threads=1, budget_sec=60.0)
+    feeds = random_inputs(specs, seed=1)
+    (plain,) = open_session(source, 1, optimised=False).run(None, dict(zip("xy", feeds, strict=True)))
+    variants.add(feeds, [plain], 0.0)
+    (expected,) = variants.run()
+    sums = feeds[0].astype(np.int64) + feeds[1]
+    ties = (sums % 2 == 1) & (sums < 510)
+    assert ties.sum() > 1000
+    (width,) = expected.widths
+    np.testing.assert_array_equal(np.isinf(width.allowed), ties)
+    down = (sums // 2).astype(np.uint8)
+    assert compare_arrays("y", down, plain, rounding=TIES, width=width).ok
+    wrong = np.round(sums / 2 * 1.004).clip(0, 255).astype(np.uint8)
+    assert not compare_arrays("y", wrong, plain, rounding=TIES, width=width).ok
