@@ -110,6 +110,14 @@ def _model_page(
     )
 
 
+def _refused_page(
+    model_id: str, request: Request, services: Services, form: Form, error: InvalidInputError
+) -> HTMLResponse:
+    shown = _model_page(model_id, request, services, given=form, refused=error)
+    shown.status_code = status_of(error)
+    return shown
+
+
 @router.post("/models/{model_id}/jobs", dependencies=[needs("write")])
 async def start_job(model_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
     """Start a job, and show it; what cannot be started is shown again, as it was filled in."""
@@ -117,9 +125,7 @@ async def start_job(model_id: str, request: Request, form: FormDep, services: Se
         job_request = request_of(model_id, form)
         submitted = await run_in_threadpool(submit_job, services, job_request)
     except InvalidInputError as error:
-        shown = await run_in_threadpool(_model_page, model_id, request, services, given=form, refused=error)
-        shown.status_code = status_of(error)
-        return shown
+        return await run_in_threadpool(_refused_page, model_id, request, services, form, error)
     return RedirectResponse(f"/jobs/{submitted.job.id}", 303)
 
 
@@ -130,9 +136,7 @@ async def bind(model_id: str, request: Request, form: FormDep, services: Service
         shapes, values = _binding_of(form)
         submitted = await run_in_threadpool(bind_model, services, model_id, shapes=shapes, values=values)
     except InvalidInputError as error:
-        shown = await run_in_threadpool(_model_page, model_id, request, services, given=form, refused=error)
-        shown.status_code = status_of(error)
-        return shown
+        return await run_in_threadpool(_refused_page, model_id, request, services, form, error)
     return RedirectResponse(f"/models/{quote(submitted.model.id, safe='')}", 303)
 
 

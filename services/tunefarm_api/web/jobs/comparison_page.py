@@ -52,11 +52,10 @@ def comparison_page(
         comparison = compare_jobs(repos, chosen) if LEAST <= len(chosen) <= MOST else None
         given = [repos.jobs.get(job_id) for job_id in chosen]
         newest = repos.overview.jobs(limit=_OFFERED)[0]
-        others = {listed.job.id: listed for listed in newest}
         same = repos.jobs.list(model_id=given[0].model_id, limit=_OFFERED).items if given else ()
         names = {job.model_id: repos.models.get(job.model_id, deleted=True).name for job in given}
     offered = {job.id: (names[job.model_id], job) for job in (*given, *same)} | {
-        job_id: (listed.model_name, listed.job) for job_id, listed in others.items()
+        listed.job.id: (listed.model_name, listed.job) for listed in newest
     }
     return page(
         "comparison.html",
@@ -80,7 +79,7 @@ def chart_of(jobs: Sequence[ComparedJob]) -> Chart | None:
     values = [value for curve in curves for _, value in curve if value > 0]
     if not values:
         return None
-    longest, low, high = max(*ends, 1e-9) if len(ends) > 1 else max(ends[0], 1e-9), min(values), max(values)
+    longest, low, high = max([*ends, 1e-9]), min(values), max(values)
     if high <= 1.02 * low:
         low, high = low / 1.1, high * 1.1
 

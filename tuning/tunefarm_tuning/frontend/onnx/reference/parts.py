@@ -152,16 +152,13 @@ class Network:
         """Return what a part rounds before the end of it, which is a tensor."""
         end = self.makers.get(tensor)
         nodes = self.model.graph.node
-        positions = self._positions(tensor, cuts)
-        if any(
-            is_rounding(nodes[position]) and (position != end or nodes[position].op_type in COMPUTES_ON)
-            for position in positions
-            - ({end} if end is not None and nodes[end].op_type in FEEDS_BACK else set())
-        ):
+        before = self._positions(tensor, cuts) - {end}
+        ends_with = "" if end is None else nodes[end].op_type
+        if any(is_rounding(nodes[position]) for position in before):
             return Rounding.COMPUTED_ON
-        return (
-            Rounding.FED_BACK if end is not None and nodes[end].op_type in FEEDS_BACK else Rounding.AT_THE_END
-        )
+        if ends_with in FEEDS_BACK:
+            return Rounding.FED_BACK
+        return Rounding.COMPUTED_ON if ends_with in COMPUTES_ON else Rounding.AT_THE_END
 
     def untyped(self) -> list[str]:
         """Return the tensors to cut at whose types could not be inferred: around roundings, and results of layers with weights."""
