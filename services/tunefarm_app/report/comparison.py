@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tunefarm_app.report.numbers import ratios_of
+from tunefarm_app.report.numbers import latency_of, ratios_of
 from tunefarm_app.report.parts import Part, ReportRatio
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
@@ -116,7 +116,7 @@ def _kernel(key: str, name: str, tasks: Sequence[JobTask | None]) -> ComparedKer
 def _job(repos: Repositories, job: Job) -> ComparedJob:
     artifact = repos.artifacts.for_job(job.id)
     report: Mapping[str, Any] = (artifact.report if artifact else None) or {}
-    measured = ((report.get("latency") or {}).get("tuned") or {}).get("median_sec")
+    latency = latency_of(job, report)
     return ComparedJob(
         id=job.id,
         model_id=job.model_id,
@@ -129,8 +129,8 @@ def _job(repos: Repositories, job: Job) -> ComparedJob:
         trials=job.trials,
         tuned_sec=job.tuned_sec,
         created_at=job.created_at,
-        latency_sec=measured or job.best_latency_sec,
-        is_measured=bool(measured),
+        latency_sec=latency.sec,
+        is_measured=latency.is_measured,
         ratios=ratios_of(report),
         artifact_bytes=artifact.size_bytes if artifact else None,
         curve=_curve(repos, job.id),

@@ -206,6 +206,23 @@ def ratios_of(report: Mapping[str, Any] | None) -> dict[str, ReportRatio]:
     return Evidence(manifest={}, report=report or {}).ratios()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """How fast the network is: the artifact as it was measured, or else the sum of the kernels' best times."""
+
+    sec: float | None
+    is_measured: bool
+
+
+def latency_of(job: Job, report: Mapping[str, Any] | None) -> Latency:
+    """Return the best that is known of how fast the job's network is."""
+    tuned = ((report or {}).get("latency") or {}).get("tuned") or {}
+    median_sec = tuned.get("median_sec")
+    if isinstance(median_sec, int | float):
+        return Latency(sec=float(median_sec), is_measured=True)
+    return Latency(sec=job.best_latency_sec, is_measured=False)
+
+
 def contradictions(report: JobReport) -> list[str]:
     """Return which numbers of a report do not fit together; nothing, as it should be."""
     return [

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
-    Latency,
     Speedup,
-    latency_of,
     measured_speedup,
     progress_words,
     speedup_so_far,
 )
 from tunefarm_app.jobs.progress import TimeLeft, share_done, time_left
 from tunefarm_app.leases.device_turns import why_waiting
+from tunefarm_app.report.numbers import Latency, latency_of
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job

@@ -15,7 +15,6 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.charts.curve import Curves, chart
 from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
-    latency_of,
     measured_speedup,
     progress_words,
     speedup_so_far,
@@ -30,7 +29,13 @@ from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
-from tunefarm_app.report.numbers import measured_words, ratios_of, reach_sentence, untried_sentence
+from tunefarm_app.report.numbers import (
+    latency_of,
+    measured_words,
+    ratios_of,
+    reach_sentence,
+    untried_sentence,
+)
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import JobTask
 

@@ -55,23 +55,6 @@ def progress_words(job: Job) -> str:
     return ", ".join(words if trials or not wall_sec else words[::-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """How fast the network is: the artifact as it was measured, or else the sum of the kernels' best times."""
-
-    sec: float | None
-    is_measured: bool
-
-
-def latency_of(job: Job, report: Mapping[str, Any] | None) -> Latency:
-    """Return the best that is known of how fast the job's network is."""
-    tuned = ((report or {}).get("latency") or {}).get("tuned") or {}
-    median_sec = tuned.get("median_sec")
-    if isinstance(median_sec, int | float):
-        return Latency(sec=float(median_sec), is_measured=True)
-    return Latency(sec=job.best_latency_sec, is_measured=False)
-
-
 def measured_speedup(report: Mapping[str, Any] | None) -> Speedup | None:
     """Return what the finished artifact was measured to be faster than the untuned network."""
     ratio = ratios_of(report).get("untuned")

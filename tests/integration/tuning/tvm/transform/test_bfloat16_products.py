@@ -13,6 +13,7 @@ import onnx
 import pytest
 import tvm
 import tvm_ffi
+from llvm_cpus import x86_cpus
 from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tvm import relax
@@ -232,13 +233,7 @@ def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tm
 
 
 def test_llvm_knows_the_same_cpus() -> None:
-    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")
-    for name in tvm_ffi.get_global_func("target.llvm_get_cpu_archlist")(tvm.target.Target("llvm")):
-        target = Target.from_json({"kind": "llvm", "mcpu": str(name), "mtriple": "x86_64-linux-gnu"})
-        try:
-            has = {str(feature) for feature in features(tvm_target(target))}
-        except Exception:  # (a name of another architecture)
-            continue
+    for name, target, has in x86_cpus():
         assert has_bfloat16_dot_product(target) is ("avx512bf16" in has), name
 
 

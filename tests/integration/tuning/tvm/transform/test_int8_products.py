@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 import tvm
 import tvm_ffi
+from llvm_cpus import x86_cpus
 from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tvm import relax
@@ -333,12 +334,6 @@ def test_sums_stay_in_registers(tmp_path: Path) -> None:
 
 
 def test_llvm_knows_the_same_cpus() -> None:
-    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")
-    for name in tvm_ffi.get_global_func("target.llvm_get_cpu_archlist")(tvm.target.Target("llvm")):
-        target = Target.from_json({"kind": "llvm", "mcpu": str(name), "mtriple": "x86_64-linux-gnu"})
-        try:
-            has = {str(feature) for feature in features(tvm_target(target))}
-        except Exception:  # (a name of another architecture)
-            continue
+    for name, target, has in x86_cpus():
         wanted = 16 if "avx512vnni" in has else 8 if "avxvnni" in has else 0
         assert dot_product_lanes(target) == wanted, name
