@@ -17,6 +17,7 @@ from tunefarm_app.report.assemble import assemble_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.numbers import (
     contradictions,
+    latency_of,
     measured_words,
     ratios_of,
     reach_sentence,
@@ -245,3 +246,11 @@ def test_how_far_the_time_reaches() -> None:
 
 def test_ratios_of_a_report_without_latency() -> None:
     assert ratios_of(None) == ratios_of({"latency": None}) == ratios_of({"latency": 3}) == {}
+
+
+def test_the_latency_is_measured_where_it_can_be() -> None:
+    latency = latency_of(job(best_latency_sec=0.5), None)
+    assert (latency.sec, latency.is_measured) == (0.5, False)
+    latency = latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": {"median_sec": 0.6}}})
+    assert (latency.sec, latency.is_measured) == (0.6, True)
+    assert latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": None}}).sec == 0.5

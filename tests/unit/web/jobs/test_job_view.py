@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_values import job, task
 
-from tunefarm_api.web.jobs.job_view import latency_of, progress_words, speedup_so_far
+from tunefarm_api.web.jobs.job_view import progress_words, speedup_so_far
 
 
 def test_progress_is_held_against_the_limits_that_there_are() -> None:
@@ -15,14 +15,6 @@ def test_progress_is_held_against_the_limits_that_there_are() -> None:
     both = progress_words(job(budget={"wall_sec": 30.0, "trials": 5000}, **at))
     assert both == "1,200 of 5,000 trials, 28 s of 30 s"
     assert progress_words(job(budget={"patience_trials": 8}, **at)) == "1,200 trials, 28 s"
-
-
-def test_the_latency_is_measured_where_it_can_be() -> None:
-    latency = latency_of(job(best_latency_sec=0.5), None)
-    assert (latency.sec, latency.is_measured) == (0.5, False)
-    latency = latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": {"median_sec": 0.6}}})
-    assert (latency.sec, latency.is_measured) == (0.6, True)
-    assert latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": None}}).sec == 0.5
 
 
 def test_the_speed_up_so_far_weighs_the_kernels() -> None:
