@@ -199,7 +199,7 @@ def test_convolutions_keep_their_results_in_registers(name: str, tmp_path: Path)
     assert "T.unroll" in text
 
 
-@pytest.mark.parametrize(("channels", "rows"), [(256, (2, 8)), (240, (16, 1))])
+@pytest.mark.parametrize(("channels", "rows"), [(256, (2, 8)), (240, (4, 4))])
 def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> None:
     """Pixels of 256 channels are 1 KB apart, rows of them 40 KB: sixteen below each other share four sets of the cache."""
     stage = Stage(
@@ -216,6 +216,26 @@ def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> N
     )
     tile = choose_register_tile(stage, 2, Machine(vector_bytes=64, registers=32))
     assert tile.rows == rows
+
+
+@pytest.mark.parametrize(
+    "net", [dense((1, 512), 1000), dense((1, 40, 120), 1879)], ids=["classes", "characters"]
+)
+def test_threads_share_a_product_whatever_its_columns(net: Net, tmp_path: Path) -> None:
+    """Of one row, and with columns that no vector divides, where the tail has a loop of its own."""
+    (kernel,) = kernels_of(net, tmp_path, HOST)
+    assert "T.parallel" in default_schedule(kernel.module["main"], HOST).script()
+    names = [spec.name for spec in kernel_args(kernel.module)]
+    plain, scheduled = (run(kernel, tmp_path, HOST, plain=plain) for plain in (True, False))
+    assert all(comparison.ok for comparison in compare_outputs(names, scheduled, plain))
+
+
+def test_a_row_that_no_vector_divides_is_computed_in_whole_vectors(tmp_path: Path) -> None:
+    (kernel,) = kernels_of(NETS["softmax-197"], tmp_path, AVX512)
+    lanes = re.findall(
+        r"T\.vectorized\(T\.int64\((\d+)\)\)", default_schedule(kernel.module["main"], AVX512).script()
+    )
+    assert lanes.count("16") >= 4
 
 
 @pytest.mark.parametrize("columns", [208, 1152])

@@ -71,12 +71,17 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
     return True
 
 
-def vectorize_inner(sch: Any, loops: list[Any], lanes: int, *, unroll: bool) -> None:
+def vectorize_inner(
+    sch: Any, loops: list[Any], lanes: int, *, unroll: bool, may_have_tail: bool = False
+) -> None:
     """Vectorise the innermost of a block's own `loops` (outermost first), and unroll the others if they have few iterations.
 
-    The vector has `lanes` elements, halved until they divide the innermost loop.
+    The vector has `lanes` elements, halved until they divide the innermost loop, or else a tail.
     """
     extent = nominal_size(sch.get(loops[-1]).extent)
+    if may_have_tail and extent > lanes:
+        sch.vectorize(_split_lanes(sch, loops[-1], extent, lanes)[1])
+        return
     while lanes > 1 and extent % lanes:
         lanes //= 2
     others = loops[:-1]

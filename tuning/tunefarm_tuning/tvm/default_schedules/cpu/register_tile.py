@@ -63,13 +63,16 @@ def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterT
     # A dense convolution continues along the lines that it reads. A group has few channels, and each tap reads all again.
     reread = stage.reads if groups_of(stage, row_loops) else along
     steps = max(1, stage.points // prod(stage.extents[loop] for loop in stage.spatial))
-    best: tuple[float, RegisterTile] | None = None
+    most_lanes = machine.lanes(stage.writes[0].dtype)
+    best: tuple[tuple[float, int], RegisterTile] | None = None
     for tile in _tiles(stage, loop, row_loops, machine):
-        cycles = _cycles(stage, tile, along, steps)
-        if (best is None or cycles < best[0]) and _is_crowded(tile, stage, reread):
-            cycles *= _CROWDED
-        if best is None or cycles < best[0]:
-            best = (cycles, tile)
+        # Of tiles that take as long, the squarest: its neighbours read the fewest inputs again. Long along the inner loop, it
+        # leaves a thread whole rows of the result, which are the rows that the thread computed of the input.
+        cost = (_cycles(stage, tile, along, steps, most_lanes), sum(tile.rows))
+        if (best is None or cost < best[0]) and _is_crowded(tile, stage, reread):
+            cost = (cost[0] * _CROWDED, cost[1])
+        if best is None or cost < best[0]:
+            best = (cost, tile)
     assert best is not None
     return best[1]
 
@@ -142,13 +145,13 @@ def _dividing(extent: int, most_lanes: int) -> Iterator[int]:
 
 
 def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[int, ...]]:
-    """Yield the rows of all tiles that fit into the registers beside a few for factors."""
+    """Yield the rows of all tiles that fit into the registers beside a few for factors, the longest along the inner loop first."""
     most = (registers - 1 - min(vectors, 4)) // vectors
     if not extents:
         if most >= 1:
             yield ()
         return
-    for last in range(1, min(extents[-1], most) + 1):
+    for last in range(min(extents[-1], most), 0, -1):
         if len(extents) == 1:
             yield (last,)
             continue
@@ -156,10 +159,10 @@ def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[in
             yield (first, last)
 
 
-def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int) -> float:
+def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int, most_lanes: int) -> float:
     """Estimate the cycles of all tiles; each step takes as long as the slowest of arithmetic, loads and latency.
 
-    `along` are the reads that are contiguous along the vector loop; each result takes `steps` iterations.
+    `along` are the reads that are contiguous along the vector loop; each result takes `steps` iterations; a vector has `most_lanes`.
     """
     rows = prod(tile.rows)
     loads = 0.0
@@ -170,13 +173,14 @@ def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int) -
         loads += count * (tile.vectors if read in along else 1)
     results = rows * tile.vectors
     far = 0.0
+    full = tile.lanes / most_lanes
     for read in along:
-        if tile.row_loops and all(read.strides[axis] == 0 for axis in tile.row_loops):
+        if all(read.strides[axis] == 0 for axis in tile.row_loops):
             # A panel of weights that exceeds the first cache is loaded again for each tile, from the second cache or beyond.
             panel_bytes = steps * tile.width * itemsize(read.dtype)
             if panel_bytes > _FIRST_CACHE_BYTES:
                 is_near = panel_bytes <= _SECOND_CACHE_BYTES
-                far += tile.vectors * (_SECOND_CACHE_CYCLES if is_near else _MEMORY_CYCLES)
+                far += full * tile.vectors * (_SECOND_CACHE_CYCLES if is_near else _MEMORY_CYCLES)
     step_cycles = max(results / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE, _FMA_LATENCY_CYCLES, far)
     step_cycles += _EXPOSED * far
     tiles = 1.0

@@ -7,6 +7,7 @@ from typing import Any
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     is_worth_threads,
+    reads_indices,
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_of
@@ -71,11 +72,13 @@ def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
         sch.compute_at(block, rows)
     if points >= PARALLEL_POINTS and nominal_size(sch.get(rows).extent) > 1:
         sch.parallel(rows)
+    may_have_tail = not any(reads_indices(stage) for stage in known)
     for block, lanes, is_partial in parts:
-        _within_row(sch, block, lanes, is_partial=is_partial)
+        _within_row(sch, block, lanes, is_partial=is_partial, may_have_tail=may_have_tail)
     own = list(sch.get_loops(last))[1:]
     if own:
-        vectorize_inner(sch, own, machine.lanes(known[-1].writes[0].dtype), unroll=False)
+        lanes = machine.lanes(known[-1].writes[0].dtype)
+        vectorize_inner(sch, own, lanes, unroll=False, may_have_tail=may_have_tail)
     return True
 
 
@@ -98,7 +101,7 @@ def schedule_row_reduction(sch: Any, block: Any, machine: Machine) -> bool:
     return True
 
 
-def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool) -> None:
+def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool, may_have_tail: bool = False) -> None:
     """Vectorise the loops of a block inside a row."""
     own = list(sch.get_loops(block))[1:]
     if is_partial:
@@ -108,7 +111,7 @@ def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool) -> None:
         init = sch.decompose_reduction(block, steps)
         sch.vectorize(list(sch.get_loops(init))[-1])
     elif own and lanes > 1 and not _reduces(sch, block):
-        vectorize_inner(sch, own, lanes, unroll=False)
+        vectorize_inner(sch, own, lanes, unroll=False, may_have_tail=may_have_tail)
 
 
 def _reduces(sch: Any, block: Any) -> bool:

@@ -186,10 +186,14 @@ class _TiledReduction:
                 break
             extent *= nominal_size(self._sch.get(loop).extent)
             count += 1
-        if count == 0:
-            if self._stage.points >= _PARALLEL_SUMS and nominal_size(self._sch.get(spatial[0]).extent) > 1:
-                self._sch.parallel(spatial[0])
-            return spatial[0], 1
+        if extent == 1 and count < len(spatial):
+            # A loop with a tail stays alone, so that TVM can split the tail off.
+            if (
+                self._stage.points >= _PARALLEL_SUMS
+                and nominal_size(self._sch.get(spatial[count]).extent) > 1
+            ):
+                self._sch.parallel(spatial[count])
+            return spatial[count], count + 1
         fused = self._sch.fuse(*spatial[:count]) if count > 1 else spatial[0]
         if self._stage.points >= _PARALLEL_SUMS and extent > 1:
             self._sch.parallel(fused)
