@@ -12,6 +12,7 @@ import pytest
 from onnx_reference import UNOPTIMISED, built_outputs
 from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO
+from tflite_zoo.custom import CUSTOM
 
 from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
@@ -129,6 +130,13 @@ def test_a_network_with_state_is_not_compared_with_litert(stored: Path, tmp_path
     assert conversion.compared == "not compared: LiteRT keeps the state itself"
     assert [spec.name for spec in conversion.model.inputs][1:] == ["sum"]
     assert [spec.name for spec in conversion.model.outputs][1:] == ["sum_next"]
+
+
+def test_what_litert_lacks_is_converted_all_the_same(stored: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
+    stored.write_bytes(CUSTOM["resampled"]().data)
+    with pytest.warns(UserWarning, match="not compared with LiteRT: LiteRT cannot run"):
+        import_tflite(stored, tmp_path / "net.onnx", limits=LIMITS)
 
 
 def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path: Path) -> None:
