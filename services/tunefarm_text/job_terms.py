@@ -29,6 +29,11 @@ API_LIMITS: Mapping[str, str] = {
 }
 """Names of the limits in the API's `budget`, by the names of the client and the command."""
 
+NO_SEARCH = (
+    "Without a search there is no budget: the artifact is compiled at once, with the best kernels on record, and untuned ones "
+    "where there is no record."
+)
+
 HELP: Mapping[str, str] = {
     "target": "Target to compile for: a name (cuda/sm_90), TVM's text (llvm -mcpu=znver5 -num-cores=8) or JSON. By "
     "default, or as `host`: the target that the pool's devices report.",
@@ -48,5 +53,6 @@ HELP: Mapping[str, str] = {
     "loss of accuracy. For CPUs.",
     "other_shapes": "Whether the artifact gets code for shapes that it was not tuned for, where the model's file leaves "
     "dimensions open. It is slower than tuned code; without it such shapes are refused, and compiling takes less time. For CPUs.",
+    "search": f"Whether to search. {NO_SEARCH}",
 }
 """The meaning of each term, in a sentence."""

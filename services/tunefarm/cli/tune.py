@@ -1,4 +1,4 @@
-"""``tunefarm tune``: upload, tune and download with one command."""
+"""``tunefarm tune`` and ``tunefarm compile``: upload, tune or only compile, and download with one command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import typer
 
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
-from tunefarm.cli.base.options import Inputs, Shape, TermOptions, ValueOption, check_inputs, parse_shapes
+from tunefarm.cli.base.options import (
+    CompileOptions,
+    Inputs,
+    Shape,
+    TermOptions,
+    ValueOption,
+    check_inputs,
+    parse_shapes,
+)
 from tunefarm.cli.base.output import Output, check_folder
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
@@ -42,46 +50,90 @@ class ModelOptions(OptionGroup):
     ] = None
 
 
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="The network: an ONNX or TFLite file.")]
+Folder = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder for NAME.tunefarm, NAME.report.json and NAME.report.html.",
+    ),
+]
+Detach = Annotated[
+    bool,
+    typer.Option(
+        "--detach", help="Start the job and return; `tunefarm jobs watch` follows it. Needs a server."
+    ),
+]
+
+
 def tune_model(
     out: Output,
     server: Server,
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The network to tune: an ONNX or TFLite file.")
-    ],
+    model: ModelFile,
     terms: TermOptions,
     upload: ModelOptions,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder for NAME.tunefarm, NAME.report.json and NAME.report.html.",
-        ),
-    ] = Path(),
-    detach: Annotated[
-        bool,
-        typer.Option(
-            "--detach", help="Start the job and return; `tunefarm jobs watch` follows it. Needs a server."
-        ),
-    ] = False,
+    output: Folder = Path(),
+    detach: Detach = False,
 ) -> None:
     """Tune a network: upload it, search, compile, check, download.
 
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
     Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job.
     """
+    _check_limits(terms.limits())
+    if all(limit is None for limit in terms.limits().values()):
+        terms = replace(terms, minutes=DEFAULT_MINUTES)
+    _run(out, server, model, terms.terms(), upload, output, detach=detach)
+
+
+def compile_model(
+    out: Output,
+    server: Server,
+    model: ModelFile,
+    terms: CompileOptions,
+    upload: ModelOptions,
+    output: Folder = Path(),
+    detach: Detach = False,
+) -> None:
+    """Compile a network without a search: upload it, compile, check, download.
+
+    It takes the best kernels on record, from any earlier job for such a device; where there is none, the kernel is untuned.
+    Server and farm are those of `tunefarm tune`. Ctrl-C asks, then cancels the job.
+    """
+    _run(out, server, model, terms.terms(), upload, output, detach=detach)
+
+
+def _run(
+    out: Output,
+    server: Server,
+    model: Path,
+    terms: dict[str, Any],
+    upload: ModelOptions,
+    output: Path,
+    *,
+    detach: bool,
+) -> None:
+    """Upload a model, run a job on it, and download its results.
+
+    Args:
+        out: Where to write.
+        server: The server, if one is configured.
+        model: The file.
+        terms: The job's terms, as keyword arguments of the client's methods.
+        upload: Options of the upload.
+        output: Folder for the results.
+        detach: Return when the job is created.
+    """
     shapes, values = parse_shapes(upload.shape), parse_values(upload.value or ())
     samples = check_inputs(upload.inputs)
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
-    _check_limits(terms.limits())
     if not detach:
         check_folder(output)
-    if all(limit is None for limit in terms.limits().values()):
-        terms = replace(terms, minutes=DEFAULT_MINUTES)
     with _client(out, server, detach=detach) as client:
-        client.jobs.check(**terms.terms())  # a typo must not cost an upload
+        client.jobs.check(**terms)  # a typo must not cost an upload
         board = Board()
         with view(out, board) as progress:
             live = LiveView(board, progress.update)
@@ -90,7 +142,7 @@ def tune_model(
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, samples)
-            job = client.jobs.create(uploaded.id, samples=samples_ids, **terms.terms())
+            job = client.jobs.create(uploaded.id, samples=samples_ids, **terms)
             handle = client.job(job.id)
             if not detach:
                 out.note(f"job {job.id}; `tunefarm jobs show {job.id}` shows it, also later")

@@ -130,6 +130,9 @@ class Board:
                 state.status = Status.STOPPED
 
     def _tuning(self, job: Job) -> None:
+        if not job.searches:
+            self._enter(Phase.TUNE, None, "no search")
+            return
         parts = [f"{job.trials} trials", f"{job.failures} failed"]
         if job.progress.tasks_total:
             parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")

@@ -53,6 +53,8 @@ def create_job(
 ) -> Job:
     """Tunes a model on the devices of a pool within a budget, then compiles, checks and packs the result.
 
+    With `options.search` false, it compiles at once, with the best records on file; kernels without one are untuned.
+
     All detectable errors are reported at once: a `201` means that the job is queued.
     """
     request = JobRequest(model_id=body.model_id, samples=body.samples, **_terms(body))
@@ -149,4 +151,5 @@ def resume(job_id: str, services: ServicesDep) -> Job:
 
 def _terms(body: JobCheck) -> dict[str, Any]:
     terms = body.model_dump(exclude={"budget", "options", "model_id", "samples"})
-    return {**terms, **body.options.model_dump(), "budget": Budget(**body.budget.model_dump())}
+    budget = None if body.budget is None else Budget(**body.budget.model_dump())
+    return {**terms, **body.options.model_dump(), "budget": budget}

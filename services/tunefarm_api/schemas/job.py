@@ -42,6 +42,7 @@ class JobOptions(Input):
     )
     precision: str | None = Field(None, max_length=100, description=HELP["precision"])
     other_shapes: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["other_shapes"])
+    search: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["search"])
 
 
 class JobCheck(Input):
@@ -49,7 +50,10 @@ class JobCheck(Input):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TERMS]})
 
-    budget: BudgetIn = Field(description="Budget of the search.")
+    budget: BudgetIn | None = Field(
+        None,
+        description="Budget of the search. Required, unless `options.search` is false: then it must be omitted.",
+    )
     target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
         None, description=HELP["target"]
     )
@@ -58,7 +62,8 @@ class JobCheck(Input):
     seed: Whole = Field(0, description=HELP["seed"])
     priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
-        JobOptions(round_size=None, precision=None, other_shapes=True), description="Options of the search."
+        JobOptions(round_size=None, precision=None, other_shapes=True, search=True),
+        description="Options of the search.",
     )
 
 
@@ -100,11 +105,11 @@ class CheckedJob(Output):
 
 
 class Budget(Output):
-    """The job's limits; null if not set."""
+    """The job's limits; null if not set. A job without a search has none."""
 
-    trials: int | None = Field(description="Number of trials over all tasks, failed ones included.")
-    wall_sec: float | None = Field(description="Seconds of search.")
-    patience_trials: int | None = Field(description="Trials in a row without a better kernel.")
+    trials: int | None = Field(None, description="Number of trials over all tasks, failed ones included.")
+    wall_sec: float | None = Field(None, description="Seconds of search.")
+    patience_trials: int | None = Field(None, description="Trials in a row without a better kernel.")
     min_gain_per_min: float | None = Field(
         None, description="Least expected reduction of the model's latency per minute, as a share of it."
     )
@@ -222,7 +227,7 @@ class Job(Output):
         "null if the job is not searching or has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
-        description="Limit that ended the search, or `exhausted`; null before the end."
+        description="Limit that ended the search, `exhausted`, or `no-search`; null before the end."
     )
     progress: Progress = Field(description="Progress of the job.")
     event_seq: int = Field(description="Number of the newest event.")

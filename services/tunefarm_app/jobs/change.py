@@ -10,6 +10,7 @@ import structlog
 from tunefarm_app.jobs.terms import check_budget, parse_priority
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
@@ -71,6 +72,12 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
         repos.jobs.catch_up(job.id)
     if change.budget is None:
         return None
+    if not searches(job):
+        raise ConflictError(
+            "the job does not search: submit another one with this budget",
+            code="search-ended",
+            stop_reason="no-search",
+        )
     budget = Budget(**{**job.budget, **change.budget})
     check_budget(budget)
     if budget.to_json() == Budget.from_json(job.budget).to_json():

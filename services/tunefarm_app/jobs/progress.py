@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 
@@ -35,6 +36,8 @@ class TimeLeft:
 
 def share_done(job: Job) -> float | None:
     """Return the share of the search that is done, by the nearest limit; None without a limit of time or trials."""
+    if not searches(job):
+        return None
     if job.state in (JobState.SUCCEEDED, JobState.COMPILING) or job.stop_reason is not None:
         return 1.0
     shares = []

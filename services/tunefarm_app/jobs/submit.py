@@ -36,7 +36,8 @@ class JobRequest(JobTerms):
     def digest(self) -> str:
         """Hash of the request as it was received, before defaults were filled in."""
         target = dict(self.target) if isinstance(self.target, Mapping) else self.target
-        terms: list[Any] = [self.model_id, self.budget.to_json(), target, self.device_key]
+        budget = self.budget.to_json() if self.budget is not None else None
+        terms: list[Any] = [self.model_id, budget, target, self.device_key]
         terms += [self.tuner, self.seed, self.round_size]
         if priority := parse_priority(self.priority):  # digests of older releases have no precision
             terms.append(priority)
@@ -111,13 +112,14 @@ def _add(
             device_key=settled.device_key,
             tuner=request.tuner,
             seed=request.seed,
-            budget=request.budget.to_json(),
+            budget=request.budget.to_json() if request.budget is not None else {},
             priority=parse_priority(request.priority),
             options={
                 "round_size": request.round_size or services.settings.round_size,
                 "precision": parse_precision(request.precision).value,
                 "other_shapes": request.other_shapes,
                 **({"samples": samples} if samples else {}),
+                **({} if request.search else {"search": False}),
             },
             idempotency_key=idempotency_key,
             request_digest=request.digest,

@@ -16,7 +16,14 @@ from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak, job_kernels, trusted_peak
 from tunefarm_app.storage.blob_store import StoredBlob
-from tunefarm_app.storage.rows import engine_model, engine_record, file_stem, precision_of, wants_other_shapes
+from tunefarm_app.storage.rows import (
+    best_latency_sec,
+    engine_model,
+    engine_record,
+    file_stem,
+    precision_of,
+    wants_other_shapes,
+)
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
@@ -148,12 +155,22 @@ def _commit(
             manifest=dict(compiled.manifest),
             report={**compiled.report, FARM: farm_facts(device.device, best, pool, peak)},
         )
+        if job.stop_reason == "no-search":  # no round has noted what the compiler used
+            job = _note_best(repos, job, best)
         _note_untuned(repos, job, compiled.report)
         kernels = job_kernels(repos, job, repos.jobs.tasks(job.id), repos.models.tasks(job.model_id))
         if trusted_peak(peak, kernels.values()) is not peak:
             repos.peaks.doubt(device.device.id)
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
         repos.events.add(job.id, "finished", {"state": JobState.SUCCEEDED.value, "artifact_id": artifact.id})
+
+
+def _note_best(repos: Repositories, job: Job, best: Mapping[str, Record]) -> Job:
+    """Store the best recorded cost of each task, and their sum."""
+    for task in repos.jobs.tasks(job.id):
+        if (record := best.get(task.workload_key)) is not None:
+            repos.jobs.update_task(job.id, task.position, best_cost_sec=record.cost_sec)
+    return repos.jobs.update(job.id, best_latency_sec=best_latency_sec(repos.jobs.tasks(job.id)))
 
 
 def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> None:

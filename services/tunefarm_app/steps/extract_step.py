@@ -8,7 +8,7 @@ import structlog
 
 from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
+from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, searches, store_tasks
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ModelTask
@@ -20,7 +20,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def run_extract(context: StepContext) -> None:
-    """Extract the kernels to tune, unless they are stored, and plan the job's first round.
+    """Extract the kernels to tune, unless they are stored, and plan the job's first round, or its compile.
 
     Raises:
         InvalidModelError: If the model does not compile for the target; the job fails with it.
@@ -48,10 +48,10 @@ def run_extract(context: StepContext) -> None:
             store_tasks(repos, row.id, pipeline, context.engine.toolchain, extracted)
             known = _known_tasks(context, repos, row.id, pipeline)
         repos.jobs.add_tasks(job.id, known)
-        if known:
+        if known and searches(job):
             enter_tuning(context, repos, job, tasks=len(known))
         else:
-            enter_compiling(context, repos, job, stop_reason="no-tasks")
+            enter_compiling(context, repos, job, stop_reason="no-search" if known else "no-tasks")
     log.info("tasks extracted", tasks=len(known))
 
 

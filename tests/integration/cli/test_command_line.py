@@ -107,6 +107,20 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     run("models", "show", model_id, code=3)
 
 
+def test_compile_takes_what_is_on_record(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", tasks=2)
+    run("tune", model_file, "--trials", "8", "-o", tmp_path / "first")
+    result = run("compile", model_file, "-o", tmp_path / "out", "--json")
+    compiled = json.loads(result.stdout)
+    assert (compiled["job"]["state"], compiled["job"]["stop_reason"]) == ("succeeded", "no-search")
+    assert compiled["job"]["trials"] == 0
+    assert Path(compiled["artifact"]).is_file()
+    assert "no search" in result.stderr
+    assert run("compile", model_file, "--detach").stdout.startswith("job_")
+    assert "no such option" in run("compile", model_file, "--minutes", "1", code=2).output.lower()
+    assert "no device key 'nowhere'" in run("compile", model_file, "--device-key", "nowhere", code=2).output
+
+
 def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx")
     uploaded = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")

@@ -46,6 +46,12 @@ ValueOption = Annotated[
     ),
 ]
 Priority = Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])]
+Target = Annotated[str, typer.Option("--target", "-t", help=HELP["target"])]
+DeviceKey = Annotated[
+    str | None, typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool)
+]
+PrecisionOption = Annotated[str | None, typer.Option("--precision", help=HELP["precision"])]
+OtherShapes = Annotated[bool, typer.Option("--other-shapes/--no-other-shapes", help=HELP["other_shapes"])]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
@@ -109,29 +115,47 @@ class ChangeOptions(LimitOptions):
 class TermOptions(LimitOptions):
     """All terms of a job. `tunefarm tune --help` lists them in this order."""
 
-    target: Annotated[str, typer.Option("--target", "-t", help=HELP["target"])] = "host"
+    target: Target = "host"
     tuner: Annotated[str, typer.Option("--tuner", help=HELP["tuner"])] = DEFAULT_TUNER
     seed: Annotated[int, typer.Option("--seed", help=HELP["seed"])] = 0
-    device_key: Annotated[
-        str | None, typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool)
-    ] = None
+    device_key: DeviceKey = None
     priority: Priority = None
-    precision: Annotated[str | None, typer.Option("--precision", help=HELP["precision"])] = None
-    other_shapes: Annotated[
-        bool, typer.Option("--other-shapes/--no-other-shapes", help=HELP["other_shapes"])
-    ] = True
+    precision: PrecisionOption = None
+    other_shapes: OtherShapes = True
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
-        names = ("target", "tuner", "seed", "device_key", "precision")
-        terms = {name: getattr(self, name) for name in names}
-        other_shapes = None if self.other_shapes else False  # servers of older releases have no such option
         return {
             **LimitOptions.terms(self),
-            **terms,
-            "priority": _as_priority(self.priority),
-            "other_shapes": other_shapes,
+            "tuner": self.tuner,
+            "seed": self.seed,
+            **_compiled_terms(self),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions(OptionGroup):
+    """The terms of a job without a search."""
+
+    target: Target = "host"
+    device_key: DeviceKey = None
+    priority: Priority = None
+    precision: PrecisionOption = None
+    other_shapes: OtherShapes = True
+
+    def terms(self) -> dict[str, Any]:
+        """Return the keyword arguments for the client's methods."""
+        return {**_compiled_terms(self), "search": False}
+
+
+def _compiled_terms(options: TermOptions | CompileOptions) -> dict[str, Any]:
+    return {
+        "target": options.target,
+        "device_key": options.device_key,
+        "priority": _as_priority(options.priority),
+        "precision": options.precision,
+        "other_shapes": None if options.other_shapes else False,  # older servers have no such option
+    }
 
 
 def _as_priority(text: str | None) -> int | str | None:

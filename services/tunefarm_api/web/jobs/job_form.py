@@ -64,7 +64,8 @@ def request_of(model_id: str, form: Form) -> JobRequest:
         InvalidInputError: If a number is none, or there is no limit.
     """
     minutes, trials = number_of(form, "minutes"), number_of(form, "trials")
-    if not minutes and not trials:
+    search = "no_search" not in form
+    if search and not minutes and not trials:
         raise InvalidInputError("set a limit: minutes, trials, or both", code="invalid-budget")
     return JobRequest(
         model_id=model_id,
@@ -72,7 +73,10 @@ def request_of(model_id: str, form: Form) -> JobRequest:
             wall_sec=60.0 * minutes if minutes else None,
             trials=int(trials) or None,
             min_gain_per_min=0.01 if form.get("stop_early") else None,
-        ),
+        )
+        if search
+        else None,
+        search=search,
         device_key=form.get("pool") or None,
         target=form.get("target", "").strip() or None,
         tuner=form.get("tuner") or DEFAULT_TUNER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -36,8 +36,9 @@ from tunefarm_app.report.numbers import (
     reach_sentence,
     untried_sentence,
 )
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import JobTask
+from tunefarm_db.values import Job, JobTask
 
 router = APIRouter(include_in_schema=False)
 
@@ -98,9 +99,7 @@ def job_page(
         time_parts=bar_parts(trace.seconds()) if trace is not None else [],
         over_onnxruntime=ratios_of(report).get("onnxruntime"),
         disturbed=disturbance_note(report),
-        untried=untried_sentence(tasks, report)
-        if job.state.is_finished or job.stop_reason
-        else reach_sentence(job, tasks),
+        untried=_unreached(job, tasks, report),
         latencies=latency_lines(report),
         shapes=shape_lines(report),
         other_shapes=other_shapes_line(report),
@@ -150,6 +149,13 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         {**drawn, "running": not job.state.is_finished, "blank": _blank(job.state.is_finished, tasks)},
         headers=headers,
     )
+
+
+def _unreached(job: Job, tasks: Sequence[JobTask], report: Mapping[str, Any] | None) -> str:
+    if not searches(job):
+        return ""
+    over = job.state.is_finished or job.stop_reason
+    return untried_sentence(tasks, report) if over else reach_sentence(job, tasks)
 
 
 def _blank(finished: bool, tasks: Sequence[JobTask]) -> str:
