@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +81,7 @@ def tune_model(
     """Tune a network: upload it, search, compile, check, download.
 
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
-    Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job.
+    Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
     """
     _check_limits(terms.limits())
     if all(limit is None for limit in terms.limits().values()):
@@ -203,7 +204,7 @@ def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
 
 
 def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> None:
-    """Wait for the job; an interrupt cancels it."""
+    """Wait for the job; an interrupt cancels or finishes it."""
     from tunefarm.client.handle import raise_for_state
 
     while True:
@@ -212,9 +213,13 @@ def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> N
             break
         except KeyboardInterrupt:
             progress.pause()
-            if _cancel_is_meant(out):
+            answer = _ask(out)
+            if answer is _Answer.CANCEL:
                 _cancel(out, handle)
                 raise
+            if answer is _Answer.FINISH:
+                out.note(f"finishing job {handle.id}: compiling the best so far")
+                handle.finish()
             progress.resume()
         except BaseException as error:
             if not isinstance(error, Exception):  # SIGTERM: cancel the job, too
@@ -224,16 +229,25 @@ def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> N
     raise_for_state(handle.job)
 
 
-def _cancel_is_meant(out: Output) -> bool:
-    """Ask whether to cancel the job, if standard input is a terminal; a second Ctrl-C means yes."""
+class _Answer(Enum):
+    CANCEL = "cancel"
+    FINISH = "finish"
+    GO_ON = "go on"
+
+
+def _ask(out: Output) -> _Answer:
+    """Ask what to do with the job, if standard input is a terminal; else, and at a second Ctrl-C, it is to be cancelled."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return True
+        return _Answer.CANCEL
     try:
-        out.stderr.print("Cancel the job? Its records stay in the history. [Y/n] ", end="")
-        answer = sys.stdin.readline()
+        out.stderr.print("Cancel the job? Its records stay in the history. ", end="")
+        out.stderr.print("[Y]es, [n]o, or [f]inish: compile the best so far: ", end="", markup=False)
+        answer = sys.stdin.readline().strip().lower()
     except KeyboardInterrupt:
-        return True
-    return answer.strip().lower() not in ("n", "no")
+        return _Answer.CANCEL
+    if answer in ("f", "finish"):
+        return _Answer.FINISH
+    return _Answer.GO_ON if answer in ("n", "no") else _Answer.CANCEL
 
 
 def _cancel(out: Output, handle: JobHandle) -> None:

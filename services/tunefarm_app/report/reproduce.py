@@ -18,7 +18,7 @@ from tunefarm_tuning.workload.precision import Precision
 _OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.items()}
 """Options of the command, by the limits of a budget."""
 
-_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes", "search")
+_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes", "search", "of")
 """Options of a job that the command repeats."""
 
 

@@ -52,6 +52,7 @@ STOPS: Mapping[str, str] = {
     "min_gain_per_min": "the expected gain is below its limit",
     "exhausted": "the search space is exhausted",
     "no-search": "there was none, as asked for",
+    "finished": "somebody asked for the artifact",
 }
 """Why a search ended (`Job.stop_reason`)."""
 

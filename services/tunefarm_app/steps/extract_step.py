@@ -48,10 +48,14 @@ def run_extract(context: StepContext) -> None:
             store_tasks(repos, row.id, pipeline, context.engine.toolchain, extracted)
             known = _known_tasks(context, repos, row.id, pipeline)
         repos.jobs.add_tasks(job.id, known)
-        if known and searches(job):
-            enter_tuning(context, repos, job, tasks=len(known))
+        if not known:
+            enter_compiling(context, repos, job, stop_reason="no-tasks")
+        elif not searches(job):
+            enter_compiling(context, repos, job, stop_reason="no-search")
+        elif job.stop_reason is not None:  # finished before it began
+            enter_compiling(context, repos, job, stop_reason=job.stop_reason)
         else:
-            enter_compiling(context, repos, job, stop_reason="no-search" if known else "no-tasks")
+            enter_tuning(context, repos, job, tasks=len(known))
     log.info("tasks extracted", tasks=len(known))
 
 

@@ -226,6 +226,21 @@ def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> Non
     assert parsed(run, "jobs", "cancel", job_id)["state"] == "cancelled"
     assert "was cancelled" in run("jobs", "watch", job_id, code=1).stderr
     run("jobs", "artifact", job_id, code=3)
+    best = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "best")
+    assert best["job_id"] != job_id
+    assert Path(best["artifact"]).is_file()
+
+
+def test_an_artifact_of_a_job_that_searches(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.02)
+    job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
+    so_far = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "so-far")
+    assert Path(so_far["artifact"]).is_file()
+    assert parsed(run, "jobs", "show", job_id)["state"] in ("queued", "extracting", "tuning")
+    finished = parsed(run, "jobs", "finish", job_id)
+    assert (finished["state"], finished["stop_reason"]) == ("succeeded", "finished")
+    own = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "own")
+    assert own["job_id"] == job_id
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -47,6 +47,9 @@ LOG_LINES = 40
 TASKS_SHOWN = 40
 """How many kernels are shown unless all are asked for: those that take longest."""
 
+_NEIGHBOURS = 25
+"""How many of the model's newest jobs are looked at for those that compiled what this one had so far."""
+
 _PARTS = ("head", "kernels-and-log")
 _curves = Curves()  # of this process; only what saves reading events twice
 
@@ -68,6 +71,11 @@ def job_page(
         tasks = repos.jobs.tasks(job_id)
         model_tasks = repos.models.tasks(job.model_id)
         artifact = repos.artifacts.for_job(job_id)
+        so_far = [
+            other
+            for other in repos.jobs.list(model_id=job.model_id, limit=_NEIGHBOURS).items
+            if other.options.get("of") == job_id
+        ]
         step = repos.steps.open_of([job_id]).get(job_id)
         milestones = repos.overview.milestones(job_id)
         imported = repos.overview.import_times(job.model_id)
@@ -87,6 +95,7 @@ def job_page(
         job=job,
         model=model,
         artifact=artifact,
+        so_far=so_far,
         waiting=why_waiting(job, step, now),
         has_device=job.state in ACTIVE,
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),

@@ -68,6 +68,32 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
     assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out"}
 
 
+def test_the_artifact_so_far(browser: Browser, farm, running) -> None:
+    page = browser.page(f"/jobs/{running.id}")
+    form = page.element("form", action=f"/jobs/{running.id}/compile")
+    assert form.element("button").text == "Artifact so far"
+    shown = browser.post(form.attrs["action"])
+    so_far = farm.job(shown.url.path.rpartition("/")[2])
+    assert so_far.options["of"] == running.id
+    assert running.id[-6:] in browser.page(f"/jobs/{so_far.id}").element("main").text
+    assert "queued" in browser.page(f"/jobs/{running.id}").element("p", id="so-far").text
+    while farm.job(so_far.id).state is not JobState.SUCCEEDED:
+        assert farm.run(steps=1)
+    link = browser.page(f"/jobs/{running.id}").element("p", id="so-far").element("a", download="")
+    assert browser.get(link.attrs["href"]).status_code == 200
+    assert "compiles what is on record so far" in browser.page(f"/jobs/{running.id}").text
+
+
+def test_a_search_is_finished_from_its_page(browser: Browser, farm, running) -> None:
+    page = browser.page(f"/jobs/{running.id}")
+    button = page.element("button", formaction=f"/jobs/{running.id}/finish")
+    assert button.text == "Stop the search and compile the best so far"
+    browser.post(button.attrs["formaction"])
+    assert farm.job(running.id).state is JobState.COMPILING
+    page = browser.page(f"/jobs/{running.id}")
+    assert page.all("button", formaction=f"/jobs/{running.id}/finish") == []
+
+
 def test_where_the_time_went(browser: Browser, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
     bar = page.element("svg", class_="time-bar")
