@@ -24,6 +24,7 @@ MAX_PRIORITY = 100
 API_LIMITS: Mapping[str, str] = {
     "trials": "trials",
     "seconds": "wall_sec",
+    "job_seconds": "job_sec",
     "patience": "patience_trials",
     "min_gain": "min_gain_per_min",
 }
@@ -40,7 +41,10 @@ HELP: Mapping[str, str] = {
     "device_key": "Pool of devices to measure on. Optional if there is only one.",
     "trials": "Number of trials over all kernels, failed ones included.",
     "seconds": "Seconds of search, without waiting for a device.",
-    "minutes": "Minutes of search. Added to the seconds if both are given.",
+    "job_seconds": "Seconds of the whole job: import, search, compile and checks, without waiting for a device. The search gets what "
+    "the others should leave, and 15 % at least.",
+    "minutes": "Minutes of the whole job, import, compile and checks included. Added to the job seconds if both are given.",
+    "search_minutes": "Minutes of search; compiling and checking take extra time. Added to the seconds if both are given.",
     "patience": "Stop after this many trials in a row without a better kernel.",
     "min_gain": "Stop when a minute of search is expected to lower the model's latency by less than this share (0.01: "
     "one percent).",

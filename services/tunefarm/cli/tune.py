@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tunefarm.client import Client, Download, Job, JobHandle
 
 DEFAULT_MINUTES = 10.0
+QUICK_MINUTES = 1.0
 _CANCEL_TIMEOUT_SEC = 60.0
 
 
@@ -81,9 +82,13 @@ def tune_model(
     """Tune a network: upload it, search, compile, check, download.
 
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
-    Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
+    Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
     """
     _check_limits(terms.limits())
+    if terms.quick and terms.minutes is not None:
+        raise InvalidInputError("--quick means --minutes 1: give one of the two", code="invalid-budget")
+    if terms.quick:
+        terms = replace(terms, minutes=QUICK_MINUTES)
     if all(limit is None for limit in terms.limits().values()):
         terms = replace(terms, minutes=DEFAULT_MINUTES)
     _run(out, server, model, terms.terms(), upload, output, detach=detach)

@@ -17,7 +17,9 @@ class JobLimits(TypedDict, total=False):
 
     trials: int | None
     seconds: float | None
+    job_seconds: float | None
     minutes: float | None
+    search_minutes: float | None
     patience: int | None
     min_gain: float | None
 
@@ -132,11 +134,15 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
 
 
 def budget_json(limits: JobLimits) -> dict[str, float]:
-    """Return the given limits by the server's names; minutes and seconds become one limit."""
-    seconds, minutes = limits.get("seconds"), limits.get("minutes")
-    wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
-    named = {**limits, "seconds": wall_sec}
+    """Return the given limits by the server's names; minutes and seconds of the same become one limit."""
+    search_sec = _sum(limits.get("seconds"), limits.get("search_minutes"))
+    job_sec = _sum(limits.get("job_seconds"), limits.get("minutes"))
+    named = {**limits, "seconds": search_sec, "job_seconds": job_sec}
     return _given({sent: named.get(name) for name, sent in API_LIMITS.items()})
+
+
+def _sum(seconds: float | None, minutes: float | None) -> float | None:
+    return None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from tunefarm_app.jobs.change import change_job
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
 from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
 from tunefarm_app.jobs.terms import JobTerms, check_terms
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.report.comparison import JobComparison, compare_jobs
 from tunefarm_db.states.job import JobState
-from tunefarm_tuning.search.budget import Budget
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -185,5 +185,5 @@ def resume(job_id: str, services: ServicesDep) -> Job:
 
 def _terms(body: JobCheck) -> dict[str, Any]:
     terms = body.model_dump(exclude={"budget", "options", "model_id", "samples"})
-    budget = None if body.budget is None else Budget(**body.budget.model_dump())
+    budget = None if body.budget is None else JobBudget(**body.budget.model_dump())
     return {**terms, **body.options.model_dump(), "budget": budget}

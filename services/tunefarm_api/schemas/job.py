@@ -21,6 +21,7 @@ class BudgetIn(Input):
 
     trials: Whole | None = Field(None, description=HELP["trials"])
     wall_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["seconds"])
+    job_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["job_seconds"])
     patience_trials: Whole | None = Field(None, description=HELP["patience"])
     min_gain_per_min: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["min_gain"])
 
@@ -108,7 +109,11 @@ class Budget(Output):
     """The job's limits; null if not set. A job without a search has none."""
 
     trials: int | None = Field(None, description="Number of trials over all tasks, failed ones included.")
-    wall_sec: float | None = Field(None, description="Seconds of search.")
+    wall_sec: float | None = Field(
+        None,
+        description="Seconds of search. If there is a `job_sec`, what of it is left for the search, once that is known.",
+    )
+    job_sec: float | None = Field(None, description="Seconds of the whole job.")
     patience_trials: int | None = Field(None, description="Trials in a row without a better kernel.")
     min_gain_per_min: float | None = Field(
         None, description="Least expected reduction of the model's latency per minute, as a share of it."
@@ -135,6 +140,7 @@ class Progress(Output):
 _BUDGET: dict[str, Any] = {
     "trials": None,
     "wall_sec": 600.0,
+    "job_sec": None,
     "patience_trials": 200,
     "min_gain_per_min": None,
 }
@@ -223,8 +229,8 @@ class Job(Output):
     )
     eta_sec: float | None = Field(
         None,
-        description="Expected remaining seconds of search, from the first limit to be reached at the mean pace so far. "
-        "null if the job is not searching or has no limit of time or trials.",
+        description="Expected remaining seconds of the job, compile included, from the first limit to be reached at the mean pace so "
+        "far. null if nobody knows, or the job has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
         description="Limit that ended the search, `exhausted`, or `no-search`; null before the end."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 import structlog
 
 from tunefarm_app.jobs.terms import check_budget, parse_priority
+from tunefarm_app.jobs.whole_budget import JobBudget, changed_limits
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import searches
@@ -28,7 +29,7 @@ class JobChange:
 
     Attributes:
         priority: A number or a name; it takes effect with the next round of this job and of others.
-        budget: Limits by their names in `Budget`; None removes a limit, others stay. Patience counts from the end of
+        budget: Limits by their names in `JobBudget`; None removes a limit, others stay. Patience counts from the end of
             the present round.
     """
 
@@ -78,9 +79,9 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
             code="search-ended",
             stop_reason="no-search",
         )
-    budget = Budget(**{**job.budget, **change.budget})
+    budget = JobBudget(**{**job.budget, **changed_limits(job, change.budget)})
     check_budget(budget)
-    if budget.to_json() == Budget.from_json(job.budget).to_json():
+    if budget.to_json() == JobBudget.from_json(job.budget).to_json():
         return None
     following = None
     if job.stop_reason is not None:

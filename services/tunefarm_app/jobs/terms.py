@@ -27,6 +27,7 @@ MAX_WALL_SEC = 366 * 86400.0
 _LARGEST: dict[str, float] = {
     "trials": MAX_TRIALS,
     "wall_sec": MAX_WALL_SEC,
+    "job_sec": MAX_WALL_SEC,
     "patience_trials": MAX_TRIALS,
     "min_gain_per_min": 1.0,
 }
@@ -97,7 +98,7 @@ def check_budget(budget: Budget) -> None:
         InvalidInputError: ``invalid-budget``.
     """
     for name, largest in _LARGEST.items():
-        value = getattr(budget, name)
+        value = getattr(budget, name, None)
         if value is not None and not math.isfinite(value):
             raise InvalidInputError(
                 f"budget: {name} must be a finite number", code="invalid-budget", limit=name

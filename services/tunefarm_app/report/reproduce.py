@@ -8,7 +8,15 @@ from typing import Literal
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
-from tunefarm_app.storage.rows import file_end, file_stem, precision_of, searches, wants_other_shapes
+from tunefarm_app.storage.rows import (
+    EXPECTED,
+    PREPARED,
+    file_end,
+    file_stem,
+    precision_of,
+    searches,
+    wants_other_shapes,
+)
 from tunefarm_db.values import Artifact, Job, Model
 from tunefarm_text.bindings import value_texts
 from tunefarm_text.job_terms import API_LIMITS
@@ -18,7 +26,7 @@ from tunefarm_tuning.workload.precision import Precision
 _OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.items()}
 """Options of the command, by the limits of a budget."""
 
-_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes", "search", "of")
+_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes", "search", "of", EXPECTED, PREPARED)
 """Options of a job that the command repeats."""
 
 
@@ -50,7 +58,8 @@ def _command(job: Job, model: Model, file: str) -> str:
     words = ["tunefarm", "tune" if searches(job) else "compile", file]
     words += ["--target", job.target_key, "--device-key", job.device_key]
     for name, option in _OPTIONS.items():
-        if (limit := job.budget.get(name)) is not None:
+        derived = name == "wall_sec" and job.budget.get("job_sec") is not None
+        if (limit := job.budget.get(name)) is not None and not derived:
             words += [option, f"{limit:.10g}"]
     if searches(job):
         words += ["--tuner", job.tuner, "--seed", str(job.seed)]

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.jobs.whole_budget import compile_goal_sec
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.samples import sample_ids
@@ -74,6 +75,7 @@ def run_compile(context: StepContext) -> None:
             precision=precision_of(job),
             other_shapes=wants_other_shapes(job),
             samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
+            goal_sec=compile_goal_sec(job),
             device=device.device,
             name=file_stem(row.name),
             output=scratch.path / f"{file_stem(row.name)}.tunefarm",
@@ -191,6 +193,7 @@ class _ProgressNotes:
         self._job_id = job.id
         self._phase = ""
         self._next_note = 0.0
+        self._began_at: float | None = None
 
     def __call__(self, phase: str, done: float) -> None:
         self._context.lease.check()
@@ -201,8 +204,8 @@ class _ProgressNotes:
         self._next_note = now + _NOTE_EVERY_SEC
         try:
             with self._context.note() as repos:
-                repos.jobs.update(
-                    self._job_id, progress={"phase": "compiling", "step": phase, "done": round(done, 3)}
-                )
+                self._began_at = self._began_at or repos.now()
+                noted = {"step": phase, "done": round(done, 3), "began_at": self._began_at}
+                repos.jobs.update(self._job_id, progress={"phase": "compiling", **noted})
         except TransientError as error:
             log.warning("progress not noted", error=error.message)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import structlog
 
 from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
+from tunefarm_app.jobs.whole_budget import with_search_time
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, searches, store_tasks
 from tunefarm_db.states.job import JobState
@@ -25,6 +27,7 @@ def run_extract(context: StepContext) -> None:
     Raises:
         InvalidModelError: If the model does not compile for the target; the job fails with it.
     """
+    began = time.monotonic()
     with context.note() as repos:
         job = context.job(repos)
         if job.state is JobState.QUEUED:
@@ -55,6 +58,7 @@ def run_extract(context: StepContext) -> None:
         elif job.stop_reason is not None:  # finished before it began
             enter_compiling(context, repos, job, stop_reason=job.stop_reason)
         else:
+            with_search_time(repos, job, kernels=len(known), extract_sec=time.monotonic() - began)
             enter_tuning(context, repos, job, tasks=len(known))
     log.info("tasks extracted", tasks=len(known))
 

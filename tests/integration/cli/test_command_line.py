@@ -147,8 +147,9 @@ def test_what_can_be_wrong(run: Any, farm: Any, tmp_path: Path) -> None:
     empty.touch()
     assert "no such file" in run("tune", tmp_path / "none.onnx", code=2).stderr
     assert "empty" in run("tune", empty, code=2).stderr
-    for option in ("--trials", "--seconds", "--minutes", "--patience"):
+    for option in ("--trials", "--seconds", "--minutes", "--search-minutes", "--patience"):
         assert "above zero" in run("tune", model_file, option, "0", code=2).stderr
+    assert "one of the two" in run("tune", model_file, "--quick", "--minutes", "2", code=2).stderr
     assert "unknown" not in run("tune", model_file, "--shape", "x", code=2).stderr
     assert "pool" in run("tune", model_file, "--trials", "4", "--device-key", "poll", code=2).stderr
     assert "xgb" in run("tune", model_file, "--trials", "4", "--tuner", "xgp", code=2).stderr
@@ -208,7 +209,9 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     assert started["priority"] == -10
     assert parsed(run, "jobs", "change", job_id, "--priority", "7")["priority"] == 7
     budget = parsed(run, "jobs", "change", job_id, "--minutes", "20", "--trials", "9000")["budget"]
-    assert (budget["wall_sec"], budget["trials"]) == (1200.0, 9000)
+    assert (budget["job_sec"], budget["trials"]) == (1200.0, 9000)
+    budget = parsed(run, "jobs", "change", job_id, "--search-minutes", "2")["budget"]
+    assert (budget["job_sec"], budget["wall_sec"]) == (1200.0, 120.0)
     assert "above zero" in run("jobs", "change", job_id, "--trials", "0", code=2).stderr
     assert "from -100 to 100" in run("jobs", "change", job_id, "--priority", "500", code=2).stderr
     assert parsed(run, "jobs", "pause", job_id)["state"] == "paused"
@@ -217,6 +220,19 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     parsed(run, "jobs", "cancel", job_id)
     assert "it cannot" in run("jobs", "resume", job_id, code=3).stderr
     assert "only a failed one" in run("jobs", "retry", job_id, code=3).stderr
+
+
+def test_a_quick_job_has_a_minute(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
+    for options, job_sec in (
+        (["--quick"], 60.0),
+        ([], 600.0),
+        (["--minutes", "1", "--job-seconds", "30"], 90.0),
+    ):
+        job = parsed(run, "tune", model_file, *options, "--detach")["job"]
+        assert job["budget"]["job_sec"] == job_sec
+        assert "for the whole job" in run("jobs", "show", job["id"]).stdout
+        run("jobs", "cancel", job["id"])
 
 
 def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     job = farm.job(started.url.path.rpartition("/")[2])
     assert (job.budget["trials"], job.budget["wall_sec"], job.seed, job.tuner) == (16, None, 7, "random")
     assert job.options["precision"] == "float16-weights"
+    whole = browser.post(form.attrs["action"], minutes="2", search_minutes="0.5", pool="pool", seed="7")
+    limits = farm.job(whole.url.path.rpartition("/")[2]).budget
+    assert (limits["job_sec"], limits["wall_sec"]) == (120.0, 30.0)
+    assert browser.post(f"{whole.url.path}/cancel").status_code == 200
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     again = browser.page(url)

@@ -60,10 +60,16 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions(OptionGroup):
-    """The limits of a search."""
+    """The limits of a job."""
 
     minutes: Annotated[
         float | None, typer.Option("--minutes", "-m", help=HELP["minutes"], rich_help_panel=_BUDGET)
+    ] = None
+    job_seconds: Annotated[
+        float | None, typer.Option("--job-seconds", help=HELP["job_seconds"], rich_help_panel=_BUDGET)
+    ] = None
+    search_minutes: Annotated[
+        float | None, typer.Option("--search-minutes", help=HELP["search_minutes"], rich_help_panel=_BUDGET)
     ] = None
     seconds: Annotated[
         float | None, typer.Option("--seconds", help=HELP["seconds"], rich_help_panel=_BUDGET)
@@ -78,17 +84,13 @@ class LimitOptions(OptionGroup):
         float | None, typer.Option("--min-gain", help=HELP["min_gain"], rich_help_panel=_BUDGET)
     ] = None
 
-    @property
-    def wall_sec(self) -> float | None:
-        """The sum of minutes and seconds; None if neither is given."""
-        if self.minutes is None and self.seconds is None:
-            return None
-        return 60.0 * (self.minutes or 0.0) + (self.seconds or 0.0)
-
     def limits(self) -> Mapping[str, float | None]:
         """Return the limits by the names of their options."""
         return {
-            "--seconds/--minutes": self.wall_sec,
+            "--minutes": self.minutes,
+            "--job-seconds": self.job_seconds,
+            "--search-minutes": self.search_minutes,
+            "--seconds": self.seconds,
             "--trials": self.trials,
             "--patience": self.patience,
             "--min-gain": self.min_gain,
@@ -96,8 +98,8 @@ class LimitOptions(OptionGroup):
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
-        terms = {name: getattr(self, name) for name in ("trials", "patience", "min_gain")}
-        return {"seconds": self.wall_sec, **terms}
+        times = ("minutes", "job_seconds", "search_minutes", "seconds")
+        return {name: getattr(self, name) for name in (*times, "trials", "patience", "min_gain")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,10 @@ class ChangeOptions(LimitOptions):
 class TermOptions(LimitOptions):
     """All terms of a job. `tunefarm tune --help` lists them in this order."""
 
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="One minute for the whole job: --minutes 1.", rich_help_panel=_BUDGET),
+    ] = False
     target: Target = "host"
     tuner: Annotated[str, typer.Option("--tuner", help=HELP["tuner"])] = DEFAULT_TUNER
     seed: Annotated[int, typer.Option("--seed", help=HELP["seed"])] = 0

@@ -75,7 +75,8 @@ def _extend(services: Services, job_id: str, form: Form) -> None:
         before = repos.jobs.get(job_id).budget
     more: dict[str, Any] = {}
     if minutes := number_of(form, "minutes"):
-        more["wall_sec"] = (before.get("wall_sec") or 0.0) + 60.0 * minutes
+        limit = "job_sec" if before.get("job_sec") else "wall_sec"
+        more[limit] = (before.get(limit) or 0.0) + 60.0 * minutes
     if trials := number_of(form, "trials"):
         more["trials"] = (before.get("trials") or 0) + int(trials)
     if not more:

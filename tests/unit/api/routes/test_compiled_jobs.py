@@ -61,3 +61,12 @@ def test_finish(client: TestClient, body: dict[str, Any], problem: Any) -> None:
     assert client.post(f"/v1/jobs/{job['id']}/cancel").json()["state"] == "cancelled"
     assert client.post(f"/v1/jobs/{job['id']}/finish").json()["state"] == "cancelled"
     problem(client.post("/v1/jobs/job_nope/finish"), 404, "job-not-found")
+
+
+def test_the_budget_of_a_whole_job(client: TestClient, body: dict[str, Any]) -> None:
+    answer = client.post("/v1/jobs", json={"model_id": body["model_id"], "budget": {"job_sec": 60}})
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert (job["budget"]["job_sec"], job["budget"]["wall_sec"], job["eta_sec"]) == (60, None, 60)
+    changed = client.patch(f"/v1/jobs/{job['id']}", json={"budget": {"job_sec": 90}}).json()
+    assert changed["budget"]["job_sec"] == 90

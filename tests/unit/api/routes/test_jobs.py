@@ -31,6 +31,7 @@ def test_a_job_is_queued(client: TestClient, services: Services, body: dict[str,
     assert job["budget"] == {
         "trials": 64,
         "wall_sec": None,
+        "job_sec": None,
         "patience_trials": None,
         "min_gain_per_min": None,
     }
@@ -58,6 +59,9 @@ WRONG = [
     ({"budget": {"trials": -1}}, 422, "invalid-budget"),
     ({"budget": {"wall_sec": 0}}, 422, "invalid-budget"),
     ({"budget": {"patience_trials": 0}}, 422, "invalid-budget"),
+    ({"budget": {"job_sec": 0}}, 422, "invalid-budget"),
+    ({"budget": {"job_sec": 1e12}}, 422, "invalid-budget"),
+    ({"budget": {"job_sec": "60"}}, 422, "invalid-request"),
     ({"budget": {"min_gain_per_min": 0}}, 422, "invalid-budget"),
     ({"budget": {"min_gain_per_min": 1.5}}, 422, "invalid-budget"),
     # Beyond what anybody means, and beyond what the search can count with.

@@ -7,6 +7,7 @@ import pytest
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
 from tunefarm_db.states.job import JobState
 from tunefarm_text import job_terms
@@ -20,7 +21,7 @@ def test_the_terms_name_what_the_engine_knows() -> None:
     """The text is apart from the engine because the client has no engine."""
     assert job_terms.TUNERS == tuner.TUNERS
     assert tuple(precision.value for precision in Precision) == job_terms.PRECISIONS
-    assert set(job_terms.API_LIMITS.values()) == {field.name for field in fields(Budget)}
+    assert set(job_terms.API_LIMITS.values()) == {field.name for field in fields(JobBudget)}
 
 
 def refused(farm, model_id: str, **terms) -> TunefarmError:

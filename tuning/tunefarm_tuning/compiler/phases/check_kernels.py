@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunefarm_tuning.compiler.alternatives import Candidate, find_candidates
-from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
+from tunefarm_tuning.compiler.kernel_validation import (
+    UNTUNED_BUDGET_SEC,
+    CheckedKernel,
+    KernelValidator,
+    missed,
+)
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.process.model_child import compiling
@@ -47,7 +52,9 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
                 kernels.append(CheckedKernel(task=task, record=None, miss=miss))
             progress.step(number / len(tasks))
         if any(kernel.hit is not None for kernel in kernels):
-            kernels = validator.time_missed(kernels, lambda: progress.step(1.0))
+            kernels = validator.time_missed(
+                kernels, lambda: progress.step(1.0), budget_sec=request.spare_sec(UNTUNED_BUDGET_SEC)
+            )
         candidates = find_candidates(
             loaded.info.alternatives,
             kernels,
