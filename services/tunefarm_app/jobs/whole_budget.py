@@ -99,7 +99,12 @@ def with_search_time(repos: Repositories, job: Job, *, kernels: int, extract_sec
 
 
 def compile_goal_sec(job: Job) -> float | None:
-    """Return the seconds in which the job's compile should be done, so that the whole job keeps its budget; None if it has none."""
+    """Return the seconds in which the job's compile should be done, so that the whole job keeps its budget; None if it has none.
+
+    A job that compiles what another one has so far should be done soon: that one waits for the device meanwhile.
+    """
+    if job.options.get("of") is not None:
+        return 0.0
     job_sec = job.budget.get("job_sec")
     if job_sec is None:
         return None
@@ -107,10 +112,15 @@ def compile_goal_sec(job: Job) -> float | None:
 
 
 def changed_limits(job: Job, changes: Mapping[str, float | None]) -> Mapping[str, float | None]:
-    """Return changes of a job's limits, with what a change of `job_sec` comes to for its search once that has begun."""
-    if "job_sec" not in changes or "wall_sec" in changes or EXPECTED not in job.options:
+    """Return changes of a job's limits, with what they come to for its search once that has begun.
+
+    A search whose own limit of time is removed keeps what the whole job leaves it.
+    """
+    before = job.budget.get("job_sec")
+    job_sec = changes.get("job_sec", before)
+    is_about_time = job_sec != before or ("wall_sec" in changes and job_sec is not None)
+    if EXPECTED not in job.options or not is_about_time or changes.get("wall_sec") is not None:
         return changes
-    job_sec = changes["job_sec"]
     if job_sec is None:
         return {**changes, "wall_sec": None}
     return {**changes, "wall_sec": search_sec(job_sec, job.options[PREPARED], job.options[EXPECTED])}

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.submit import JobRequest
+from tunefarm_app.jobs.submit import JobRequest, compile_now
 from tunefarm_app.jobs.whole_budget import (
     JobBudget,
     changed_limits,
@@ -137,13 +137,30 @@ def test_a_changed_budget_of_a_whole_job_changes_its_search(farm) -> None:
     assert more.budget["wall_sec"] == pytest.approx(before + 960.0, abs=0.1)
     own = change_job(farm.services, job.id, JobChange(budget={"job_sec": 900.0, "wall_sec": 7.0}))
     assert (own.budget["job_sec"], own.budget["wall_sec"]) == (900.0, 7.0)
+    derived = change_job(farm.services, job.id, JobChange(budget={"wall_sec": None}))
+    assert derived.budget["wall_sec"] == pytest.approx(before + 0.96 * 400.0, abs=0.1), (
+        "the whole job's limit stays"
+    )
+    assert change_job(farm.services, job.id, JobChange(budget={"job_sec": 900.0, "trials": 9})).budget == {
+        **derived.budget, "trials": 9,
+    }  # fmt: skip
     free = change_job(farm.services, job.id, JobChange(budget={"job_sec": None, "trials": 8}))
     assert (free.budget.get("job_sec"), free.budget["wall_sec"], free.budget["trials"]) == (None, None, 8)
     with pytest.raises(InvalidInputError):
         change_job(farm.services, job.id, JobChange(budget={"job_sec": 1e12}))
 
 
+def test_what_a_job_has_so_far_is_compiled_without_refinements(farm, tuning_job) -> None:
+    engine = NotingEngine()
+    compile_now(farm.services, tuning_job.id)
+    farm.with_engine(engine).run_until_quiet()
+    assert engine.goals_sec == [0.0, None], "the search's own compile has the time"
+
+
 def test_jobs_of_older_releases_have_no_estimates() -> None:
     old = job_row(budget={"wall_sec": 60.0})
     assert changed_limits(old, {"job_sec": 90.0}) == {"job_sec": 90.0}
     assert compile_goal_sec(old) is None
+    plain = job_row(budget={"wall_sec": 60.0}, options={"expected_compile_sec": 5.0, "prepared_sec": 1.0})
+    assert changed_limits(plain, {"job_sec": None, "trials": 3}) == {"job_sec": None, "trials": 3}
+    assert changed_limits(plain, {"job_sec": 100.0})["wall_sec"] == 90.0

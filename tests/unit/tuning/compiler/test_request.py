@@ -35,3 +35,4 @@ def test_work_that_refines_gets_what_the_goal_leaves(
         cancellation=Cancellation(),
     )
     assert request.spare_sec(30.0) == spare_sec
+    assert request.spare_sec(30.0, ahead_sec=2000.0) == (30.0 if goal_sec is None else 0.0)
