@@ -121,6 +121,8 @@ class Board:
         else:
             step, done = job.progress.raw.get("step"), job.progress.raw.get("done")
             text = step.replace("-", " ") if isinstance(step, str) else self.phases[phase].text
+            if isinstance(step, str) and job.eta_sec:
+                text += f", {quantities.duration(job.eta_sec)} left"
             self._enter(phase, _step_fraction(phase, step, done), job.waiting or text)
 
     def stop(self) -> None:

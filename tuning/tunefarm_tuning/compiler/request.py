@@ -26,8 +26,8 @@ from tunefarm_tuning.workload.precision import Precision
 OnProgress = Callable[[str, float], None]
 """Called with the name of a phase and the share of it that is done (0.0 to 1.0)."""
 
-LAST_CHECKS_SEC = 10.0
-"""Seconds that comparing, timing and packing the network take at the end of a compile, as a rule."""
+LAST_CHECKS_SEC = 15.0
+"""Seconds that the last ablation, comparing, timing and packing the network take at the end of a compile, as a rule."""
 
 PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "other-shapes", "pack")
 """The phases of a compile, in order."""
