@@ -17,7 +17,9 @@ class JobLimits(TypedDict, total=False):
 
     trials: int | None
     seconds: float | None
+    job_seconds: float | None
     minutes: float | None
+    search_minutes: float | None
     patience: int | None
     min_gain: float | None
 
@@ -28,23 +30,35 @@ class JobChanges(JobLimits, total=False):
     priority: int | str | None
 
 
-class JobTerms(JobChanges, total=False):
-    """Terms of a new job. None is equivalent to omission."""
+class _Compiled(TypedDict, total=False):
+    """Terms that decide what is compiled."""
 
     target: str | Mapping[str, Any] | None
     device_key: str | None
-    tuner: str | None
-    seed: int | None
     precision: str | None
     other_shapes: bool | None
     options: Mapping[str, Any] | None
 
 
-_OPTIONS = ("precision", "other_shapes")
+class CompileTerms(_Compiled, total=False):
+    """Terms of a job without a search. None is equivalent to omission."""
+
+    priority: int | str | None
+
+
+class JobTerms(JobChanges, _Compiled, total=False):
+    """Terms of a new job. None is equivalent to omission."""
+
+    tuner: str | None
+    seed: int | None
+    search: bool | None
+
+
+_OPTIONS = ("precision", "other_shapes", "search")
 """Terms that the request's `options` hold."""
 
 
-def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
+def takes_terms(kind: type[JobTerms] | type[JobChanges] | type[CompileTerms]) -> Callable[[F], F]:
     """Name the terms in the signature and in the docstring of a method that takes them as ``**terms``.
 
     ``help``, editors and the reference then show each term with its meaning.
@@ -89,7 +103,7 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
     Raises:
         TypeError: If there is no such term.
     """
-    _check_names(terms, JobTerms)
+    check_names(terms, JobTerms)
     named = _given({name: terms.get(name) for name in _OPTIONS})
     options = {**(terms.get("options") or {}), **named} if named else terms.get("options")
     optional = {
@@ -100,7 +114,13 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
         "priority": terms.get("priority"),
         "options": options,
     }
-    return {"budget": budget_json(terms), **_given(optional)}
+    budget = budget_json(terms)
+    return {**({} if searches_nothing(terms) and not budget else {"budget": budget}), **_given(optional)}
+
+
+def searches_nothing(terms: JobTerms) -> bool:
+    """Return whether the terms are those of a job without a search, which needs no budget."""
+    return terms.get("search") is False
 
 
 def change_json(changes: JobChanges) -> dict[str, Any]:
@@ -109,22 +129,31 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
     Raises:
         TypeError: If there is no such term, or it cannot be changed.
     """
-    _check_names(changes, JobChanges)
+    check_names(changes, JobChanges)
     return _given({"priority": changes.get("priority"), "budget": budget_json(changes) or None})
 
 
 def budget_json(limits: JobLimits) -> dict[str, float]:
-    """Return the given limits by the server's names; minutes and seconds become one limit."""
-    seconds, minutes = limits.get("seconds"), limits.get("minutes")
-    wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
-    named = {**limits, "seconds": wall_sec}
+    """Return the given limits by the server's names; minutes and seconds of the same become one limit."""
+    search_sec = _sum(limits.get("seconds"), limits.get("search_minutes"))
+    job_sec = _sum(limits.get("job_seconds"), limits.get("minutes"))
+    named = {**limits, "seconds": search_sec, "job_seconds": job_sec}
     return _given({sent: named.get(name) for name, sent in API_LIMITS.items()})
+
+
+def _sum(seconds: float | None, minutes: float | None) -> float | None:
+    return None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _check_names(terms: Mapping[str, object], kind: Any) -> None:
+def check_names(terms: Mapping[str, object], kind: Any) -> None:
+    """Check that terms are those of `kind`.
+
+    Raises:
+        TypeError: If there is no such term.
+    """
     if unknown := sorted(set(terms) - set(get_type_hints(kind))):
         raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")

@@ -108,6 +108,26 @@ class AsyncJobs(Resource):
         """Request a job's cancellation, which may take some seconds. Its records stay."""
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
 
+    async def finish(self, job_id: str) -> Job:
+        """End a job's search now, and compile the best so far. Its running round is dropped; a paused job is resumed.
+
+        A job that compiles, or has ended, does not change.
+        """
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/finish", repeatable=True))
+
+    async def compile_now(self, job_id: str) -> Job:
+        """Start a job that compiles what is on record for a job so far, and return it; the first job goes on.
+
+        While such a job is under way, it is returned again.
+
+        Args:
+            job_id: The job, in any state.
+
+        Raises:
+            NotFoundError: If there is no such job, or its model was deleted.
+        """
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/compile", repeatable=True))
+
     async def pause(self, job_id: str) -> Job:
         """Pause a job. Its running step ends within seconds, and it spends no budget until `resume`.
 
@@ -305,6 +325,8 @@ class Jobs(Blocking[AsyncJobs]):
     list = blocking(AsyncJobs.list)
     all = blocking_each(AsyncJobs.all)
     cancel = blocking(AsyncJobs.cancel)
+    finish = blocking(AsyncJobs.finish)
+    compile_now = blocking(AsyncJobs.compile_now)
     pause = blocking(AsyncJobs.pause)
     resume = blocking(AsyncJobs.resume)
     change = blocking(AsyncJobs.change)

@@ -12,12 +12,12 @@ from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCr
 from tunefarm_api.views import job_out, job_page_out
 from tunefarm_app.jobs.change import JobChange as Change
 from tunefarm_app.jobs.change import change_job
-from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
-from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
+from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
 from tunefarm_app.jobs.terms import JobTerms, check_terms
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.report.comparison import JobComparison, compare_jobs
 from tunefarm_db.states.job import JobState
-from tunefarm_tuning.search.budget import Budget
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -52,6 +52,8 @@ def create_job(
     ] = None,
 ) -> Job:
     """Tunes a model on the devices of a pool within a budget, then compiles, checks and packs the result.
+
+    With `options.search` false, it compiles at once, with the best records on file; kernels without one are untuned.
 
     All detectable errors are reported at once: a `201` means that the job is queued.
     """
@@ -132,6 +134,40 @@ def stop_job(job_id: str, services: ServicesDep) -> Job:
     return job_out(services, cancel_job(services, job_id))
 
 
+@router.post("/{job_id}/finish", **operation("write", "Finish a job now", 404))
+def finish(job_id: str, services: ServicesDep) -> Job:
+    """Ends the search and compiles the best so far. A running round is dropped, a paused job resumed.
+
+    Finishing a job that compiles, or has ended, has no effect.
+    """
+    return job_out(services, finish_job(services, job_id))
+
+
+@router.post(
+    "/{job_id}/compile",
+    status_code=201,
+    **operation(
+        "write",
+        "Compile what a job has so far",
+        404,
+        409,
+        410,
+        answers={200: {"model": Job, "description": "Such a job is under way already: this one."}},
+    ),
+)
+def compile_so_far(job_id: str, response: Response, services: ServicesDep) -> Job:
+    """Starts a job without a search, on the same model and terms, and returns it; its artifact is what was asked for.
+
+    The first job goes on. On a device that they share, it waits while the artifact is compared and timed. It may be in any
+    state: before its first round the artifact is untuned, and a cancelled job's records are taken, too.
+    """
+    submitted = compile_now(services, job_id)
+    if not submitted.created:
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    return job_out(services, submitted.job)
+
+
 @router.post("/{job_id}/pause", **operation("write", "Pause a job", 404, 409))
 def pause(job_id: str, services: ServicesDep) -> Job:
     """Its running step ends within seconds and is repeated after the job is resumed. Its records stay.
@@ -149,4 +185,5 @@ def resume(job_id: str, services: ServicesDep) -> Job:
 
 def _terms(body: JobCheck) -> dict[str, Any]:
     terms = body.model_dump(exclude={"budget", "options", "model_id", "samples"})
-    return {**terms, **body.options.model_dump(), "budget": Budget(**body.budget.model_dump())}
+    budget = None if body.budget is None else JobBudget(**body.budget.model_dump())
+    return {**terms, **body.options.model_dump(), "budget": budget}

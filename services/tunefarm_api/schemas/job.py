@@ -21,6 +21,7 @@ class BudgetIn(Input):
 
     trials: Whole | None = Field(None, description=HELP["trials"])
     wall_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["seconds"])
+    job_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["job_seconds"])
     patience_trials: Whole | None = Field(None, description=HELP["patience"])
     min_gain_per_min: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["min_gain"])
 
@@ -42,6 +43,7 @@ class JobOptions(Input):
     )
     precision: str | None = Field(None, max_length=100, description=HELP["precision"])
     other_shapes: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["other_shapes"])
+    search: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["search"])
 
 
 class JobCheck(Input):
@@ -49,7 +51,10 @@ class JobCheck(Input):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TERMS]})
 
-    budget: BudgetIn = Field(description="Budget of the search.")
+    budget: BudgetIn | None = Field(
+        None,
+        description="Budget of the search. Required, unless `options.search` is false: then it must be omitted.",
+    )
     target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
         None, description=HELP["target"]
     )
@@ -58,7 +63,8 @@ class JobCheck(Input):
     seed: Whole = Field(0, description=HELP["seed"])
     priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
-        JobOptions(round_size=None, precision=None, other_shapes=True), description="Options of the search."
+        JobOptions(round_size=None, precision=None, other_shapes=True, search=True),
+        description="Options of the search.",
     )
 
 
@@ -100,11 +106,15 @@ class CheckedJob(Output):
 
 
 class Budget(Output):
-    """The job's limits; null if not set."""
+    """The job's limits; null if not set. A job without a search has none."""
 
-    trials: int | None = Field(description="Number of trials over all tasks, failed ones included.")
-    wall_sec: float | None = Field(description="Seconds of search.")
-    patience_trials: int | None = Field(description="Trials in a row without a better kernel.")
+    trials: int | None = Field(None, description="Number of trials over all tasks, failed ones included.")
+    wall_sec: float | None = Field(
+        None,
+        description="Seconds of search. If there is a `job_sec`, what of it is left for the search, once that is known.",
+    )
+    job_sec: float | None = Field(None, description="Seconds of the whole job.")
+    patience_trials: int | None = Field(None, description="Trials in a row without a better kernel.")
     min_gain_per_min: float | None = Field(
         None, description="Least expected reduction of the model's latency per minute, as a share of it."
     )
@@ -130,6 +140,7 @@ class Progress(Output):
 _BUDGET: dict[str, Any] = {
     "trials": None,
     "wall_sec": 600.0,
+    "job_sec": None,
     "patience_trials": 200,
     "min_gain_per_min": None,
 }
@@ -218,11 +229,11 @@ class Job(Output):
     )
     eta_sec: float | None = Field(
         None,
-        description="Expected remaining seconds of search, from the first limit to be reached at the mean pace so far. "
-        "null if the job is not searching or has no limit of time or trials.",
+        description="Expected remaining seconds of the job, compile included, from the first limit to be reached at the mean pace so "
+        "far. null if nobody knows, or the job has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
-        description="Limit that ended the search, or `exhausted`; null before the end."
+        description="Limit that ended the search, `exhausted`, or `no-search`; null before the end."
     )
     progress: Progress = Field(description="Progress of the job.")
     event_seq: int = Field(description="Number of the newest event.")

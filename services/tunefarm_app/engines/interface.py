@@ -96,6 +96,7 @@ class Engine(Protocol):
         precision: Precision = Precision.AS_MODEL,
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
+        goal_sec: float | None = None,
         device: Device,
         name: str,
         output: Path,

@@ -215,6 +215,7 @@ class ReplayEngine:
         precision: Precision = Precision.AS_MODEL,
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
+        goal_sec: float | None = None,  # noqa: ARG002  (nothing is refined)
         device: Device,
         name: str,
         output: Path,

@@ -8,8 +8,10 @@ from dataclasses import dataclass, fields
 import structlog
 
 from tunefarm_app.jobs.terms import check_budget, parse_priority
+from tunefarm_app.jobs.whole_budget import JobBudget, changed_limits
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
@@ -27,7 +29,7 @@ class JobChange:
 
     Attributes:
         priority: A number or a name; it takes effect with the next round of this job and of others.
-        budget: Limits by their names in `Budget`; None removes a limit, others stay. Patience counts from the end of
+        budget: Limits by their names in `JobBudget`; None removes a limit, others stay. Patience counts from the end of
             the present round.
     """
 
@@ -71,9 +73,15 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
         repos.jobs.catch_up(job.id)
     if change.budget is None:
         return None
-    budget = Budget(**{**job.budget, **change.budget})
+    if not searches(job):
+        raise ConflictError(
+            "the job does not search: submit another one with this budget",
+            code="search-ended",
+            stop_reason="no-search",
+        )
+    budget = JobBudget(**{**job.budget, **changed_limits(job, change.budget)})
     check_budget(budget)
-    if budget.to_json() == Budget.from_json(job.budget).to_json():
+    if budget.to_json() == JobBudget.from_json(job.budget).to_json():
         return None
     following = None
     if job.stop_reason is not None:

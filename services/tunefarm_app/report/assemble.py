@@ -32,6 +32,7 @@ from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
 from tunefarm_app.report.reproduce import reproduce
 from tunefarm_app.report.sentences import caveats, not_measured, summary
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
 from tunefarm_tuning.core.errors import ConflictError
@@ -134,7 +135,7 @@ def assemble_report(
     broken = contradictions(report)
     if broken:
         log.error("a report contradicts itself", job_id=job.id, contradictions=broken)
-    untried = untried_sentence(tasks, evidence.report)
+    untried = untried_sentence(tasks, evidence.report) if searches(job) else ""
     return report.model_copy(
         update={
             "summary": summary(report),

@@ -128,7 +128,7 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
         model = client.models.upload(server.write_model(tmp_path / "net.onnx", tasks=1))
         client.models.wait(model.id)
     page.goto(f"{server.url}/models/{model.id}")
-    page.get_by_label("Search for").fill("0")
+    page.get_by_label("Whole job").fill("0")
     page.get_by_label("Priority").select_option("high")
     page.get_by_text("More", exact=True).click()
     page.get_by_label("Seed").fill("7")

@@ -9,7 +9,7 @@ from page_browser import ORIGIN, Browser, checked
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.states.job import JobState
-from tunefarm_text.job_terms import HELP
+from tunefarm_text.job_terms import HELP, NO_SEARCH
 
 
 def upload(browser: Browser, content: bytes, shapes: str = "", values: str = ""):
@@ -63,6 +63,10 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     job = farm.job(started.url.path.rpartition("/")[2])
     assert (job.budget["trials"], job.budget["wall_sec"], job.seed, job.tuner) == (16, None, 7, "random")
     assert job.options["precision"] == "float16-weights"
+    whole = browser.post(form.attrs["action"], minutes="2", search_minutes="0.5", pool="pool", seed="7")
+    limits = farm.job(whole.url.path.rpartition("/")[2]).budget
+    assert (limits["job_sec"], limits["wall_sec"]) == (120.0, 30.0)
+    assert browser.post(f"{whole.url.path}/cancel").status_code == 200
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     again = browser.page(url)
@@ -77,6 +81,30 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     )
     assert job.id in [row.attrs.get("id") for row in again.all("tr")]
     assert again.element("form", id="new-job").all("input", name="stop_early")
+
+
+def test_a_model_is_compiled_without_a_search(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    form = browser.page(f"/models/{model.id}").element("form", id="new-job")
+    button = form.element("button", name="no_search")
+    assert button.text == "Compile without a search"
+    assert form.element("span", id="no-search-hint").text == NO_SEARCH
+    started = browser.post(
+        form.attrs["action"], no_search="1", minutes="10", trials="", pool="pool", seed="0"
+    )
+    job = farm.job(started.url.path.rpartition("/")[2])
+    assert (job.budget, job.options["search"]) == ({}, False)
+    page = browser.page(f"/jobs/{job.id}")
+    assert "compiled from what is on record" in page.element("main").text
+    assert "Extend" not in page.element("main").text
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    page = browser.page(f"/jobs/{job.id}")
+    phases = [phase.text.split()[1].rstrip(":") for phase in page.element("ol", class_="phases").all("li")]
+    assert "tune" not in phases
+    assert "compile" in phases
+    assert page.element("a", href=f"/jobs/{job.id}/artifact").text.startswith("Artifact")
 
 
 def test_the_list_of_models(browser: Browser, farm) -> None:

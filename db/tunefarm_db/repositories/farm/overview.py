@@ -12,7 +12,16 @@ from sqlalchemy import ColumnElement, Select, func, or_, select
 from tunefarm_db.repositories.base import Repository, checked_limit
 from tunefarm_db.repositories.devices.devices import shown_state
 from tunefarm_db.states.job import OPEN_STATES, JobState
-from tunefarm_db.tables import ArtifactRow, DeviceRow, EventRow, JobRow, ModelRow, StepRow, table_of
+from tunefarm_db.tables import (
+    ArtifactRow,
+    DeviceRow,
+    EventRow,
+    JobRow,
+    JobTaskRow,
+    ModelRow,
+    StepRow,
+    table_of,
+)
 from tunefarm_db.values import DeviceState, Event, Job, Json, ModelState, StepKind
 
 _JOBS = table_of(JobRow)
@@ -160,6 +169,29 @@ class Overview(Repository):
         median_sec = ArtifactRow.report[("latency", "tuned", "median_sec")].as_float()
         query = select(ArtifactRow.job_id, median_sec).where(ArtifactRow.job_id.in_(list(job_ids)))
         return {row[0]: row[1] for row in self._run(query) if row[1] is not None}
+
+    def compile_times(self, job: Job, *, same_model: bool, limit: int) -> list[tuple[float, int]]:
+        """Return seconds and number of tasks of the newest compiles after a search, on such devices, the newest first.
+
+        Args:
+            job: For its pool and target.
+            same_model: Only compiles of its model; else only those of others.
+            limit: Number of compiles at most.
+        """
+        tasks = select(func.count()).where(JobTaskRow.job_id == JobRow.id).scalar_subquery()
+        query = (
+            select(ArtifactRow.report["phases_sec"], tasks)
+            .join(JobRow, JobRow.id == ArtifactRow.job_id)
+            .where(
+                JobRow.device_key == job.device_key,
+                JobRow.target_key == job.target_key,
+                JobRow.trials > 0,
+                JobRow.model_id == job.model_id if same_model else JobRow.model_id != job.model_id,
+            )
+            .order_by(JobRow.id.desc())
+            .limit(limit)
+        )
+        return [(float(sum(row[0].values())), row[1]) for row in self._run(query) if row[0]]
 
     def earlier_report(self, job: Job) -> Json | None:
         """Return the newest report of an earlier job of the same model, target and pool."""

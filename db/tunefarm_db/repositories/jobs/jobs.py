@@ -32,6 +32,7 @@ class JobChanges(TypedDict, total=False):
     stop_reason: str | None
     priority: int
     budget: Json
+    options: Json
     progress: Json
     artifact_id: str | None
 

@@ -1,4 +1,4 @@
-"""``tunefarm jobs cancel|change|pause|resume|retry``: change jobs."""
+"""``tunefarm jobs cancel|finish|change|pause|resume|retry``: change jobs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,22 @@ def cancel_job(
     with server.connect() as client:
         job_id = find_job(client, job_id)
         job = client.jobs.cancel(job_id)
+        if wait:
+            job = client.job(job_id).wait(check=False, progress_bar=False)
+    show_state(out, job)
+
+
+@command(app, "finish")
+def finish_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
+) -> None:
+    """End a job's search now, and compile the best so far; `tunefarm jobs artifact` downloads it then."""
+    with server.connect() as client:
+        job_id = find_job(client, job_id)
+        job = client.jobs.finish(job_id)
         if wait:
             job = client.job(job_id).wait(check=False, progress_bar=False)
     show_state(out, job)

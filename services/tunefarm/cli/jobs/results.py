@@ -44,14 +44,29 @@ def get_artifact(
     name: Annotated[
         str | None, typer.Option("--name", help="The file's name; the server's by default.")
     ] = None,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="Of a job without an artifact, compile what is on record so far. The job goes on, if it has not ended.",
+        ),
+    ] = False,
 ) -> None:
-    """Download the artifact of a job that succeeded."""
+    """Download the artifact of a job that succeeded; with --now, of one that searches or was cancelled, too."""
     check_folder(folder)
     with server.connect() as client:
         job_id = find_job(client, job_id)
+        if now and client.jobs.get(job_id).state != "succeeded":
+            handle = client.job(client.jobs.compile_now(job_id).id)
+            out.note(f"job {handle.id} compiles what is on record for job {job_id}")
+            handle.wait()
+            job_id = handle.id
         path = client.jobs.download(job_id, folder, name=name)
     size_bytes = path.stat().st_size
-    out.result({"artifact": str(path), "size_bytes": size_bytes}, f"{path}  {quantities.size(size_bytes)}")
+    out.result(
+        {"job_id": job_id, "artifact": str(path), "size_bytes": size_bytes},
+        f"{path}  {quantities.size(size_bytes)}",
+    )
 
 
 @command(app, "report")

@@ -86,6 +86,12 @@ class Job(Shown, Answer):
         return self.state in FINISHED_STATES
 
     @property
+    def searches(self) -> bool:
+        """Whether it searches; a job that does not is compiled from what is on record."""
+        options = self.raw.get("options")
+        return not isinstance(options, dict) or options.get("search") is not False
+
+    @property
     def best_text(self) -> str:
         """How fast the network is: as it was measured, or else the sum of its kernels, which is called that."""
         if self.network_latency_sec is not None or self.best_latency_sec is None:

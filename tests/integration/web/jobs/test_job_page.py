@@ -8,6 +8,7 @@ from sqlalchemy import event, insert, update
 from tunefarm_api.web.charts.curve import Curves
 from tunefarm_api.web.jobs import job_page
 from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
 from tunefarm_tuning.search.budget import Budget
@@ -66,6 +67,32 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
     assert all("GFLOP/s" in row.text for row in rows)
     assert all(row.element("polyline").attrs["points"] for row in rows)
     assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out"}
+
+
+def test_the_artifact_so_far(browser: Browser, farm, running) -> None:
+    page = browser.page(f"/jobs/{running.id}")
+    form = page.element("form", action=f"/jobs/{running.id}/compile")
+    assert form.element("button").text == "Artifact so far"
+    shown = browser.post(form.attrs["action"])
+    so_far = farm.job(shown.url.path.rpartition("/")[2])
+    assert so_far.options["of"] == running.id
+    assert running.id[-6:] in browser.page(f"/jobs/{so_far.id}").element("main").text
+    assert "queued" in browser.page(f"/jobs/{running.id}").element("p", id="so-far").text
+    while farm.job(so_far.id).state is not JobState.SUCCEEDED:
+        assert farm.run(steps=1)
+    link = browser.page(f"/jobs/{running.id}").element("p", id="so-far").element("a", download="")
+    assert browser.get(link.attrs["href"]).status_code == 200
+    assert "compiles what is on record so far" in browser.page(f"/jobs/{running.id}").text
+
+
+def test_a_search_is_finished_from_its_page(browser: Browser, farm, running) -> None:
+    page = browser.page(f"/jobs/{running.id}")
+    button = page.element("button", formaction=f"/jobs/{running.id}/finish")
+    assert button.text == "Stop the search and compile the best so far"
+    browser.post(button.attrs["formaction"])
+    assert farm.job(running.id).state is JobState.COMPILING
+    page = browser.page(f"/jobs/{running.id}")
+    assert page.all("button", formaction=f"/jobs/{running.id}/finish") == []
 
 
 def test_where_the_time_went(browser: Browser, done) -> None:
@@ -339,6 +366,20 @@ def test_extend_adds_to_the_limits(browser: Browser, farm, running) -> None:
         answer = browser.post(f"/jobs/{running.id}/extend", **form)
         assert answer.status_code == 422
     assert farm.job(running.id).budget["trials"] == 100
+
+
+def test_extend_adds_to_the_time_of_the_whole_job(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(), budget=JobBudget(job_sec=600.0))
+    browser.post(f"/jobs/{job.id}/extend", minutes="1")
+    assert farm.job(job.id).budget["job_sec"] == 660
+    assert "11 min 00 s for the whole job" in browser.page(f"/jobs/{job.id}").element("main").text
+    farm.run(steps=1)
+    before = farm.job(job.id).budget["wall_sec"]
+    browser.post(f"/jobs/{job.id}/extend", minutes="1")
+    after = farm.job(job.id)
+    assert (after.budget["job_sec"], after.budget["wall_sec"]) == (720, pytest.approx(before + 57.6, abs=0.1))
+    assert "of the whole job" in browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text
 
 
 def test_a_failed_job_says_why_and_can_be_retried(browser: Browser, farm) -> None:

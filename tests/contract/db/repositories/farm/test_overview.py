@@ -72,6 +72,31 @@ def test_measured_latencies(seed: Any, uow: UnitOfWork) -> None:
         assert repos.overview.latencies([]) == {}
 
 
+def test_the_times_of_compiles(seed: Any, uow: UnitOfWork) -> None:
+    model, other = seed.model(sha256="a" * 64), seed.model(sha256="b" * 64)
+    facts: list[tuple[Any, str, int, dict[str, Any]]] = [
+        (model, "p", 5, {"phases_sec": {"load": 1.0, "measure": 2.5}}),
+        (model, "p", 5, {"phases_sec": {}}),
+        (model, "p", 0, {"phases_sec": {"load": 9.0}}),  # without a search
+        (model, "q", 5, {"phases_sec": {"load": 8.0}}),  # on other devices
+        (other, "p", 5, {"phases_sec": {"load": 4}}),
+        (model, "p", 5, {}),
+    ]
+    jobs = [seed.job(model, device_key=pool) for model, pool, _, _ in facts]
+    with uow.write() as repos:
+        for number, (job, (_, _, trials, report)) in enumerate(zip(jobs, facts, strict=True)):
+            digest = f"{number:x}" * 64
+            repos.blobs.add(digest, size_bytes=1, media_type="text/plain")
+            repos.jobs.update(job.id, trials=trials)
+            repos.artifacts.add(
+                job_id=job.id, sha256=digest, size_bytes=1, name="a", manifest={}, report=report
+            )
+    with uow.read() as repos:
+        assert repos.overview.compile_times(jobs[0], same_model=True, limit=9) == [(3.5, 0)]
+        assert repos.overview.compile_times(jobs[0], same_model=False, limit=9) == [(4.0, 0)]
+        assert repos.overview.compile_times(jobs[3], same_model=False, limit=9) == []
+
+
 def test_the_pace_of_a_pool(seed: Any, uow: UnitOfWork) -> None:
     jobs = [seed.job(device_key="p", seed=n) for n in range(3)]
     with uow.write() as repos:
