@@ -57,6 +57,8 @@ class ModelRow(Base):
     num_params: Mapped[int | None] = mapped_column(BigInteger)
     parts: Mapped[list[Any] | None]
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
+    tags: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
+    note: Mapped[str] = mapped_column(default="", server_default="")
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
 

@@ -13,7 +13,15 @@ import typer
 
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
-from tunefarm.cli.base.options import Inputs, Shape, TermOptions, ValueOption, check_inputs, parse_shapes
+from tunefarm.cli.base.options import (
+    Inputs,
+    LabelOptions,
+    Shape,
+    TermOptions,
+    ValueOption,
+    check_inputs,
+    parse_shapes,
+)
 from tunefarm.cli.base.output import Output, check_folder
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
@@ -50,6 +58,7 @@ def tune_model(
     ],
     terms: TermOptions,
     upload: ModelOptions,
+    labels: LabelOptions,
     output: Annotated[
         Path,
         typer.Option(
@@ -90,7 +99,13 @@ def tune_model(
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, samples)
-            job = client.jobs.create(uploaded.id, samples=samples_ids, **terms.terms())
+            job = client.jobs.create(
+                uploaded.id,
+                samples=samples_ids,
+                tags=labels.tag or (),
+                note=labels.note or "",
+                **terms.terms(),
+            )
             handle = client.job(job.id)
             if not detach:
                 out.note(f"job {job.id}; `tunefarm jobs show {job.id}` shows it, also later")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, ForwardRef, TypedDict, TypeVar, get_type_hints
 
-from tunefarm_text.job_terms import API_LIMITS, HELP
+from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,14 +23,17 @@ class JobLimits(TypedDict, total=False):
 
 
 class JobChanges(JobLimits, total=False):
-    """Terms that can be changed before a job has ended."""
+    """Terms that can be changed before a job has ended, and labels, which always can."""
 
     priority: int | str | None
+    tags: Sequence[str] | None
+    note: str | None
 
 
-class JobTerms(JobChanges, total=False):
+class JobTerms(JobLimits, total=False):
     """Terms of a new job. None is equivalent to omission."""
 
+    priority: int | str | None
     target: str | Mapping[str, Any] | None
     device_key: str | None
     tuner: str | None
@@ -39,6 +42,8 @@ class JobTerms(JobChanges, total=False):
     other_shapes: bool | None
     options: Mapping[str, Any] | None
 
+
+MEANINGS = {**HELP, **LABELS}
 
 _OPTIONS = ("precision", "other_shapes")
 """Terms that the request's `options` hold."""
@@ -70,7 +75,7 @@ def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
         method.__signature__ = shown.replace(parameters=[*named, *terms])  # type: ignore[attr-defined]
         lines = [
             fill(
-                f"{name}: {HELP.get(name, 'Further options of the server.')}",
+                f"{name}: {MEANINGS.get(name, 'Further options of the server.')}",
                 108,
                 initial_indent=" " * 12,
                 subsequent_indent=" " * 16,
@@ -110,7 +115,15 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
         TypeError: If there is no such term, or it cannot be changed.
     """
     _check_names(changes, JobChanges)
-    return _given({"priority": changes.get("priority"), "budget": budget_json(changes) or None})
+    tags = changes.get("tags")
+    return _given(
+        {
+            "priority": changes.get("priority"),
+            "budget": budget_json(changes) or None,
+            "tags": None if tags is None else list(tags),
+            "note": changes.get("note"),
+        }
+    )
 
 
 def budget_json(limits: JobLimits) -> dict[str, float]:

@@ -35,6 +35,8 @@ class AsyncJobs(Resource):
         model_id: str,
         *,
         samples: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        note: str = "",
         idempotency_key: str | None = None,
         **terms: Unpack[JobTerms],
     ) -> Job:
@@ -43,6 +45,8 @@ class AsyncJobs(Resource):
         Args:
             model_id: Imported model to tune.
             samples: Ids of samples of the model, which must be ready (see `client.samples`).
+            tags: Words by which people find the job again.
+            note: A text for people.
             idempotency_key: Requests with equal keys create one job; a new key by default.
             **terms
 
@@ -50,7 +54,9 @@ class AsyncJobs(Resource):
             InvalidRequestError: If the server refuses the request; the code says why.
             ConflictError: If the model or its samples are not ready.
         """
-        named = {"samples": list(samples)} if samples else {}
+        # Servers of older releases know neither samples nor labels.
+        optional = {"samples": list(samples), "tags": list(tags), "note": note}
+        named = {name: value for name, value in optional.items() if value}
         body = {"model_id": model_id, **named, **job_json(terms)}
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
 
@@ -80,28 +86,68 @@ class AsyncJobs(Resource):
         *,
         state: str | None = None,
         model_id: str | None = None,
+        device_key: str | None = None,
+        tags: Sequence[str] = (),
+        text: str | None = None,
+        order: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Return a page of jobs, newest first.
+        """Return a page of jobs, newest first unless another order is given.
 
         Args:
             state: Only jobs in this state.
             model_id: Only jobs of this model.
+            device_key: Only jobs on this pool.
+            tags: Only jobs with all of these tags.
+            text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
+            order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
+                ``runtime`` (over the fastest other runtime); the best first.
             limit: Maximum number of items, up to 500.
             cursor: `Page.next_cursor` of the previous page.
         """
-        query = {"state": state, "model_id": model_id, "limit": limit, "cursor": cursor}
+        query: Query = {
+            "state": state,
+            "model_id": model_id,
+            "device_key": device_key,
+            "tag": [*tags],
+            "text": text,
+            "order": order,
+            "limit": limit,
+            "cursor": cursor,
+        }
         return await get_page(self._transport, "jobs", query, Job.read)
 
-    def all(self, *, state: str | None = None, model_id: str | None = None) -> AsyncIterator[Job]:
-        """Yield every job, page by page, newest first.
+    def all(
+        self,
+        *,
+        state: str | None = None,
+        model_id: str | None = None,
+        device_key: str | None = None,
+        tags: Sequence[str] = (),
+        text: str | None = None,
+        order: str | None = None,
+    ) -> AsyncIterator[Job]:
+        """Yield every job, page by page, newest first unless another order is given.
 
         Args:
             state: Only jobs in this state.
             model_id: Only jobs of this model.
+            device_key: Only jobs on this pool.
+            tags: Only jobs with all of these tags.
+            text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
+            order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
+                ``runtime`` (over the fastest other runtime); the best first.
         """
-        query = {"state": state, "model_id": model_id, "limit": 500}
+        query: Query = {
+            "state": state,
+            "model_id": model_id,
+            "device_key": device_key,
+            "tag": [*tags],
+            "text": text,
+            "order": order,
+            "limit": 500,
+        }
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:
@@ -126,7 +172,7 @@ class AsyncJobs(Resource):
 
     @takes_terms(JobChanges)
     async def change(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
-        """Change a job that has not ended. Omitted terms stay.
+        """Change a job that has not ended, or the tags and note of any job. Omitted terms stay.
 
         Limits are for the whole job and apply after its current round. If a limit has ended the search, raising it
         continues the search.

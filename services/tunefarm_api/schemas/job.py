@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.base import Input, Note, Output, Tags
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
+from tunefarm_app.report.parts import ReportRatio
 from tunefarm_db.states.job import JobState
-from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
+from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS
 
 Whole = Annotated[int, Field(strict=True)]
 Priority = Whole | Literal["low", "normal", "high"]
@@ -73,6 +74,8 @@ class JobChange(Input):
     budget: BudgetIn | None = Field(
         None, description="Limits to change. null removes a limit; omitted limits stay."
     )
+    tags: Tags | None = Field(None, description="All tags of the job from now on. " + LABELS["tags"])
+    note: Note | None = Field(None, description="The note from now on; empty for none.")
 
 
 class JobCreate(JobCheck):
@@ -89,6 +92,8 @@ class JobCreate(JobCheck):
         description="Ids of the model's samples, which must be ready: the artifact is compared on them before random inputs, and "
         "timed on the first.",
     )
+    tags: Tags = Field(default_factory=list, description=LABELS["tags"])
+    note: Note = Field("", description=LABELS["note"])
 
 
 class CheckedJob(Output):
@@ -216,6 +221,13 @@ class Job(Output):
         description="Measured latency of the whole network: the artifact's median. null until there is an artifact. "
         "`best_latency_sec` leaves out what is between kernels.",
     )
+    speedups: dict[str, ReportRatio] = Field(
+        default_factory=dict,
+        description="How many times as fast as other networks the artifact is, by their names: `untuned`, `onnxruntime`, "
+        "`torch_compile`. Empty until there is an artifact.",
+    )
+    tags: list[str] = Field(default_factory=list, description="Tags, in order.")
+    note: str = Field("", description="A person's note.")
     eta_sec: float | None = Field(
         None,
         description="Expected remaining seconds of search, from the first limit to be reached at the mean pace so far. "

@@ -225,17 +225,18 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
 def _ratios(data: Data) -> dict[str, ReportRatio]:
     """Return the speed-ups that the compiler noted; computed from the samples, if it is of a release that noted none."""
     if data.get("ratios") is not None:
-        return {str(name): _ratio(Ratio.from_json(ratio)) for name, ratio in data["ratios"].items()}
+        return {str(name): ratio_of(Ratio.from_json(ratio)) for name, ratio in data["ratios"].items()}
     names = ("tuned", "untuned", "onnxruntime", "torch_compile")
     latency = {
         name: Latency.from_json({"samples_sec": [data[name].get("median_sec")], "threads": 0, **data[name]})
         for name in names
         if data.get(name)
     }
-    return {name: _ratio(ratio) for name, ratio in speedups(latency).items()}
+    return {name: ratio_of(ratio) for name, ratio in speedups(latency).items()}
 
 
-def _ratio(ratio: Ratio) -> ReportRatio:
+def ratio_of(ratio: Ratio) -> ReportRatio:
+    """Return a ratio with what people read of it."""
     low, high = ratio.low, ratio.high
     return ReportRatio(
         value=ratio.value,

@@ -15,6 +15,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak, job_kernels, trusted_peak
+from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_app.storage.rows import engine_model, engine_record, file_stem, precision_of, wants_other_shapes
 from tunefarm_db.repositories.records.records import RecordFilter
@@ -152,6 +153,7 @@ def _commit(
         kernels = job_kernels(repos, job, repos.jobs.tasks(job.id), repos.models.tasks(job.model_id))
         if trusted_peak(peak, kernels.values()) is not peak:
             repos.peaks.doubt(device.device.id)
+        repos.jobs.set_numbers(job.id, **listed_numbers(artifact.report))
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
         repos.events.add(job.id, "finished", {"state": JobState.SUCCEEDED.value, "artifact_id": artifact.id})
 

@@ -87,6 +87,7 @@ class Model(Shown, Answer):
         operators: Operator names and their counts.
         opset: The ONNX operator set of the file.
         num_params: Number of parameters.
+        tags: Words by which people find it again; `note` is a text for people.
     """
 
     id: str
@@ -106,6 +107,8 @@ class Model(Shown, Answer):
     num_params: int | None = None
     specialisations: tuple[ShapeSet, ...] = ()
     parts: tuple[RuntimePart, ...] = ()
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     def summary(self) -> Mapping[str, str]:
         """Return the model's row in a notebook: column name to text."""

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.routes.job_details import download_artifact, get_report, get_report_page
-from tunefarm_api.web.forms import Form, FormDep, number_of
+from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
 from tunefarm_app.report.document import JobReport
@@ -27,6 +27,14 @@ _COMMANDS = {"pause": pause_job, "resume": resume_job, "cancel": cancel_job, "re
 async def extend(job_id: str, form: FormDep, services: ServicesDep) -> Response:
     """Adds to the limits that the job has."""
     await run_in_threadpool(_extend, services, job_id, form)
+    return _back(job_id)
+
+
+@router.post("/jobs/{job_id}/labels", dependencies=[needs("write")])
+async def label(job_id: str, form: FormDep, services: ServicesDep) -> Response:
+    """Sets the tags and the note."""
+    tags, note = labels_of(form)
+    await run_in_threadpool(change_job, services, job_id, JobChange(tags=tags, note=note))
     return _back(job_id)
 
 

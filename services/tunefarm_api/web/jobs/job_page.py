@@ -17,6 +17,7 @@ from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
     measured_speedup,
     progress_words,
+    speedup_over_runtime,
     speedup_so_far,
 )
 from tunefarm_api.web.jobs.log_lines import log_line, words
@@ -32,7 +33,6 @@ from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.numbers import (
     latency_of,
     measured_words,
-    ratios_of,
     reach_sentence,
     untried_sentence,
 )
@@ -91,12 +91,12 @@ def job_page(
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),
         share=share_done(job),
         done_words=progress_words(job),
-        latency=latency_of(job, report),
+        latency=latency_of(job),
         measured_words=measured_words(tasks),
         left=time_left(job, curve.rates()),
-        speedup=measured_speedup(report) or speedup_so_far(tasks),
+        speedup=measured_speedup(job) or speedup_so_far(tasks),
         time_parts=bar_parts(trace.seconds()) if trace is not None else [],
-        over_onnxruntime=ratios_of(report).get("onnxruntime"),
+        over_runtime=speedup_over_runtime(job),
         disturbed=disturbance_note(report),
         untried=untried_sentence(tasks, report)
         if job.state.is_finished or job.stop_reason

@@ -8,8 +8,9 @@ from sqlalchemy import event, insert, update
 from tunefarm_api.web.charts.curve import Curves
 from tunefarm_api.web.jobs import job_page
 from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.report.numbers import set_report
 from tunefarm_db.states.job import JobState
-from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
+from tunefarm_db.tables import EventRow, JobRow
 from tunefarm_tuning.search.budget import Budget
 
 REPORT = {
@@ -45,8 +46,8 @@ def running(farm):
 
 
 def give_report(farm, job, report) -> None:
-    with farm.services.uow.engine.begin() as connection:
-        connection.execute(update(ArtifactRow).where(ArtifactRow.job_id == job.id).values(report=report))
+    with farm.services.uow.write() as repos:
+        set_report(repos, job.id, report)
 
 
 def test_a_finished_job(browser: Browser, farm, done) -> None:
@@ -65,7 +66,7 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
     assert sum(shares) == pytest.approx(1.0, abs=0.01)
     assert all("GFLOP/s" in row.text for row in rows)
     assert all(row.element("polyline").attrs["points"] for row in rows)
-    assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out"}
+    assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out", f"/jobs/{done.id}/labels"}
 
 
 def test_where_the_time_went(browser: Browser, done) -> None:

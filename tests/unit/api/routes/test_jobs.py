@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from tunefarm_app.jobs.transitions import fail_subject
+from tunefarm_app.report.numbers import set_report
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
-from tunefarm_db.tables import ArtifactRow
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
 from tunefarm_tuning.core.errors import TransientError
 
@@ -347,10 +346,13 @@ def test_no_downloads_before_the_end(client: TestClient, job: dict[str, Any], pr
 def test_the_measured_latency(client: TestClient, finished_job: dict[str, Any], services: Services) -> None:
     path = f"/v1/jobs/{finished_job['id']}"
     assert client.get(path).json()["network_latency_sec"] is None
-    report = {"latency": {"tuned": {"median_sec": 0.0125}}}
-    with services.uow.engine.begin() as connection:
-        connection.execute(update(ArtifactRow).values(report=report))
-    assert client.get(path).json()["network_latency_sec"] == 0.0125
+    report = {"latency": {"tuned": {"median_sec": 0.0125}, "untuned": {"median_sec": 0.05}}}
+    with services.uow.write() as repos:
+        set_report(repos, finished_job["id"], report)
+    job = client.get(path).json()
+    assert job["network_latency_sec"] == 0.0125
+    (name,) = job["speedups"]
+    assert (name, job["speedups"][name]["value"]) == ("untuned", 4.0)
     assert [job["network_latency_sec"] for job in client.get("/v1/jobs").json()["items"]] == [0.0125]
 
 
@@ -381,3 +383,31 @@ def test_downloads(client: TestClient, finished_job: dict[str, Any], problem: An
         )
     same = client.get(f"{path}/artifact", headers={"If-None-Match": f'"other", {etag}'})
     assert (same.status_code, same.content) == (304, b"")
+
+
+def test_tags_and_a_note(
+    client: TestClient, finished_job: dict[str, Any], body: dict[str, Any], problem: Any
+) -> None:
+    path = f"/v1/jobs/{finished_job['id']}"
+    assert (finished_job["tags"], finished_job["note"]) == ([], "")
+    changed = client.patch(path, json={"tags": [" OCR ", "customer-7", "ocr"], "note": " two\r\nlines\x1b "})
+    assert (changed.json()["tags"], changed.json()["note"]) == (["ocr", "customer-7"], "two\nlines\\x1b")
+    assert client.patch(path, json={"note": ""}).json()["tags"] == ["ocr", "customer-7"]
+    other = client.post("/v1/jobs", json={**body, "tags": ["ocr", "größe"], "note": "n"}).json()
+    assert (other["tags"], other["note"]) == (["ocr", "größe"], "n")
+
+    def listed(**query: Any) -> list[str]:
+        return [job["id"] for job in client.get("/v1/jobs", params=query).json()["items"]]
+
+    assert listed(tag="OCR") == [other["id"], finished_job["id"]]
+    assert listed(tag=["ocr", "customer-7"]) == [finished_job["id"]]
+    assert listed(text="größe") == [other["id"]]
+    assert listed(order="oldest", limit=1) == [finished_job["id"]]
+    for tags in (["two words"], ["a,b"], ['"'], [""], ["x" * 41], ["-a"], ["<b>"]):
+        problem(client.patch(path, json={"tags": tags}), 422, "invalid-tag")
+    problem(client.get("/v1/jobs", params={"tag": "two words"}), 422, "invalid-tag")
+    problem(client.patch(path, json={"tags": [f"t{number}" for number in range(21)]}), 422, "too-many-tags")
+    problem(client.patch(path, json={"note": "x" * 4001}), 422, "note-too-long")
+    problem(client.get("/v1/jobs", params={"order": "fastest"}), 422, "invalid-request")
+    problem(client.patch("/v1/jobs/job_0", json={"tags": []}), 404, "job-not-found")
+    assert client.get(path).json()["tags"] == ["ocr", "customer-7"]

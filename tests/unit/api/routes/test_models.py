@@ -261,3 +261,22 @@ def test_a_models_parts_for_onnx_runtime_are_reach_the_client(client: TestClient
     assert read.outputs[0].shape == (None, 4)
     assert read.summary()["outputs"] == "kept ?×4 float32"
     assert read.parts[0].reasons[0].node == "'<nms>'"
+
+
+def test_tags_and_a_note_of_a_model(client: TestClient, ready_model: Model, problem: Any) -> None:
+    path = f"/v1/models/{ready_model.id}"
+    changed = client.patch(path, json={"tags": ["OCR"], "note": "for the scanner"}).json()
+    assert (changed["tags"], changed["note"]) == (["ocr"], "for the scanner")
+    assert client.get(path).json() == changed
+    for query, expected in (
+        ({"tag": "ocr"}, [ready_model.id]),
+        ({"tag": "asr"}, []),
+        ({"text": "SCANNER"}, [ready_model.id]),
+        ({"text": "printer"}, []),
+        ({"order": "size"}, [ready_model.id]),
+    ):
+        assert [model["id"] for model in client.get("/v1/models", params=query).json()["items"]] == expected
+    problem(client.patch(path, json={"tags": ["two words"]}), 422, "invalid-tag")
+    problem(client.patch(path, json={"name": "other"}), 422, "invalid-request")
+    assert client.delete(path).status_code == 204
+    problem(client.patch(path, json={"tags": []}), 410, "model-deleted")

@@ -1,0 +1,44 @@
+"""``tunefarm jobs list|change`` and ``tunefarm models list|change``: tags, notes, search and orders, against the real API."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tunefarm.client import Client
+
+
+def test_tags_notes_and_orders(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+    first, second = (
+        client.tune(
+            farm.write_model(tmp_path / f"{name}.onnx", tasks=tasks), trials=4, tags=tags, note="a note"
+        )
+        for name, tasks, tags in (("ocr", 1, ["nightly"]), ("asr", 2, []))
+    )
+    for job in (first, second):
+        job.wait(poll_sec=0.05, timeout_sec=120)
+
+    def listed(*options: str) -> list[str]:
+        return [job["id"] for job in json.loads(run("jobs", "list", "--json", *options).stdout)]
+
+    assert listed() == [second.id, first.id]
+    assert listed("--sort", "oldest") == listed("--sort", "model")[::-1] == [first.id, second.id]
+    assert listed("--tag", "nightly") == listed("--search", "OCR") == [first.id]
+    changed = run("jobs", "change", second.id, "--tag", "v1.2", "--tag", "asr", "--note", "two\nlines").stdout
+    assert "v1.2, asr" in changed
+    assert "lines" in changed
+    run("jobs", "change", second.id, "--untag", "V1.2", "--tag", "nightly")
+    assert client.jobs.get(second.id).tags == ("asr", "nightly")
+    assert listed("--tag", "nightly", "--tag", "asr") == [second.id]
+    assert [job.id for job in client.jobs.all(tags=["nightly"], order="oldest")] == [first.id, second.id]
+    assert "asr, nightly" in run("jobs", "list").stdout
+    assert "is no tag" in run("jobs", "change", second.id, "--tag", "two words", code=2).stderr
+    run("jobs", "list", "--sort", "fastest", code=2)
+
+    model_id = first.job.model_id
+    assert "tags: scanner" in run("models", "change", model_id, "--tag", "Scanner", "--note", "from A").stdout
+    for options in (("--tag", "scanner"), ("--search", "from a"), ("--sort", "name", "--search", "ocr")):
+        models = json.loads(run("models", "list", "--json", *options).stdout)
+        assert [model["id"] for model in models] == [model_id]
+    assert client.models.change(model_id, tags=[], note="").tags == ()
