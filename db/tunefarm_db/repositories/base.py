@@ -129,8 +129,8 @@ class Repository:
         """
         limit = checked_limit(limit)
         if cursor is not None:
-            place = select(order.key).select_from(order.tables).where(order.id == cursor)
-            value = self._run(place).scalar_one_or_none()
+            last = select(order.key).select_from(order.tables).where(order.id == cursor)
+            value = self._run(last).scalar_one_or_none()
             query = query.where(order.after(cursor if value is None else value, cursor))
         query = query.order_by(*order.terms()).limit(limit + 1)
         return page_of(self._all(kind, query), limit, attrgetter("id"))

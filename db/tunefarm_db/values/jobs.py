@@ -118,6 +118,7 @@ class StepKind(StrEnum):
     COMPILE = "compile"
     SOURCE = "source"
     SAMPLES = "samples"
+    MEASURE = "measure"
 
     @property
     def needs_device(self) -> bool:
@@ -141,7 +142,8 @@ class Step:
     """A short piece of work for one Celery message.
 
     Attributes:
-        subject_id: Its subject: the model of an import, the key of a kernel's source, a file of samples, otherwise the job.
+        subject_id: Its subject: the model of an import, the key of a kernel's source, a file of samples, otherwise the job. A
+            measurement belongs to no job (`job_id`), since its subject has ended.
         fence: Grows with each claim; a write counts only under the present fence.
         attempts: Claims so far, less the ones handed back by `release`.
         faults: Attempts that failed although neither worker nor device was lost.

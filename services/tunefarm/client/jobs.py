@@ -14,11 +14,13 @@ from tunefarm.client.http.links import Link
 from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name
 from tunefarm.client.http.transport import Query, Resource, segment
+from tunefarm.client.http.waiting import wait_until
 from tunefarm.client.job_terms import JobChanges, JobTerms, change_json, job_json, takes_terms
-from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Trial
+from tunefarm.client.results.jobs import Event, Job, JobTask, Measurements, Record, Trial
 from tunefarm.client.results.shown import ReportPage
 
 _SOURCE_POLL_SEC = 0.5
+_MEASURE_POLL_SEC = 0.5
 
 
 class AsyncJobs(Resource):
@@ -106,16 +108,8 @@ class AsyncJobs(Resource):
             limit: Maximum number of items, up to 500.
             cursor: `Page.next_cursor` of the previous page.
         """
-        query: Query = {
-            "state": state,
-            "model_id": model_id,
-            "device_key": device_key,
-            "tag": [*tags],
-            "text": text,
-            "order": order,
-            "limit": limit,
-            "cursor": cursor,
-        }
+        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "tag": [*tags]}
+        query: Query = {**which, "text": text, "order": order, "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "jobs", query, Job.read)
 
     def all(
@@ -139,15 +133,8 @@ class AsyncJobs(Resource):
             order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
                 ``runtime`` (over the fastest other runtime); the best first.
         """
-        query: Query = {
-            "state": state,
-            "model_id": model_id,
-            "device_key": device_key,
-            "tag": [*tags],
-            "text": text,
-            "order": order,
-            "limit": 500,
-        }
+        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "tag": [*tags]}
+        query: Query = {**which, "text": text, "order": order, "limit": 500}
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:
@@ -194,6 +181,43 @@ class AsyncJobs(Resource):
             ConflictError: If the job succeeded or was cancelled.
         """
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/retry", repeatable=True))
+
+    async def measure(self, job_id: str, *, timeout_sec: float | None = None) -> Measurements:
+        """Measure a job's artifact again, on a device of its pool, and wait for the result.
+
+        Its network as TVM compiles it untuned and ONNX Runtime are timed beside it, as at the compile. The latest measurement on a
+        quiet device is what the report, pages and lists show.
+
+        Args:
+            job_id: A job that succeeded.
+            timeout_sec: Longest wait; None for no limit, 0 for no wait.
+
+        Raises:
+            ConflictError: If the job has no artifact; (``measurement-failed``) if it could not be measured.
+            WaitTimeoutError: If it takes longer than `timeout_sec`. The measurement goes on.
+        """
+        asked = Measurements.read(
+            await self._transport.post(f"jobs/{segment(job_id)}/measure", repeatable=True)
+        )
+        if timeout_sec == 0:
+            return asked
+        done = await wait_until(
+            self.link,
+            lambda: self.measurements(job_id),
+            lambda measurements: not measurements.is_open,
+            on_progress=None,
+            timeout_sec=timeout_sec,
+            poll_sec=_MEASURE_POLL_SEC,
+            too_long=f"the artifact of job {job_id} is not measured",
+        )
+        if done.state == "failed":
+            why = done.error.message if done.error else "the server gave no reason"
+            raise ConflictError(f"the artifact could not be measured: {why}", code="measurement-failed")
+        return done
+
+    async def measurements(self, job_id: str) -> Measurements:
+        """Return every measurement of a job's artifact, that of the compile first; none without an artifact."""
+        return Measurements.read(await self._transport.get(f"jobs/{segment(job_id)}/measurements"))
 
     async def tasks(self, job_id: str) -> tuple[JobTask, ...]:
         """Return the job's kernels and their progress; none before they are extracted."""
@@ -355,6 +379,8 @@ class Jobs(Blocking[AsyncJobs]):
     resume = blocking(AsyncJobs.resume)
     change = blocking(AsyncJobs.change)
     retry = blocking(AsyncJobs.retry)
+    measure = blocking(AsyncJobs.measure)
+    measurements = blocking(AsyncJobs.measurements)
     tasks = blocking(AsyncJobs.tasks)
     trials = blocking_each(AsyncJobs.trials)
     records = blocking_each(AsyncJobs.records)

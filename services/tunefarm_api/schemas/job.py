@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from tunefarm_api.schemas.base import Input, Note, Output, Tags
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
-from tunefarm_app.report.parts import ReportRatio
+from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS
 
@@ -242,6 +242,21 @@ class Job(Output):
     created_at: float = Field(description="Creation time, Unix seconds.")
     updated_at: float = Field(description="Time of the last change, Unix seconds.")
     finished_at: float | None = Field(description="End time, Unix seconds.")
+
+
+class Measurements(Output):
+    """The measurements of a job's artifact."""
+
+    items: list[ReportMeasurement] = Field(description="The measurements, oldest first.")
+    state: Literal["idle", "waiting", "measuring", "failed"] = Field(
+        description="State of the last one that was asked for: `waiting` for a worker or a device, `measuring`, `failed`, or `idle`."
+    )
+    asked_at: float | None = Field(
+        description="When it was asked for, Unix seconds; null if nobody has asked for one."
+    )
+    error: StoredError | None = Field(
+        description="Why it failed, or what it is repeated after; null if nothing."
+    )
 
 
 class TaskAlternative(Output):

@@ -35,8 +35,6 @@ _NOTE_EVERY_SEC = 1.0
 _DAY_SEC = 86_400.0
 _RECORDS_FOR_REASONS = 20
 _NEAR_BEST = 8
-_OBJECTS = "kernels"
-"""The folder of the store with the object code of kernels."""
 
 
 def run_compile(context: StepContext) -> None:
@@ -57,7 +55,7 @@ def run_compile(context: StepContext) -> None:
         wait_for_device(context, job)
         return
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
-    findings = Findings(_known_findings(context), objects=context.services.settings.store_dir / _OBJECTS)
+    findings = Findings(_known_findings(context), objects=context.services.settings.objects_dir)
     history = History((engine_record(record) for record in [*best.values(), *others]), findings)
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker

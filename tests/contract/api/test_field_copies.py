@@ -34,7 +34,7 @@ from tunefarm_api.schemas import (
     webhook,
 )
 from tunefarm_app.jobs import terms as app_terms
-from tunefarm_app.report.parts import ReportRatio
+from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db import values
 from tunefarm_text.job_terms import API_LIMITS, HELP
 from tunefarm_tuning.records.record import TuningRecord
@@ -73,6 +73,8 @@ COPIES = (
         added="eta_sec waiting",
     ),
     Copies(schema=ReportRatio, result=client.Speedup),
+    Copies(schema=ReportMeasurement, result=client.Measurement),
+    Copies(schema=job.Measurements, result=client.Measurements),
     Copies(schema=job.Progress, result=Progress, in_raw="budget"),
     Copies(
         schema=job.JobTask,

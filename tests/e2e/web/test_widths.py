@@ -182,3 +182,19 @@ def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path)
     expect(page.locator("#models tbody tr")).to_have_count(1)
     nothing_is_cut_off(page)
     seat.nothing_serious(page)
+
+
+@WIDTHS
+def test_an_artifact_is_measured_again(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    with Client(server.url, server.api_key) as client:
+        job = client.tune(server.write_model(tmp_path / "net.onnx", tasks=2), trials=8)
+        job.wait(poll_sec=0.05)
+        client.jobs.measure(job.id, timeout_sec=60)
+    page = seat.sign_in()
+    page.goto(f"{server.url}/jobs/{job.id}")
+    page.get_by_role("button", name="Measure again").click()
+    table = page.get_by_role("region", name="Measurements")
+    expect(table.locator("tbody tr")).to_have_count(2)
+    expect(table).to_contain_text("1.50×")
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)

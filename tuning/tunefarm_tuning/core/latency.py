@@ -110,3 +110,11 @@ def wait_until_idle(longest_sec: float = _IDLE_TIMEOUT_SEC) -> None:
         time.sleep(_IDLE_INTERVAL_SEC)
         if time.process_time() - spent < _IDLE_CORES * (time.monotonic() - began):
             return
+
+
+_QUIET = 1.1
+
+
+def is_quiet(latencies: Iterable[Latency]) -> bool:
+    """Return whether other work on the device hardly slowed these latencies, which were measured side by side."""
+    return all(latency.slowdown <= _QUIET for latency in latencies)

@@ -70,6 +70,8 @@ def _numbers(report: Any) -> dict[str, Any]:
 
 
 def downgrade() -> None:
+    # An older tunefarm knows no such steps.
+    op.execute(sa.text("DELETE FROM steps WHERE kind = 'measure'"))
     for name in (*_NUMBERS, "speedups"):
         op.drop_column("jobs", name)
     for table in ("jobs", "models"):

@@ -156,6 +156,66 @@ class Job(Shown, Answer):
         return {**data, "progress": progress}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Measurement(Shown, Result):
+    """A measurement of a job's artifact.
+
+    Attributes:
+        device: Name of the device; None if unknown. `device_model` is its model.
+        at_compile: Whether the compile measured it.
+        quiet: Whether other work on the device hardly slowed it.
+        shown: Whether the job's report, page and lists show this one: the latest quiet one.
+        seconds: Seconds per inference of ``tuned`` (the artifact), ``untuned``, ``onnxruntime`` and ``torch_compile``.
+        ratios: How many times as fast as the others the artifact is.
+    """
+
+    measured_at: float
+    device: str | None = None
+    device_model: str | None = None
+    at_compile: bool = False
+    quiet: bool = False
+    shown: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, Speedup] = field(default_factory=dict)
+
+    def summary(self) -> Mapping[str, str]:
+        """Return the measurement's row in a notebook: column name to text."""
+        names = {"untuned": "over untuned", "onnxruntime": "over ONNX Runtime"}
+        return {
+            "": quantities.local_time(self.measured_at) + (" (compile)" if self.at_compile else ""),
+            "device": self.device or quantities.NONE,
+            "other work": "quiet" if self.quiet else "disturbed",
+            "artifact": quantities.latency(self.seconds.get("tuned")),
+            **{
+                text: self.ratios[name].text if name in self.ratios else quantities.NONE
+                for name, text in names.items()
+            },
+            "shown": "yes" if self.shown else "",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements(Answer):
+    """The measurements of a job's artifact, oldest first.
+
+    Attributes:
+        state: State of the last one that was asked for: ``waiting`` for a worker or a device, ``measuring``, ``failed`` or
+            ``idle``.
+        asked_at: When it was asked for, Unix seconds; None if nobody has asked for one.
+        error: Why it failed, or what it is repeated after.
+    """
+
+    items: tuple[Measurement, ...] = ()
+    state: str = "idle"
+    asked_at: float | None = None
+    error: Problem | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a measurement is under way."""
+        return self.state in ("waiting", "measuring")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline(Answer):
     """Efficiency of a kernel against its device's peak. Figures that were not measured are None.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,12 +16,19 @@ from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.measuring import measure_again
 from tunefarm_app.runtime.composition import Services
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 
-_COMMANDS = {"pause": pause_job, "resume": resume_job, "cancel": cancel_job, "retry": retry_job}
+_COMMANDS: dict[str, Callable[[Services, str], object]] = {
+    "measure": measure_again,
+    "pause": pause_job,
+    "resume": resume_job,
+    "cancel": cancel_job,
+    "retry": retry_job,
+}
 
 
 @router.post("/jobs/{job_id}/extend", dependencies=[needs("write")])
@@ -40,7 +48,7 @@ async def label(job_id: str, form: FormDep, services: ServicesDep) -> Response:
 
 @router.post("/jobs/{job_id}/{command}", dependencies=[needs("write")])
 def command_job(job_id: str, command: str, services: ServicesDep) -> Response:
-    """Cancel, pause, resume or retry a job."""
+    """Cancel, pause, resume or retry a job, or measure its artifact again."""
     if command not in _COMMANDS:
         raise InvalidInputError("there is no such command", code="invalid-request")
     _COMMANDS[command](services, job_id)

@@ -30,6 +30,7 @@ from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.numbers import (
     latency_of,
     measured_words,
@@ -74,6 +75,7 @@ def job_page(
         rooflines = job_rooflines(repos, job, tasks, model_tasks)
         curve = _curves.of(repos, job_id)
         trace = short_trace(repos, job)
+        measuring = measuring_of(repos, job_id) if artifact is not None else None
         now = repos.now()
     report = None if artifact is None else artifact.report
     lines = task_lines(tasks, model_tasks, report, rooflines)
@@ -98,6 +100,7 @@ def job_page(
         time_parts=bar_parts(trace.seconds()) if trace is not None else [],
         over_runtime=speedup_over_runtime(job),
         disturbed=disturbance_note(report),
+        measuring=measuring,
         untried=untried_sentence(tasks, report)
         if job.state.is_finished or job.stop_reason
         else reach_sentence(job, tasks),

@@ -42,3 +42,19 @@ def test_tags_notes_and_orders(run: Any, farm: Any, client: Client, tmp_path: Pa
         models = json.loads(run("models", "list", "--json", *options).stdout)
         assert [model["id"] for model in models] == [model_id]
     assert client.models.change(model_id, tags=[], note="").tags == ()
+
+
+def test_an_artifact_is_measured_again(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+    job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=2), trials=4)
+    job.wait(poll_sec=0.05, timeout_sec=120)
+    assert "2.00×" in run("jobs", "measure", job.id).stdout
+    measurements = client.jobs.measure(job.id, timeout_sec=60)
+    assert [taken.shown for taken in measurements.items] == [False, True]
+    assert measurements.items[1].seconds["tuned"] == client.jobs.get(job.id).network_latency_sec == 0.002
+    as_json = json.loads(run("jobs", "measure", job.id, "--no-wait", "--json").stdout)
+    assert as_json["state"] in ("waiting", "measuring", "idle")
+    assert "1.50×" in run("jobs", "list").stdout
+    assert client.jobs.report(job.id)["measurements"][0]["seconds"]["untuned"] == 0.004
+    other = client.tune(farm.write_model(tmp_path / "other.onnx", tasks=1, trial_sec=0.5), trials=100)
+    assert "has no artifact" in run("jobs", "measure", other.id, code=3).stderr
+    other.cancel()
