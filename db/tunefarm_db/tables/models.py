@@ -36,10 +36,19 @@ class ModelRow(Base):
             sqlite_where=text("state != 'deleted'"),
             postgresql_where=text("state != 'deleted'"),
         ),
+        Index(
+            "uq_models_name_version",
+            "name",
+            "version",
+            unique=True,
+            sqlite_where=text("state != 'deleted'"),
+            postgresql_where=text("state != 'deleted'"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
+    version: Mapped[int] = mapped_column(default=1, server_default="1")
     # No foreign key: a deleted model remembers its hash when the blob is gone.
     sha256: Mapped[str]
     size_bytes: Mapped[int] = mapped_column(BigInteger)

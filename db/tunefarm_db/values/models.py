@@ -49,6 +49,7 @@ class Model:
         revision: `tunefarm_tuning.workload.revisions.IMPORTER` of the release that refused it.
         specialisations: `Specialisation.to_json` of the engine for each set of shapes; empty if there is only one.
         tags: A person's words for it, in order. `note`: a person's text.
+        version: Which of the models of this name it is, from 1; a later upload under the name is the next one.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Model:
     specialisations: list[Json] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     note: str = ""
+    version: int = 1
 
     @property
     def needs_binding(self) -> bool:

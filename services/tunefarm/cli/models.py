@@ -37,7 +37,7 @@ ModelId = Annotated[
     str,
     typer.Argument(
         metavar="MODEL_ID",
-        help="The model: its id (mdl_…), the first or last characters of it, or its name.",
+        help="The model: its id (mdl_…), the first or last characters of it, or its name (`name@2` for its second version).",
         autocompletion=complete_model,
     ),
 ]
@@ -74,7 +74,7 @@ def list_models(
         models,
         {
             "model": lambda model: model.id,
-            "name": lambda model: model.name,
+            "name": lambda model: model.named,
             "state": lambda model: model.state,
             ">size": lambda model: quantities.size(model.size_bytes),
             ">parameters": lambda model: (
@@ -278,7 +278,7 @@ def _show(out: Output, model: Model) -> None:
     if out.json:
         out.data(model.raw)
         return
-    out.text(f"{model.id}  {model.name}  {model.state}", style="bold")
+    out.text(f"{model.id}  {model.named}  {model.state}", style="bold")
     out.text(
         f"{quantities.size(model.size_bytes)}, sha256 {model.sha256}, uploaded {quantities.local_time(model.created_at)}"
     )

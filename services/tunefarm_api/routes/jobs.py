@@ -57,8 +57,10 @@ def create_job(
 
     All detectable errors are reported at once: a `201` means that the job is queued.
     """
+    with services.uow.read() as repos:
+        model_id = repos.models.id_of(body.model_id)
     request = JobRequest(
-        model_id=body.model_id, samples=body.samples, tags=body.tags, note=body.note, **_terms(body)
+        model_id=model_id, samples=body.samples, tags=body.tags, note=body.note, **_terms(body)
     )
     submitted = submit_job(services, request, idempotency_key=idempotency_key)
     if not submitted.created:
@@ -83,7 +85,10 @@ def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
 def list_jobs(
     services: ServicesDep,
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
-    model_id: Annotated[str | None, Query(max_length=100, description="Only jobs of this model.")] = None,
+    model_id: Annotated[
+        str | None,
+        Query(max_length=250, description="Only jobs of this model: its id, name, or `name@version`."),
+    ] = None,
     device_key: Annotated[str | None, Query(max_length=200, description="Only jobs on this pool.")] = None,
     tag: Annotated[
         list[str] | None,
@@ -109,12 +114,13 @@ def list_jobs(
     """Newest first, unless another `order` is given. Jobs that change places between two parts may be in both, or in none."""
     filters = JobFilters(
         state=state,
-        model_id=model_id,
         device_key=device_key,
         tags=[check_tag(name) for name in tag or ()],
         text=text.strip(),
     )
     with services.uow.read() as repos:
+        if model_id is not None:
+            filters["model_id"] = repos.models.id_of(model_id)
         return job_page_out(repos, repos.jobs.list(order=order, cursor=cursor, limit=limit, **filters))
 
 

@@ -85,7 +85,10 @@ class JobCreate(JobCheck):
         json_schema_extra={"examples": [{"model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd", **_TERMS}]}
     )
 
-    model_id: str = Field(max_length=100, description="Model to tune; it must be ready.")
+    model_id: str = Field(
+        max_length=250,
+        description="Model to tune; it must be ready. Its id, `name@version`, or its name, which means its newest version.",
+    )
     samples: list[Annotated[str, Field(max_length=100)]] = Field(
         default_factory=list,
         max_length=8,

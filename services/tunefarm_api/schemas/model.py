@@ -78,6 +78,10 @@ class Model(Output):
 
     id: str = Field(description="Identifier.")
     name: str = Field(description="Name given at the upload.")
+    version: int = Field(
+        1,
+        description="Which of the uploads under this name it is, from 1: `name@version` is accepted wherever its id is.",
+    )
     sha256: str = Field(description="SHA-256 of the uploaded file.")
     size_bytes: int = Field(description="Size of the uploaded file.")
     shapes: dict[str, list[int] | str] = Field(

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
-from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.dependencies import ModelId, ServicesDep
 from tunefarm_api.errors.problems import status_of
 from tunefarm_api.paths import UPLOADS
 from tunefarm_api.schemas.base import cursor_of
@@ -102,7 +102,7 @@ def models_page(
 
 
 @router.get("/models/{model_id}", dependencies=[needs("read")])
-def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLResponse:
+def model_page(model_id: ModelId, request: Request, services: ServicesDep) -> HTMLResponse:
     """A model's page, with the form that starts a job."""
     return _model_page(model_id, request, services)
 
@@ -152,7 +152,7 @@ def _refused_page(
 
 
 @router.post("/models/{model_id}/jobs", dependencies=[needs("write")])
-async def start_job(model_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
+async def start_job(model_id: ModelId, request: Request, form: FormDep, services: ServicesDep) -> Response:
     """Start a job, and show it; what cannot be started is shown again, as it was filled in."""
     try:
         job_request = request_of(model_id, form)
@@ -163,7 +163,7 @@ async def start_job(model_id: str, request: Request, form: FormDep, services: Se
 
 
 @router.post("/models/{model_id}/bind", dependencies=[needs("write")])
-async def bind(model_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
+async def bind(model_id: ModelId, request: Request, form: FormDep, services: ServicesDep) -> Response:
     """Import the model's file with the shapes and values of the form; what cannot be read is shown again."""
     try:
         shapes, values = _binding_of(form)
@@ -181,7 +181,7 @@ def where_the_form_is(model_id: str) -> Response:
 
 
 @router.post("/models/{model_id}/labels", dependencies=[needs("write")])
-async def label(model_id: str, form: FormDep, services: ServicesDep) -> Response:
+async def label(model_id: ModelId, form: FormDep, services: ServicesDep) -> Response:
     """Set the tags and the note of a model."""
     tags, note = labels_of(form)
     await run_in_threadpool(label_model, services, model_id, tags=tags, note=note)
@@ -189,7 +189,7 @@ async def label(model_id: str, form: FormDep, services: ServicesDep) -> Response
 
 
 @router.post("/models/{model_id}/delete", dependencies=[needs("write")])
-def remove(model_id: str, services: ServicesDep) -> Response:
+def remove(model_id: ModelId, services: ServicesDep) -> Response:
     """Delete a model."""
     delete_model(services, model_id)
     return RedirectResponse("/models", 303)

@@ -41,6 +41,7 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
     }
     engine.dispose()
     for name in (
+        "uq_models_name_version",
         "uq_models_sha256_shapes_key",
         "ix_records_best",
         "ix_records_confirmed",
@@ -123,7 +124,7 @@ def test_the_spaces_of_jobs_survive_their_move(database_url: str) -> None:
     engine.dispose()
 
 
-def test_jobs_get_the_numbers_of_their_reports(database_url: str) -> None:
+def test_jobs_get_the_numbers_of_their_reports_and_models_their_versions(database_url: str) -> None:
     schema.upgrade(database_url, "0021")
     engine = make_engine(database_url)
     seconds = {"tuned": 0.1, "untuned": 0.4, "onnxruntime": 0.3, "torch_compile": 0.2}
@@ -131,7 +132,8 @@ def test_jobs_get_the_numbers_of_their_reports(database_url: str) -> None:
     noted = {**latency, "torch_compile": None, "ratios": {"untuned": {"value": 4.0, "low": 3.0, "high": 5.0}}}
     reports: list[Any] = [{"latency": latency}, {"latency": noted}, {"latency": {"tuned": 3}}, {}]
     with engine.begin() as connection:
-        _insert(connection, "models", id="mdl_1", state="ready")
+        for number, name in enumerate(("ocr", "asr", "ocr"), 1):
+            _insert(connection, "models", id=f"mdl_{number}", name=name, sha256=str(number), state="ready")
         for number, report in enumerate(reports):
             _insert(connection, "jobs", id=f"job_{number}", model_id="mdl_1", state="succeeded")
             _insert(connection, "blobs", sha256=str(number))
@@ -140,6 +142,7 @@ def test_jobs_get_the_numbers_of_their_reports(database_url: str) -> None:
     schema.upgrade(database_url)
     with UnitOfWork(engine).read() as repos:
         jobs = [repos.jobs.get(f"job_{number}") for number in range(len(reports))]
+        assert [repos.models.get(f"mdl_{number}").version for number in (1, 2, 3)] == [1, 1, 2]
     assert [job.network_latency_sec for job in jobs] == [0.1, 0.1, None, None]
     assert [job.over_untuned for job in jobs] == [4.0, 4.0, None, None]
     assert [job.over_runtime for job in jobs] == [pytest.approx(2.0), pytest.approx(3.0), None, None]

@@ -1,4 +1,4 @@
-"""Jobs and models store tags and notes; jobs store the numbers of their artifacts that lists show and sort by.
+"""Jobs and models store tags and notes, models a version; jobs store the numbers of their artifacts that lists show and sort by.
 
 Revision ID: 0022
 Revises: 0021
@@ -26,6 +26,17 @@ def upgrade() -> None:
     for table in ("jobs", "models"):
         op.add_column(table, sa.Column("tags", sa.JSON(), nullable=False, server_default="[]"))
         op.add_column(table, sa.Column("note", sa.Text(), nullable=False, server_default=""))
+    op.add_column("models", sa.Column("version", sa.Integer(), nullable=False, server_default="1"))
+    earlier = "SELECT count(*) FROM models AS other WHERE other.name = models.name AND other.id <= models.id"
+    op.execute(sa.text(f"UPDATE models SET version = ({earlier})"))  # noqa: S608  (texts of this module)
+    op.create_index(
+        "uq_models_name_version",
+        "models",
+        ["name", "version"],
+        unique=True,
+        sqlite_where=sa.text("state != 'deleted'"),
+        postgresql_where=sa.text("state != 'deleted'"),
+    )
     for name in _NUMBERS:
         op.add_column("jobs", sa.Column(name, sa.Double()))
     op.add_column("jobs", sa.Column("speedups", sa.JSON(), nullable=False, server_default=sa.text("'{}'")))
@@ -72,6 +83,8 @@ def _numbers(report: Any) -> dict[str, Any]:
 def downgrade() -> None:
     # An older tunefarm knows no such steps.
     op.execute(sa.text("DELETE FROM steps WHERE kind = 'measure'"))
+    op.drop_index("uq_models_name_version", "models")
+    op.drop_column("models", "version")
     for name in (*_NUMBERS, "speedups"):
         op.drop_column("jobs", name)
     for table in ("jobs", "models"):

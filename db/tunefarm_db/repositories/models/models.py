@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from tunefarm_db.ids import new_id
+from tunefarm_db.ids import is_id, new_id
 from tunefarm_db.repositories.base import Order, Repository, equal, has_tag, has_text
 from tunefarm_db.tables import (
     ArtifactRow,
@@ -75,14 +75,16 @@ class Models(Repository):
         shapes: Mapping[str, Sequence[int] | str] | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> Model:
-        """Add a model in state importing.
+        """Add a model in state importing: the next version of its name, deleted ones counted.
 
         Raises:
             ConflictError: If a model that is not deleted has the same bytes, shapes and values (found at once).
         """
+        newest = select(func.coalesce(func.max(ModelRow.version), 0)).where(ModelRow.name == name)
         row = {
             "id": new_id("mdl"),
             "name": name,
+            "version": newest.scalar_subquery() + 1,
             "sha256": sha256,
             "size_bytes": size_bytes,
             "shapes": _as_json(shapes),
@@ -122,6 +124,30 @@ class Models(Repository):
         if model.state is ModelState.DELETED and not deleted:
             raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
         return model
+
+    def id_of(self, text: str) -> str:
+        """Return the id of the model that a text names: an id, ``name@version``, or a name, which means its newest version.
+
+        A text that names no model is returned as it is: no model has this id.
+        """
+        if is_id(text, "mdl"):
+            return text
+        name, _, version = text.rpartition("@")
+        wanted = ModelRow.name == text
+        if name and version.isdecimal() and len(version) < 10:
+            wanted = or_(wanted, and_(ModelRow.name == name, ModelRow.version == int(version)))
+        query = select(ModelRow.id).where(wanted, ModelRow.state != ModelState.DELETED)
+        exact = ModelRow.name == text  # a name may itself end in @2
+        row = self._run(query.order_by(exact.desc(), ModelRow.version.desc()).limit(1)).first()
+        return text if row is None else str(row[0])
+
+    def take_version(self, model_id: str, of: Model) -> None:
+        """Give a model the version of a deleted one, whose place it takes."""
+        self._run(
+            update(_MODELS)
+            .where(ModelRow.id == model_id, ModelRow.name == of.name)
+            .values(version=of.version, updated_at=ModelRow.updated_at)
+        )
 
     def list(
         self,

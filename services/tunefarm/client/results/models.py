@@ -77,6 +77,7 @@ class Model(Shown, Answer):
     Attributes:
         state: ``importing``, ``ready``, ``failed`` or ``deleted``. The fields from `inputs` on are known when it is
             ready.
+        version: Which of the uploads under this name it is, from 1.
         created_at: Time of the upload, Unix seconds.
         error: Error, if it failed; else None.
         waiting: Why its import has not begun; None in lists, and once it has begun.
@@ -92,6 +93,7 @@ class Model(Shown, Answer):
 
     id: str
     name: str = ""
+    version: int = 1
     state: str
     sha256: str = ""
     size_bytes: int = 0
@@ -110,11 +112,16 @@ class Model(Shown, Answer):
     tags: tuple[str, ...] = ()
     note: str = ""
 
+    @property
+    def named(self) -> str:
+        """Its name with its version, ``ocr-rec@3``, which is accepted wherever its id is."""
+        return f"{self.name}@{self.version}"
+
     def summary(self) -> Mapping[str, str]:
         """Return the model's row in a notebook: column name to text."""
         return {
             "": self.id,
-            "name": self.name,
+            "name": self.named,
             "state": self.state,
             "inputs": _tensors(self.inputs)
             + (f" and {len(self.specialisations) - 1} more shapes" if len(self.specialisations) > 1 else ""),

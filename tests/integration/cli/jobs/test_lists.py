@@ -58,3 +58,25 @@ def test_an_artifact_is_measured_again(run: Any, farm: Any, client: Client, tmp_
     other = client.tune(farm.write_model(tmp_path / "other.onnx", tasks=1, trial_sec=0.5), trials=100)
     assert "has no artifact" in run("jobs", "measure", other.id, code=3).stderr
     other.cancel()
+
+
+def test_models_have_names_and_versions(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+    first, second = (
+        client.models.upload(farm.write_model(tmp_path / f"{tasks}.onnx", tasks=tasks), name="ocr-rec")
+        for tasks in (1, 2)
+    )
+    for model in (first, second):
+        client.models.wait(model.id)
+    assert (first.named, second.named) == ("ocr-rec@1", "ocr-rec@2")
+    assert "ocr-rec@2" in run("models", "list").stdout
+    for text, model in (("ocr-rec@1", first), ("ocr-rec@2", second), ("ocr-rec", second)):
+        assert json.loads(run("models", "show", text, "--json").stdout)["id"] == model.id
+        assert client.models.get(text).id == model.id
+    job = client.jobs.create("ocr-rec@1", trials=4)
+    assert job.model_id == first.id
+    assert json.loads(run("jobs", "show", "ocr-rec@1", "--json").stdout)["id"] == job.id
+    assert [
+        listed["id"] for listed in json.loads(run("jobs", "list", "--model", "ocr-rec@1", "--json").stdout)
+    ] == [job.id]
+    run("models", "show", "ocr-rec@3", code=3)
+    client.jobs.cancel(job.id)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -280,3 +281,27 @@ def test_tags_and_a_note_of_a_model(client: TestClient, ready_model: Model, prob
     problem(client.patch(path, json={"name": "other"}), 422, "invalid-request")
     assert client.delete(path).status_code == 204
     problem(client.patch(path, json={"tags": []}), 410, "model-deleted")
+
+
+def test_a_model_is_named_with_its_version(
+    client: TestClient, services: Services, ready_model: Model, device: dict[str, Any], problem: Any
+) -> None:
+    assert device
+    with services.uow.write() as repos:
+        newer = repos.models.add(name=ready_model.name, sha256="e" * 64, size_bytes=1)
+    assert (ready_model.version, newer.version) == (1, 2)
+    name = quote(ready_model.name)
+    assert client.get(f"/v1/models/{name}").json()["id"] == newer.id
+    older = client.get(f"/v1/models/{name}@1").json()
+    assert (older["id"], older["version"]) == (ready_model.id, 1)
+    assert client.get(f"/v1/models/{name}@1/tasks").status_code == 200
+    assert client.patch(f"/v1/models/{name}@1", json={"tags": ["old"]}).json()["id"] == ready_model.id
+    job = client.post("/v1/jobs", json={"model_id": f"{ready_model.name}@1", "budget": {"trials": 8}}).json()
+    assert job["model_id"] == ready_model.id
+    listed = client.get("/v1/jobs", params={"model_id": f"{ready_model.name}@1"}).json()["items"]
+    assert [item["id"] for item in listed] == [job["id"]]
+    problem(client.get(f"/v1/models/{name}@3"), 404, "model-not-found")
+    problem(client.get("/v1/models/none@1"), 404, "model-not-found")
+    problem(
+        client.post("/v1/jobs", json={"model_id": "none", "budget": {"trials": 8}}), 404, "model-not-found"
+    )
