@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource
-from tunefarm_tuning.compiler.time_again import TimedAgain
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.latency import TimedAgain
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak

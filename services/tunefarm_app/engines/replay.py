@@ -25,10 +25,9 @@ from tunefarm_app.engines.interface import CompiledFile, OnProgress
 from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
-from tunefarm_tuning.compiler.time_again import TimedAgain
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import (
@@ -244,7 +243,8 @@ class ReplayEngine:
         """Return constant times: a simulated artifact is twice as fast as untuned."""
         sec = 0.001 * Scenario.read(model.path).num_tasks
         times = {"tuned": sec, "untuned": 2 * sec, "onnxruntime": 1.5 * sec}
-        return TimedAgain.of({name: Latency(samples_sec=(t,) * 5, threads=1) for name, t in times.items()})
+        latency = {name: Latency(samples_sec=(t,) * 5, threads=1) for name, t in times.items()}
+        return TimedAgain(measured_at=time.time(), latency=latency)
 
     def kernel_source(self, task: TuningTask, record: TuningRecord, **_: Any) -> KernelSource:
         text = f"# a simulation has no kernels: {task.workload.name}, {record.config.key}\n"

@@ -15,8 +15,9 @@ from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.compiler.session import CompileLimits
-from tunefarm_tuning.compiler.time_again import TimedAgain, time_again
+from tunefarm_tuning.compiler.time_again import time_again
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.latency import TimedAgain
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder

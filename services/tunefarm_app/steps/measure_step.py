@@ -12,6 +12,7 @@ from tunefarm_app.report.measuring import artifact_file, artifact_of
 from tunefarm_app.report.numbers import set_report
 from tunefarm_app.storage.rows import engine_model, precision_of
 from tunefarm_db.unit_of_work import Repositories
+from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.errors import NotFoundError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -52,9 +53,10 @@ def run_measure(context: StepContext) -> None:
         device=device.device,
         cancellation=context.cancellation,
     )
+    latency = latency_report(timed.latency, no_baseline=timed.no_baseline)
     with context.commit(device) as repos:
         present = artifact_of(repos, repos.jobs.get(job.id, lock=True))
-        report = with_measurement(present, timed.latency, device.device, measured_at=timed.measured_at)
+        report = with_measurement(present, latency, device.device, measured_at=timed.measured_at)
         set_report(repos, job.id, report)
         taken = report["measurements"][-1]
         noted = {

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
 from tunefarm_tuning.compiler.model_timing import time_models
 from tunefarm_tuning.compiler.phases.load import opened
 from tunefarm_tuning.compiler.phases.untuned import build_untuned
-from tunefarm_tuning.compiler.report import latency_report, why_no_baseline
+from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.core.kept_files import usable_folder
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import TimedAgain
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildClosed, ChildLimits
@@ -31,27 +29,6 @@ from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 
 _ROUNDS = 15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedAgain:
-    """A measurement of an artifact.
-
-    Attributes:
-        measured_at: When it ended, in Unix seconds.
-        latency: As the report's ``latency``.
-    """
-
-    measured_at: float
-    latency: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, latency: Mapping[str, Latency], *, no_baseline: str = "") -> TimedAgain:
-        """Return the measurement of these latencies: ``"tuned"``, ``"untuned"`` and others."""
-        return cls(
-            measured_at=time.time(),
-            latency=latency_report(latency, no_baseline=no_baseline),
-        )
 
 
 def time_again(
@@ -169,4 +146,4 @@ def _time_again(
             until=time.monotonic() + limits.timing_sec,
         )
         latency.setdefault("tuned", latency["untuned"])
-    return TimedAgain.of(latency, no_baseline=no_baseline)
+    return TimedAgain(measured_at=time.time(), latency=latency, no_baseline=no_baseline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -14,19 +15,20 @@ from tunefarm_app.report.measuring import Measuring, measure_again, measuring_of
 from tunefarm_app.report.numbers import latency_of, ratios_of, speedups_of
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, StepKind
-from tunefarm_tuning.compiler.time_again import TimedAgain
+from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
-from tunefarm_tuning.core.latency import Disturbance, Latency
+from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
 
 
 def timed(tuned_sec: float, *, slowdown: float = 1.0) -> TimedAgain:
     seconds = {"tuned": tuned_sec, "untuned": 0.04, "onnxruntime": 0.03}
     disturbance = Disturbance(blocks=9, slowdown=slowdown)
-    return TimedAgain.of(
-        {
+    return TimedAgain(
+        measured_at=time.time(),
+        latency={
             name: Latency(samples_sec=(sec,) * 5, threads=2, disturbance=disturbance)
             for name, sec in seconds.items()
-        }
+        },
     )
 
 
@@ -93,7 +95,7 @@ def test_that_of_the_compile_is_kept(farm: Farm, done: Job) -> None:
     with farm.services.uow.write() as repos:
         artifact = repos.artifacts.for_job(done.id)
         assert artifact is not None
-        compiled = timed(0.03, slowdown=2.0).latency
+        compiled = latency_report(timed(0.03, slowdown=2.0).latency)
         repos.artifacts.set_report(
             done.id, {**artifact.report, "latency": compiled, "shapes": [{"latency": 1}, 2]}
         )
