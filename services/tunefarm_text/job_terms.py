@@ -60,3 +60,13 @@ HELP: Mapping[str, str] = {
     "search": f"Whether to search. {NO_SEARCH}",
 }
 """The meaning of each term, in a sentence."""
+
+LABELS: Mapping[str, str] = {
+    "tags": "Words by which people find it again: up to 20, each of up to 40 letters, digits and . _ : / + = - between them. "
+    "Small and capital letters are the same.",
+    "note": "A text for people, up to 4,000 characters.",
+}
+"""The labels of jobs and models, which are no terms: they say nothing about the search."""
+
+RUNTIMES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch_compile": "torch.compile"}
+"""Other runtimes that artifacts are timed beside, by their keys in reports."""

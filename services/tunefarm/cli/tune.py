@@ -17,6 +17,7 @@ from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm.cli.base.options import (
     CompileOptions,
     Inputs,
+    LabelOptions,
     Shape,
     TermOptions,
     ValueOption,
@@ -76,6 +77,7 @@ def tune_model(
     model: ModelFile,
     terms: TermOptions,
     upload: ModelOptions,
+    labels: LabelOptions,
     output: Folder = Path(),
     detach: Detach = False,
 ) -> None:
@@ -91,7 +93,7 @@ def tune_model(
         terms = replace(terms, minutes=QUICK_MINUTES)
     if all(limit is None for limit in terms.limits().values()):
         terms = replace(terms, minutes=DEFAULT_MINUTES)
-    _run(out, server, model, terms.terms(), upload, output, detach=detach)
+    _run(out, server, model, terms.terms(), upload, labels, output, detach=detach)
 
 
 def compile_model(
@@ -100,6 +102,7 @@ def compile_model(
     model: ModelFile,
     terms: CompileOptions,
     upload: ModelOptions,
+    labels: LabelOptions,
     output: Folder = Path(),
     detach: Detach = False,
 ) -> None:
@@ -108,7 +111,7 @@ def compile_model(
     It takes the best kernels on record, from any earlier job for such a device; where there is none, the kernel is untuned.
     Server and farm are those of `tunefarm tune`. Ctrl-C asks, then cancels the job.
     """
-    _run(out, server, model, terms.terms(), upload, output, detach=detach)
+    _run(out, server, model, terms.terms(), upload, labels, output, detach=detach)
 
 
 def _run(
@@ -117,6 +120,7 @@ def _run(
     model: Path,
     terms: dict[str, Any],
     upload: ModelOptions,
+    labels: LabelOptions,
     output: Path,
     *,
     detach: bool,
@@ -129,6 +133,7 @@ def _run(
         model: The file.
         terms: The job's terms, as keyword arguments of the client's methods.
         upload: Options of the upload.
+        labels: Tags and note of the job.
         output: Folder for the results.
         detach: Return when the job is created.
     """
@@ -148,7 +153,13 @@ def _run(
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, samples)
-            job = client.jobs.create(uploaded.id, samples=samples_ids, **terms)
+            job = client.jobs.create(
+                uploaded.id,
+                samples=samples_ids,
+                tags=labels.tag or (),
+                note=labels.note or "",
+                **terms,
+            )
             handle = client.job(job.id)
             if not detach:
                 out.note(f"job {job.id}; `tunefarm jobs show {job.id}` shows it, also later")

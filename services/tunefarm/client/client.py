@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, Unpack
@@ -92,6 +92,8 @@ class AsyncServer:
         values: Values | None = None,
         name: str | None = None,
         samples: SamplePaths | None = None,
+        tags: Sequence[str] = (),
+        note: str = "",
         import_timeout_sec: float | None = None,
         on_upload: ByteProgress | None = None,
         progress_bar: bool | None = None,
@@ -109,6 +111,8 @@ class AsyncServer:
             name: Name of the model; the file's name by default.
             samples: Real inputs: a ``.npz`` file, or several (see `client.samples`). The artifact is compared on them first,
                 and timed on the first of them.
+            tags: Words by which people find the job again.
+            note: A text for people.
             import_timeout_sec: Longest wait for the import; None for no limit.
             on_upload: Called with the bytes sent and the bytes in all.
             progress_bar: Whether to show progress bars. By default, in terminals and notebooks without `on_upload`.
@@ -135,7 +139,8 @@ class AsyncServer:
             )
             await self.models.wait(uploaded.id, timeout_sec=import_timeout_sec, on_progress=view.on_model)
         samples_ids = await self.samples.upload_all(uploaded.id, samples)
-        return AsyncJobHandle(self.jobs, await self.jobs.create(uploaded.id, samples=samples_ids, **terms))
+        job = await self.jobs.create(uploaded.id, samples=samples_ids, tags=tags, note=note, **terms)
+        return AsyncJobHandle(self.jobs, job)
 
     @takes_terms(CompileTerms)
     async def compile(

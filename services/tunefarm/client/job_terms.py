@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, ForwardRef, TypedDict, TypeVar, get_type_hints
 
-from tunefarm_text.job_terms import API_LIMITS, HELP
+from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,14 +25,17 @@ class JobLimits(TypedDict, total=False):
 
 
 class JobChanges(JobLimits, total=False):
-    """Terms that can be changed before a job has ended."""
+    """Terms that can be changed before a job has ended, and labels, which always can."""
 
     priority: int | str | None
+    tags: Sequence[str] | None
+    note: str | None
 
 
-class _Compiled(TypedDict, total=False):
-    """Terms that decide what is compiled."""
+class CompileTerms(TypedDict, total=False):
+    """Terms of a job without a search. None is equivalent to omission."""
 
+    priority: int | str | None
     target: str | Mapping[str, Any] | None
     device_key: str | None
     precision: str | None
@@ -40,19 +43,15 @@ class _Compiled(TypedDict, total=False):
     options: Mapping[str, Any] | None
 
 
-class CompileTerms(_Compiled, total=False):
-    """Terms of a job without a search. None is equivalent to omission."""
-
-    priority: int | str | None
-
-
-class JobTerms(JobChanges, _Compiled, total=False):
+class JobTerms(JobLimits, CompileTerms, total=False):
     """Terms of a new job. None is equivalent to omission."""
 
     tuner: str | None
     seed: int | None
     search: bool | None
 
+
+MEANINGS = {**HELP, **LABELS}
 
 _OPTIONS = ("precision", "other_shapes", "search")
 """Terms that the request's `options` hold."""
@@ -84,7 +83,7 @@ def takes_terms(kind: type[JobTerms] | type[JobChanges] | type[CompileTerms]) ->
         method.__signature__ = shown.replace(parameters=[*named, *terms])  # type: ignore[attr-defined]
         lines = [
             fill(
-                f"{name}: {HELP.get(name, 'Further options of the server.')}",
+                f"{name}: {MEANINGS.get(name, 'Further options of the server.')}",
                 108,
                 initial_indent=" " * 12,
                 subsequent_indent=" " * 16,
@@ -130,7 +129,15 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
         TypeError: If there is no such term, or it cannot be changed.
     """
     check_names(changes, JobChanges)
-    return _given({"priority": changes.get("priority"), "budget": budget_json(changes) or None})
+    tags = changes.get("tags")
+    return _given(
+        {
+            "priority": changes.get("priority"),
+            "budget": budget_json(changes) or None,
+            "tags": None if tags is None else list(tags),
+            "note": changes.get("note"),
+        }
+    )
 
 
 def budget_json(limits: JobLimits) -> dict[str, float]:

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.base import Input, Note, Output, Tags
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
+from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db.states.job import JobState
-from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
+from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS
 
 Whole = Annotated[int, Field(strict=True)]
 Priority = Whole | Literal["low", "normal", "high"]
@@ -79,6 +80,8 @@ class JobChange(Input):
     budget: BudgetIn | None = Field(
         None, description="Limits to change. null removes a limit; omitted limits stay."
     )
+    tags: Tags | None = Field(None, description="All tags of the job from now on. " + LABELS["tags"])
+    note: Note | None = Field(None, description="The note from now on; empty for none.")
 
 
 class JobCreate(JobCheck):
@@ -88,13 +91,18 @@ class JobCreate(JobCheck):
         json_schema_extra={"examples": [{"model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd", **_TERMS}]}
     )
 
-    model_id: str = Field(max_length=100, description="Model to tune; it must be ready.")
+    model_id: str = Field(
+        max_length=250,
+        description="Model to tune; it must be ready. Its id, `name@version`, or its name, which means its newest version.",
+    )
     samples: list[Annotated[str, Field(max_length=100)]] = Field(
         default_factory=list,
         max_length=8,
         description="Ids of the model's samples, which must be ready: the artifact is compared on them before random inputs, and "
         "timed on the first.",
     )
+    tags: Tags = Field(default_factory=list, description=LABELS["tags"])
+    note: Note = Field("", description=LABELS["note"])
 
 
 class CheckedJob(Output):
@@ -227,6 +235,13 @@ class Job(Output):
         description="Measured latency of the whole network: the artifact's median. null until there is an artifact. "
         "`best_latency_sec` leaves out what is between kernels.",
     )
+    speedups: dict[str, ReportRatio] = Field(
+        default_factory=dict,
+        description="How many times as fast as other networks the artifact is, by their names: `untuned`, `onnxruntime`, "
+        "`torch_compile`. Empty until there is an artifact.",
+    )
+    tags: list[str] = Field(default_factory=list, description="Tags, in order.")
+    note: str = Field("", description="A person's note.")
     eta_sec: float | None = Field(
         None,
         description="Expected remaining seconds of the job, compile included, from the first limit to be reached at the mean pace so "
@@ -241,6 +256,21 @@ class Job(Output):
     created_at: float = Field(description="Creation time, Unix seconds.")
     updated_at: float = Field(description="Time of the last change, Unix seconds.")
     finished_at: float | None = Field(description="End time, Unix seconds.")
+
+
+class Measurements(Output):
+    """The measurements of a job's artifact."""
+
+    items: list[ReportMeasurement] = Field(description="The measurements, oldest first.")
+    state: Literal["idle", "waiting", "measuring", "failed"] = Field(
+        description="State of the last one that was asked for: `waiting` for a worker or a device, `measuring`, `failed`, or `idle`."
+    )
+    asked_at: float | None = Field(
+        description="When it was asked for, Unix seconds; null if nobody has asked for one."
+    )
+    error: StoredError | None = Field(
+        description="Why it failed, or what it is repeated after; null if nothing."
+    )
 
 
 class TaskAlternative(Output):

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from tunefarm_app.jobs.terms import JobTerms, parse_priority, settle_terms
+from tunefarm_app.models.labels import check_note, check_tags
 from tunefarm_app.models.samples import keep_for_job, sample_ids
 from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
@@ -30,11 +31,14 @@ class JobRequest(JobTerms):
     Attributes:
         samples: Ids of the model's files of samples: the compiled network is compared and timed on them first.
         of: The job whose artifact so far this is, if it is one (`compile_now`).
+        tags: Words by which people find the job again; they, and the `note`, are no terms of it.
     """
 
     model_id: str
     samples: Sequence[str] = ()
     of: str | None = None
+    tags: Sequence[str] = ()
+    note: str = ""
 
     @property
     def digest(self) -> str:
@@ -74,7 +78,8 @@ def submit_job(
         InvalidInputError: ``model-failed``, ``invalid-budget``, ``unknown-tuner``, ``invalid-seed``,
             ``invalid-round-size``, ``unknown-device-key``, ``device-key-required``, ``unknown-target``,
             ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``, ``unknown-precision``,
-            ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``.
+            ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``, ``invalid-tag``,
+            ``too-many-tags``, ``note-too-long``.
     """
     _check_idempotency_key(idempotency_key)
     try:
@@ -163,6 +168,8 @@ def _add(
             },
             idempotency_key=idempotency_key,
             request_digest=request.digest,
+            tags=check_tags(request.tags),
+            note=check_note(request.note),
         )
         repos.events.add(job.id, "queued", {"target": target.key, "device_key": job.device_key})
         step = repos.steps.add(StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id)

@@ -20,6 +20,7 @@ from tunefarm_app.report.document import (
     ReportKernel,
 )
 from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.measurements import measurements_of
 from tunefarm_app.report.numbers import (
     KernelNumbers,
     breakdown,
@@ -109,6 +110,7 @@ def assemble_report(
         place=evidence.place(),
         artifact=_artifact(artifact) if artifact else None,
         latency=latency,
+        measurements=measurements_of(artifact),
         shapes=evidence.shapes(),
         other_shapes=evidence.other_shapes(),
         hybrid=evidence.hybrid(),

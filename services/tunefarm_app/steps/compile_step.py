@@ -16,6 +16,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak, job_kernels, trusted_peak
+from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_app.storage.rows import (
     best_latency_sec,
@@ -42,8 +43,6 @@ _NOTE_EVERY_SEC = 1.0
 _DAY_SEC = 86_400.0
 _RECORDS_FOR_REASONS = 20
 _NEAR_BEST = 8
-_OBJECTS = "kernels"
-"""The folder of the store with the object code of kernels."""
 
 
 def run_compile(context: StepContext) -> None:
@@ -64,7 +63,7 @@ def run_compile(context: StepContext) -> None:
         wait_for_device(context, job)
         return
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
-    findings = Findings(_known_findings(context), objects=context.services.settings.store_dir / _OBJECTS)
+    findings = Findings(_known_findings(context), objects=context.services.settings.objects_dir)
     history = History((engine_record(record) for record in [*best.values(), *others]), findings)
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker
@@ -163,6 +162,7 @@ def _commit(
         kernels = job_kernels(repos, job, repos.jobs.tasks(job.id), repos.models.tasks(job.model_id))
         if trusted_peak(peak, kernels.values()) is not peak:
             repos.peaks.doubt(device.device.id)
+        repos.jobs.set_numbers(job.id, **listed_numbers(artifact.report))
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
         repos.events.add(job.id, "finished", {"state": JobState.SUCCEEDED.value, "artifact_id": artifact.id})
 

@@ -34,6 +34,7 @@ from tunefarm_api.schemas import (
     webhook,
 )
 from tunefarm_app.jobs import terms as app_terms
+from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db import values
 from tunefarm_text.job_terms import API_LIMITS, HELP
 from tunefarm_tuning.records.record import TuningRecord
@@ -68,9 +69,12 @@ COPIES = (
         result=client.Job,
         in_raw="event_seq options started_tuning_at target trials_since_improvement updated_at",
         value=values.Job,
-        not_sent="counted_until idempotency_key request_digest turn_sec",
-        added="eta_sec network_latency_sec waiting",
+        not_sent="counted_until idempotency_key over_runtime over_untuned request_digest turn_sec",
+        added="eta_sec waiting",
     ),
+    Copies(schema=ReportRatio, result=client.Speedup),
+    Copies(schema=ReportMeasurement, result=client.Measurement),
+    Copies(schema=job.Measurements, result=client.Measurements),
     Copies(schema=job.Progress, result=Progress, in_raw="budget"),
     Copies(
         schema=job.JobTask,

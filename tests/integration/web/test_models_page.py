@@ -204,8 +204,11 @@ def test_a_model_is_deleted_unless_it_is_in_use(browser: Browser, farm) -> None:
 def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
     model = farm.ready_model()
     stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
-    for path in ("/models", f"/models/{model.id}"):
-        assert [form.attrs["action"] for form in stranger.page(path).all("form")] == ["/sign-out"]
+    assert [form.attrs["action"] for form in stranger.page("/models").all("form")] == ["/sign-out", "/models"]
+    assert [form.attrs["action"] for form in stranger.page(f"/models/{model.id}").all("form")] == [
+        "/sign-out"
+    ]
+    assert stranger.post(f"/models/{model.id}/labels", tags="a").status_code == 403
     assert upload(stranger, b"\x08").status_code == 403
     assert stranger.post(f"/models/{model.id}/delete").status_code == 403
 
@@ -331,3 +334,28 @@ def test_a_model_with_open_dimensions_is_bound_on_its_page(browser: Browser, far
     assert (farm.model(new_id).shapes, farm.model(new_id).values) == ({"x": [1, 8]}, {"sr": 8000})
     farm.run()
     assert browser.page(bound.url.path).all("form", id="new-job")
+
+
+def test_tags_and_the_note_of_a_model(browser: Browser, farm) -> None:
+    model = farm.ready_model()
+    other = farm.ready_model(Scenario(seed=9))
+    answer = browser.post(f"/models/{model.id}/labels", tags="OCR, customer-7", note="<b>line</b>")
+    assert answer.url.path == f"/models/{model.id}"
+    page = browser.page(f"/models/{model.id}")
+    assert [link.attrs["href"] for link in page.all("a", class_="tag")] == [
+        "/models?tag=ocr",
+        "/models?tag=customer-7",
+    ]
+    assert page.element("p", class_="noted").text == "<b>line</b>"
+    for query, expected in (
+        ("?tag=ocr", [model.id]),
+        ("?tag=none", []),
+        ("?text=LINE", [model.id]),
+        ("?state=failed", []),
+        ("?order=oldest", [model.id, other.id]),
+        ("", [other.id, model.id]),
+    ):
+        rows = [row.attrs["id"] for row in browser.page(f"/models{query}").all("tr") if "id" in row.attrs]
+        assert rows == expected, query
+    assert "No model matches." in browser.page("/models?tag=none").text
+    assert "no tag" in browser.post(f"/models/{model.id}/labels", tags="<x>").text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +56,52 @@ OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
+
+
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Only those with this tag. Can be given several times."),
+]
+Text = Annotated[
+    str | None,
+    typer.Option(
+        "--search", metavar="TEXT", help="Only those with this text in their id, name, tags or note."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOptions(OptionGroup):
+    """Tags and note, of something new."""
+
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Add this tag. Can be given several times."),
+    ] = None
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A text for people.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelChanges(LabelOptions):
+    """Changes of tags and note."""
+
+    untag: Annotated[
+        list[str] | None,
+        typer.Option("--untag", metavar="TAG", help="Remove this tag. Can be given several times."),
+    ] = None
+
+    def changes(self, present: Callable[[], Sequence[str]]) -> dict[str, Any]:
+        """Return the keyword arguments for the client's methods.
+
+        Args:
+            present: Asks for the present tags.
+        """
+        changes: dict[str, Any] = {} if self.note is None else {"note": self.note}
+        if self.tag or self.untag:
+            removed = {tag.strip().lower() for tag in self.untag or ()}
+            kept = [tag for tag in present() if tag not in removed]
+            changes["tags"] = [*kept, *(self.tag or ())]
+        return changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import typer
 
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import ChangeOptions
+from tunefarm.cli.base.options import ChangeOptions, LabelChanges
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app, show_state
@@ -47,15 +47,18 @@ def finish_job(
 
 
 @command(app, "change")
-def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOptions) -> None:
-    """Change the budget or the priority of a running job. Other terms stay as they are.
+def change_job(
+    out: Output, server: Server, job_id: JobId, changes: ChangeOptions, labels: LabelChanges
+) -> None:
+    """Change the budget or the priority of a running job, or the tags and the note of any job. All else stays as it is.
 
     Limits are for the whole job and apply after its current round. If a limit has ended the search, raising it
     continues the search, unless compiling has begun.
     """
     with server.connect() as client:
         job_id = find_job(client, job_id)
-        job = client.jobs.change(job_id, **changes.terms())
+        labelled = labels.changes(lambda: client.jobs.get(job_id).tags)
+        job = client.jobs.change(job_id, **changes.terms(), **labelled)
     show_state(out, job)
 
 

@@ -1,4 +1,4 @@
-"""``tunefarm jobs artifact|report|trace|source|records``: download what a job produced."""
+"""``tunefarm jobs artifact|report|measure|trace|source|records``: download what a job produced."""
 
 from __future__ import annotations
 
@@ -92,6 +92,39 @@ def get_report(
     else:
         show_report(out, report)
         show_steps(out, report)
+
+
+@command(app, "measure")
+def measure_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is measured.")] = True,
+) -> None:
+    """Measure a job's artifact again, now, on a device of its pool, and list all its measurements.
+
+    Its network as TVM compiles it untuned and ONNX Runtime are timed beside it. The latest measurement on a quiet device is what
+    report, pages and lists show.
+    """
+    with server.connect() as client:
+        job_id = find_job(client, job_id)
+        measurements = client.jobs.measure(job_id, timeout_sec=None if wait else 0)
+    if out.json:
+        out.data(measurements.raw)
+        return
+    rows = [taken.summary() for taken in measurements.items]
+    columns = (
+        "measured",
+        "device",
+        "other work",
+        ">artifact",
+        ">over untuned",
+        ">over ONNX Runtime",
+        "shown",
+    )
+    out.table(columns, [tuple(row.values()) for row in rows])
+    if measurements.is_open:
+        out.note(f"it is {measurements.state}: `tunefarm jobs report {job_id}` shows it when it is done")
 
 
 @command(app, "trace")

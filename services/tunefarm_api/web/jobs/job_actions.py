@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,17 +12,19 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.routes.job_details import download_artifact, get_report, get_report_page
-from tunefarm_api.web.forms import Form, FormDep, number_of
+from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
 from tunefarm_app.jobs.submit import compile_now
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.measuring import measure_again
 from tunefarm_app.runtime.composition import Services
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[[Services, str], object]] = {
+    "measure": measure_again,
     "pause": pause_job,
     "resume": resume_job,
     "finish": finish_job,
@@ -43,9 +46,17 @@ def compile_so_far(job_id: str, services: ServicesDep) -> Response:
     return _back(compile_now(services, job_id).job.id)
 
 
+@router.post("/jobs/{job_id}/labels", dependencies=[needs("write")])
+async def label(job_id: str, form: FormDep, services: ServicesDep) -> Response:
+    """Sets the tags and the note."""
+    tags, note = labels_of(form)
+    await run_in_threadpool(change_job, services, job_id, JobChange(tags=tags, note=note))
+    return _back(job_id)
+
+
 @router.post("/jobs/{job_id}/{command}", dependencies=[needs("write")])
 def command_job(job_id: str, command: str, services: ServicesDep) -> Response:
-    """Cancel, finish, pause, resume or retry a job."""
+    """Cancel, finish, pause, resume or retry a job, or measure its artifact again."""
     if command not in _COMMANDS:
         raise InvalidInputError("there is no such command", code="invalid-request")
     _COMMANDS[command](services, job_id)

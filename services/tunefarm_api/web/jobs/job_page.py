@@ -17,6 +17,7 @@ from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
     measured_speedup,
     progress_words,
+    speedup_over_runtime,
     speedup_so_far,
 )
 from tunefarm_api.web.jobs.log_lines import log_line, words
@@ -29,10 +30,10 @@ from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.numbers import (
     latency_of,
     measured_words,
-    ratios_of,
     reach_sentence,
     untried_sentence,
 )
@@ -83,6 +84,7 @@ def job_page(
         rooflines = job_rooflines(repos, job, tasks, model_tasks)
         curve = _curves.of(repos, job_id)
         trace = short_trace(repos, job)
+        measuring = measuring_of(repos, job_id) if artifact is not None else None
         now = repos.now()
     report = None if artifact is None else artifact.report
     lines = task_lines(tasks, model_tasks, report, rooflines)
@@ -101,13 +103,14 @@ def job_page(
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),
         share=share_done(job),
         done_words=progress_words(job),
-        latency=latency_of(job, report),
+        latency=latency_of(job),
         measured_words=measured_words(tasks),
         left=time_left(job, curve.rates()),
-        speedup=measured_speedup(report) or speedup_so_far(tasks),
+        speedup=measured_speedup(job) or speedup_so_far(tasks),
         time_parts=bar_parts(trace.seconds()) if trace is not None else [],
-        over_onnxruntime=ratios_of(report).get("onnxruntime"),
+        over_runtime=speedup_over_runtime(job),
         disturbed=disturbance_note(report),
+        measuring=measuring,
         untried=_unreached(job, tasks, report),
         latencies=latency_lines(report),
         shapes=shape_lines(report),

@@ -9,8 +9,9 @@ from tunefarm_api.web.charts.curve import Curves
 from tunefarm_api.web.jobs import job_page
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.whole_budget import JobBudget
+from tunefarm_app.report.numbers import set_report
 from tunefarm_db.states.job import JobState
-from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
+from tunefarm_db.tables import EventRow, JobRow
 from tunefarm_tuning.search.budget import Budget
 
 REPORT = {
@@ -46,8 +47,8 @@ def running(farm):
 
 
 def give_report(farm, job, report) -> None:
-    with farm.services.uow.engine.begin() as connection:
-        connection.execute(update(ArtifactRow).where(ArtifactRow.job_id == job.id).values(report=report))
+    with farm.services.uow.write() as repos:
+        set_report(repos, job.id, report)
 
 
 def test_a_finished_job(browser: Browser, farm, done) -> None:
@@ -66,7 +67,10 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
     assert sum(shares) == pytest.approx(1.0, abs=0.01)
     assert all("GFLOP/s" in row.text for row in rows)
     assert all(row.element("polyline").attrs["points"] for row in rows)
-    assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out"}
+    assert {form.attrs["action"] for form in page.all("form")} == {
+        "/sign-out",
+        *(f"/jobs/{done.id}/{command}" for command in ("labels", "measure")),
+    }
 
 
 def test_the_artifact_so_far(browser: Browser, farm, running) -> None:
@@ -398,3 +402,19 @@ def test_orders_that_make_no_sense_are_refused(browser: Browser, farm, done) -> 
     assert browser.post(f"/jobs/{done.id}/pause").status_code == 409
     assert browser.post(f"/jobs/{done.id}/explode").status_code == 422
     assert browser.post("/jobs/job_none/cancel").status_code == 404
+
+
+def test_the_artifact_is_measured_again(browser: Browser, farm, done) -> None:
+    assert browser.post(f"/jobs/{done.id}/measure").url.path == f"/jobs/{done.id}"
+    assert "Waiting for a worker and a device" in browser.page(f"/jobs/{done.id}").text
+    farm.run()
+    browser.post(f"/jobs/{done.id}/measure")
+    farm.run()
+    page = browser.page(f"/jobs/{done.id}")
+    table = next(table for table in page.all("table") if "Measurements" in table.element("caption").text)
+    rows = table.element("tbody").all("tr")
+    assert len(rows) == 2
+    assert ["counts" in row.text for row in rows] == [True, False]
+    assert "2.00×" in rows[0].text
+    assert "measured again on" in page.element("section", id="log").text
+    assert "Every measurement" in browser.get(f"/jobs/{done.id}/report").text

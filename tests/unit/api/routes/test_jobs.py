@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from tunefarm_app.jobs.transitions import fail_subject
+from tunefarm_app.report.numbers import set_report
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
-from tunefarm_db.tables import ArtifactRow
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
 from tunefarm_tuning.core.errors import TransientError
 
@@ -354,10 +353,13 @@ def test_no_downloads_before_the_end(client: TestClient, job: dict[str, Any], pr
 def test_the_measured_latency(client: TestClient, finished_job: dict[str, Any], services: Services) -> None:
     path = f"/v1/jobs/{finished_job['id']}"
     assert client.get(path).json()["network_latency_sec"] is None
-    report = {"latency": {"tuned": {"median_sec": 0.0125}}}
-    with services.uow.engine.begin() as connection:
-        connection.execute(update(ArtifactRow).values(report=report))
-    assert client.get(path).json()["network_latency_sec"] == 0.0125
+    report = {"latency": {"tuned": {"median_sec": 0.0125}, "untuned": {"median_sec": 0.05}}}
+    with services.uow.write() as repos:
+        set_report(repos, finished_job["id"], report)
+    job = client.get(path).json()
+    assert job["network_latency_sec"] == 0.0125
+    (name,) = job["speedups"]
+    assert (name, job["speedups"][name]["value"]) == ("untuned", 4.0)
     assert [job["network_latency_sec"] for job in client.get("/v1/jobs").json()["items"]] == [0.0125]
 
 
