@@ -219,7 +219,7 @@ You need Linux, CPython 3.11 or 3.12, git, make and a C compiler.
 
 ## With the dashboard
 
-{commands[0]}, and {len(dashboard) - counts[0]} things to do in the browser; {minutes(totals[0])} in all, of which {MINUTES} min is the search that was asked for.
+{commands[0]}, and {len(dashboard) - counts[0]} things to do in the browser; {minutes(totals[0])} in all, of which the job has {MINUTES} min, its import and compile included, as far as these fit.
 
 {table(dashboard)}
 

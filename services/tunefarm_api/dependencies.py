@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 
 from tunefarm_api.auth import needs
 from tunefarm_api.errors.problems import problems
@@ -22,6 +22,21 @@ async def _services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
+
+
+def _model_id(
+    model_id: Annotated[
+        str,
+        Path(description="The model: its id, `name@version`, or its name, which means its newest version."),
+    ],
+    services: ServicesDep,
+) -> str:
+    with services.uow.read() as repos:
+        return repos.models.id_of(model_id)
+
+
+ModelId = Annotated[str, Depends(_model_id)]
+"""The id of the model that the path names."""
 
 
 def operation(

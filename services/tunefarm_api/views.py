@@ -11,6 +11,7 @@ from tunefarm_api.schemas.model import Model
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.jobs.progress import eta_sec
 from tunefarm_app.leases.device_turns import import_wait, why_waiting, without_wait
+from tunefarm_app.report.numbers import speedups_of
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import values
 from tunefarm_db.unit_of_work import Repositories
@@ -48,13 +49,11 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
     ids = [job.id for job in jobs]
     counts = repos.jobs.count_tasks(ids)
     steps = repos.steps.open_of(ids)
-    latencies = repos.overview.latencies([job.id for job in jobs if job.artifact_id is not None])
     now = repos.now()
     return [
         _job(
             job,
             why_waiting(job, steps.get(job.id), now),
-            latencies.get(job.id),
             *counts.get(job.id, (0, 0)),
         )
         for job in jobs
@@ -64,7 +63,6 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
 def _job(
     job: values.Job,
     waiting: str | None,
-    network_latency_sec: float | None,
     tasks_total: int,
     tasks_with_record: int,
 ) -> Job:
@@ -72,7 +70,7 @@ def _job(
         **asdict(job),
         "waiting": waiting,
         "eta_sec": eta_sec(job),
-        "network_latency_sec": network_latency_sec,
+        "speedups": speedups_of(job),
     }
     fields["progress"] = {
         "phase": job.state.value,

@@ -142,6 +142,11 @@ class Settings(BaseSettings):
             data[name] = redact_url(getattr(self, name).get_secret_value())
         return data
 
+    @property
+    def objects_dir(self) -> Path:
+        """The folder of the store with the object code of kernels that compiles made."""
+        return self.store_dir / "kernels"
+
 
 def load_settings(**overrides: Any) -> Settings:
     """Read the environment; `overrides` win.

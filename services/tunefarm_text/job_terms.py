@@ -24,10 +24,16 @@ MAX_PRIORITY = 100
 API_LIMITS: Mapping[str, str] = {
     "trials": "trials",
     "seconds": "wall_sec",
+    "job_seconds": "job_sec",
     "patience": "patience_trials",
     "min_gain": "min_gain_per_min",
 }
 """Names of the limits in the API's `budget`, by the names of the client and the command."""
+
+NO_SEARCH = (
+    "Without a search there is no budget: the artifact is compiled at once, with the best kernels on record, and untuned ones "
+    "where there is no record."
+)
 
 HELP: Mapping[str, str] = {
     "target": "Target to compile for: a name (cuda/sm_90), TVM's text (llvm -mcpu=znver5 -num-cores=8) or JSON. By "
@@ -35,7 +41,10 @@ HELP: Mapping[str, str] = {
     "device_key": "Pool of devices to measure on. Optional if there is only one.",
     "trials": "Number of trials over all kernels, failed ones included.",
     "seconds": "Seconds of search, without waiting for a device.",
-    "minutes": "Minutes of search. Added to the seconds if both are given.",
+    "job_seconds": "Seconds of the whole job: import, search, compile and checks, without waiting for a device. The search gets what "
+    "the others should leave, and 15 % at least.",
+    "minutes": "Minutes of the whole job, import, compile and checks included. Added to the job seconds if both are given.",
+    "search_minutes": "Minutes of search; compiling and checking take extra time. Added to the seconds if both are given.",
     "patience": "Stop after this many trials in a row without a better kernel.",
     "min_gain": "Stop when a minute of search is expected to lower the model's latency by less than this share (0.01: "
     "one percent).",
@@ -48,5 +57,16 @@ HELP: Mapping[str, str] = {
     "loss of accuracy. For CPUs.",
     "other_shapes": "Whether the artifact gets code for shapes that it was not tuned for, where the model's file leaves "
     "dimensions open. It is slower than tuned code; without it such shapes are refused, and compiling takes less time. For CPUs.",
+    "search": f"Whether to search. {NO_SEARCH}",
 }
 """The meaning of each term, in a sentence."""
+
+LABELS: Mapping[str, str] = {
+    "tags": "Words by which people find it again: up to 20, each of up to 40 letters, digits and . _ : / + = - between them. "
+    "Small and capital letters are the same.",
+    "note": "A text for people, up to 4,000 characters.",
+}
+"""The labels of jobs and models, which are no terms: they say nothing about the search."""
+
+RUNTIMES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch_compile": "torch.compile"}
+"""Other runtimes that artifacts are timed beside, by their keys in reports."""

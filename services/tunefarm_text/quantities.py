@@ -238,7 +238,10 @@ def kernel_shapes(specs: Sequence[Mapping[str, object]]) -> str:
 def budget(limits: Mapping[str, Any]) -> str:
     """Return a job's budget in words: ``"10 min 00 s, 200 trials"``."""
     parts = []
-    if limits.get("wall_sec"):
+    if limits.get("job_sec"):
+        of_search = f", {duration(limits['wall_sec'])} of search" if limits.get("wall_sec") else ""
+        parts.append(f"{duration(limits['job_sec'])} for the whole job{of_search}")
+    elif limits.get("wall_sec"):
         parts.append(duration(limits["wall_sec"]))
     if limits.get("trials"):
         parts.append(plural(limits["trials"], "trial"))

@@ -44,6 +44,10 @@ class Terminal:
         """Press Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
 
+    def type(self, text: str) -> None:
+        """Type a line."""
+        os.write(self._screen, f"{text}\n".encode())
+
     def end(self) -> int:
         """Wait for the process to end by itself, and return its exit code."""
         code = self.process.wait(120)

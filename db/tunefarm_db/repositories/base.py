@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -14,14 +14,18 @@ from sqlalchemy import (
     Connection,
     CursorResult,
     Executable,
+    FromClause,
     Select,
     Table,
     TableValuedAlias,
     Text,
+    and_,
     cast,
     func,
     insert,
     literal,
+    or_,
+    select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute
@@ -32,6 +36,34 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, Tunef
 V = TypeVar("V")
 
 MAX_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """An order of rows; equal ones are sorted newest first.
+
+    Attributes:
+        id: The column of their ids.
+        tables: The tables that `key` refers to.
+        key: What they are sorted by, which no row lacks.
+        largest_first: Whether the largest comes first.
+    """
+
+    id: ColumnElement[str]
+    tables: FromClause
+    key: ColumnElement[Any]
+    largest_first: bool = False
+
+    def terms(self) -> list[ColumnElement[Any]]:
+        """Return the terms of ORDER BY."""
+        return [self.key.desc() if self.largest_first else self.key.asc(), self.id.desc()]
+
+    def after(self, value: Any, row_id: str) -> ColumnElement[bool]:
+        """Return the condition that a row comes after the one of this id, whose key is `value`."""
+        if self.key is self.id:
+            return self.id < row_id if self.largest_first else self.id > row_id
+        beyond = self.key < value if self.largest_first else self.key > value
+        return or_(beyond, and_(self.key == value, self.id < row_id))
 
 
 class Repository:
@@ -80,6 +112,27 @@ class Repository:
         if cursor is not None:
             query = query.where(key < cursor if newest_first else key > cursor)
         query = query.order_by(key.desc() if newest_first else key).limit(limit + 1)
+        return page_of(self._all(kind, query), limit, attrgetter("id"))
+
+    def _sorted_page(
+        self,
+        kind: type[V],
+        query: Select[*tuple[Any, ...]],
+        order: Order,
+        *,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[V]:
+        """Run a query for one page in any order; the cursor is the id of the last row of the page before.
+
+        Rows that change places between two pages may be in both, or in none.
+        """
+        limit = checked_limit(limit)
+        if cursor is not None:
+            last = select(order.key).select_from(order.tables).where(order.id == cursor)
+            value = self._run(last).scalar_one_or_none()
+            query = query.where(order.after(cursor if value is None else value, cursor))
+        query = query.order_by(*order.terms()).limit(limit + 1)
         return page_of(self._all(kind, query), limit, attrgetter("id"))
 
     def _add(self, kind: type[V], table: Table, values: Mapping[str, Any]) -> V:
@@ -136,3 +189,16 @@ def checked_limit(limit: int) -> int:
             max_limit=MAX_LIMIT,
         )
     return limit
+
+
+def has_tag(column: ColumnElement[Any], tag: str) -> ColumnElement[bool]:
+    """Return the condition that a column with a list of tags has this one. A tag has no quotes, and small letters."""
+    return cast(column, Text).contains(json.dumps(tag), autoescape=True)
+
+
+def has_text(
+    text: str, columns: Sequence[ColumnElement[Any]], tags: ColumnElement[Any]
+) -> ColumnElement[bool]:
+    """Return the condition that one of the columns, or a tag, contains a text, in any case."""
+    in_tags = cast(tags, Text).contains(json.dumps(text.lower())[1:-1], autoescape=True)
+    return or_(in_tags, *(column.icontains(text, autoescape=True) for column in columns))

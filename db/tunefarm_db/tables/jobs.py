@@ -47,6 +47,12 @@ class JobRow(Base):
     event_seq: Mapped[int] = mapped_column(default=0)
     # No foreign key: artifacts point at jobs, and a circle of keys cannot be created in one pass on SQLite.
     artifact_id: Mapped[str | None]
+    tags: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
+    note: Mapped[str] = mapped_column(default="", server_default="")
+    network_latency_sec: Mapped[float | None]
+    speedups: Mapped[Json] = mapped_column(default=dict, server_default=text("'{}'"))
+    over_untuned: Mapped[float | None]
+    over_runtime: Mapped[float | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
     finished_at: Mapped[float | None]

@@ -36,10 +36,19 @@ class ModelRow(Base):
             sqlite_where=text("state != 'deleted'"),
             postgresql_where=text("state != 'deleted'"),
         ),
+        Index(
+            "uq_models_name_version",
+            "name",
+            "version",
+            unique=True,
+            sqlite_where=text("state != 'deleted'"),
+            postgresql_where=text("state != 'deleted'"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
+    version: Mapped[int] = mapped_column(default=1, server_default="1")
     # No foreign key: a deleted model remembers its hash when the blob is gone.
     sha256: Mapped[str]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
@@ -57,6 +66,8 @@ class ModelRow(Base):
     num_params: Mapped[int | None] = mapped_column(BigInteger)
     parts: Mapped[list[Any] | None]
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
+    tags: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
+    note: Mapped[str] = mapped_column(default="", server_default="")
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -30,6 +30,11 @@ class Job:
             be confirmed then.
         progress: The report of the present phase.
         event_seq: Number of the newest event.
+        tags: A person's words for it, in order. `note`: a person's text.
+        network_latency_sec: Seconds per inference of the artifact, as `tunefarm_app.report.numbers` has it from the report; lists
+            sort by it.
+        speedups: `Ratio.to_json` by the name of the other network (``"untuned"``, ``"onnxruntime"``). Lists sort by `over_untuned`
+            and by `over_runtime`, the ratio to the fastest other runtime.
     """
 
     id: str
@@ -62,6 +67,12 @@ class Job:
     created_at: float
     updated_at: float
     finished_at: float | None
+    tags: list[str] = field(default_factory=list)
+    note: str = ""
+    network_latency_sec: float | None = None
+    speedups: Json = field(default_factory=dict)
+    over_untuned: float | None = None
+    over_runtime: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +118,7 @@ class StepKind(StrEnum):
     COMPILE = "compile"
     SOURCE = "source"
     SAMPLES = "samples"
+    MEASURE = "measure"
 
     @property
     def needs_device(self) -> bool:
@@ -130,7 +142,8 @@ class Step:
     """A short piece of work for one Celery message.
 
     Attributes:
-        subject_id: Its subject: the model of an import, the key of a kernel's source, a file of samples, otherwise the job.
+        subject_id: Its subject: the model of an import, the key of a kernel's source, a file of samples, otherwise the job. A
+            measurement belongs to no job (`job_id`), since its subject has ended.
         fence: Grows with each claim; a write counts only under the present fence.
         attempts: Claims so far, less the ones handed back by `release`.
         faults: Attempts that failed although neither worker nor device was lost.

@@ -48,6 +48,8 @@ class Model:
         parts: `RuntimePart.to_json` objects: what ONNX Runtime runs of it; None for a model of an earlier release.
         revision: `tunefarm_tuning.workload.revisions.IMPORTER` of the release that refused it.
         specialisations: `Specialisation.to_json` of the engine for each set of shapes; empty if there is only one.
+        tags: A person's words for it, in order. `note`: a person's text.
+        version: Which of the models of this name it is, from 1; a later upload under the name is the next one.
     """
 
     id: str
@@ -68,6 +70,9 @@ class Model:
     parts: list[Json] | None = None
     revision: int = 0
     specialisations: list[Json] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    note: str = ""
+    version: int = 1
 
     @property
     def needs_binding(self) -> bool:

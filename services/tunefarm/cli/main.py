@@ -20,7 +20,7 @@ from tunefarm.cli.farm.doctor import examine
 from tunefarm.cli.farm.roles import run_worker
 from tunefarm.cli.farm.serve import dashboard, serve
 from tunefarm.cli.top import top
-from tunefarm.cli.tune import tune_model
+from tunefarm.cli.tune import compile_model, tune_model
 
 _DISTRIBUTIONS = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
 
@@ -71,6 +71,7 @@ def make_app() -> typer.Typer:
     )
     app.callback(help=app.info.help)(_whole_command)
     command(app, "tune")(tune_model)
+    command(app, "compile")(compile_model)
     command(app, "top")(top)
     command(app, "run")(run_artifact)
     command(app, "serve")(serve)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,17 @@ import typer
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import Inputs, Limit, Shape, ValueOption, check_inputs, parse_shapes
+from tunefarm.cli.base.options import (
+    Inputs,
+    LabelChanges,
+    Limit,
+    Shape,
+    Tags,
+    Text,
+    ValueOption,
+    check_inputs,
+    parse_shapes,
+)
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_model
 from tunefarm_text import quantities
@@ -26,31 +37,63 @@ ModelId = Annotated[
     str,
     typer.Argument(
         metavar="MODEL_ID",
-        help="The model: its id (mdl_…), the first or last characters of it, or its name.",
+        help="The model: its id (mdl_…), the first or last characters of it, or its name (`name@2` for its second version).",
         autocompletion=complete_model,
     ),
 ]
 
 
+class ModelSort(StrEnum):
+    """The orders of `tunefarm models list`."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    NAME = "name"
+    STATE = "state"
+    SIZE = "size"
+
+
 @command(app, "list")
-def list_models(out: Output, server: Server, limit: Limit = 50) -> None:
-    """List the models, newest first."""
+def list_models(
+    out: Output,
+    server: Server,
+    state: Annotated[str | None, typer.Option("--state", help="Only models in this state.")] = None,
+    tag: Tags = None,
+    search: Text = None,
+    sort: Annotated[
+        ModelSort, typer.Option("--sort", help="The order; `size`: the largest first.")
+    ] = ModelSort.NEWEST,
+    limit: Limit = 50,
+) -> None:
+    """List the models, newest first unless --sort says otherwise."""
+    order = None if sort is ModelSort.NEWEST else sort.value
     with server.connect() as client:
-        models = list(islice(client.models.all(), limit))
+        matching = client.models.all(state=state, tags=tag or (), text=search, order=order)
+        models = list(islice(matching, limit))
     out.items(
         models,
         {
             "model": lambda model: model.id,
-            "name": lambda model: model.name,
+            "name": lambda model: model.named,
             "state": lambda model: model.state,
             ">size": lambda model: quantities.size(model.size_bytes),
             ">parameters": lambda model: (
                 quantities.NONE if model.num_params is None else f"{model.num_params:,}"
             ),
             "inputs": lambda model: ", ".join(f"{t.name} {quantities.shape(t.shape)}" for t in model.inputs),
+            "tags": lambda model: ", ".join(model.tags),
             "uploaded": lambda model: quantities.local_time(model.created_at),
         },
     )
+
+
+@command(app, "change")
+def change_model(out: Output, server: Server, model_id: ModelId, labels: LabelChanges) -> None:
+    """Change the tags or the note of a model."""
+    with server.connect() as client:
+        model_id = find_model(client, model_id)
+        model = client.models.change(model_id, **labels.changes(lambda: client.models.get(model_id).tags))
+    _show(out, model)
 
 
 @command(app, "show")
@@ -235,10 +278,14 @@ def _show(out: Output, model: Model) -> None:
     if out.json:
         out.data(model.raw)
         return
-    out.text(f"{model.id}  {model.name}  {model.state}", style="bold")
+    out.text(f"{model.id}  {model.named}  {model.state}", style="bold")
     out.text(
         f"{quantities.size(model.size_bytes)}, sha256 {model.sha256}, uploaded {quantities.local_time(model.created_at)}"
     )
+    if model.tags:
+        out.text(f"tags: {', '.join(model.tags)}")
+    if model.note:
+        out.text(model.note)
     if model.error:
         out.text(f"{model.error.code}: {model.error.message}", style="red")
     if model.state != "ready":

@@ -1,4 +1,4 @@
-"""``tunefarm tune``: upload, tune and download with one command."""
+"""``tunefarm tune`` and ``tunefarm compile``: upload, tune or only compile, and download with one command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,16 @@ import typer
 
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
-from tunefarm.cli.base.options import Inputs, Shape, TermOptions, ValueOption, check_inputs, parse_shapes
+from tunefarm.cli.base.options import (
+    CompileOptions,
+    Inputs,
+    LabelOptions,
+    Shape,
+    TermOptions,
+    ValueOption,
+    check_inputs,
+    parse_shapes,
+)
 from tunefarm.cli.base.output import Output, check_folder
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from tunefarm.client import Client, Download, Job, JobHandle
 
 DEFAULT_MINUTES = 10.0
+QUICK_MINUTES = 1.0
 _CANCEL_TIMEOUT_SEC = 60.0
 
 
@@ -42,46 +53,98 @@ class ModelOptions(OptionGroup):
     ] = None
 
 
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="The network: an ONNX or TFLite file.")]
+Folder = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder for NAME.tunefarm, NAME.report.json and NAME.report.html.",
+    ),
+]
+Detach = Annotated[
+    bool,
+    typer.Option(
+        "--detach", help="Start the job and return; `tunefarm jobs watch` follows it. Needs a server."
+    ),
+]
+
+
 def tune_model(
     out: Output,
     server: Server,
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The network to tune: an ONNX or TFLite file.")
-    ],
+    model: ModelFile,
     terms: TermOptions,
     upload: ModelOptions,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder for NAME.tunefarm, NAME.report.json and NAME.report.html.",
-        ),
-    ] = Path(),
-    detach: Annotated[
-        bool,
-        typer.Option(
-            "--detach", help="Start the job and return; `tunefarm jobs watch` follows it. Needs a server."
-        ),
-    ] = False,
+    labels: LabelOptions,
+    output: Folder = Path(),
+    detach: Detach = False,
 ) -> None:
     """Tune a network: upload it, search, compile, check, download.
 
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
-    Without a budget it searches for ten minutes. Ctrl-C asks, then cancels the job.
+    Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
+    """
+    _check_limits(terms.limits())
+    if terms.quick and terms.minutes is not None:
+        raise InvalidInputError("--quick means --minutes 1: give one of the two", code="invalid-budget")
+    if terms.quick:
+        terms = replace(terms, minutes=QUICK_MINUTES)
+    if all(limit is None for limit in terms.limits().values()):
+        terms = replace(terms, minutes=DEFAULT_MINUTES)
+    _run(out, server, model, terms.terms(), upload, labels, output, detach=detach)
+
+
+def compile_model(
+    out: Output,
+    server: Server,
+    model: ModelFile,
+    terms: CompileOptions,
+    upload: ModelOptions,
+    labels: LabelOptions,
+    output: Folder = Path(),
+    detach: Detach = False,
+) -> None:
+    """Compile a network without a search: upload it, compile, check, download.
+
+    It takes the best kernels on record, from any earlier job for such a device; where there is none, the kernel is untuned.
+    Server and farm are those of `tunefarm tune`. Ctrl-C asks, then cancels the job.
+    """
+    _run(out, server, model, terms.terms(), upload, labels, output, detach=detach)
+
+
+def _run(
+    out: Output,
+    server: Server,
+    model: Path,
+    terms: dict[str, Any],
+    upload: ModelOptions,
+    labels: LabelOptions,
+    output: Path,
+    *,
+    detach: bool,
+) -> None:
+    """Upload a model, run a job on it, and download its results.
+
+    Args:
+        out: Where to write.
+        server: The server, if one is configured.
+        model: The file.
+        terms: The job's terms, as keyword arguments of the client's methods.
+        upload: Options of the upload.
+        labels: Tags and note of the job.
+        output: Folder for the results.
+        detach: Return when the job is created.
     """
     shapes, values = parse_shapes(upload.shape), parse_values(upload.value or ())
     samples = check_inputs(upload.inputs)
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
-    _check_limits(terms.limits())
     if not detach:
         check_folder(output)
-    if all(limit is None for limit in terms.limits().values()):
-        terms = replace(terms, minutes=DEFAULT_MINUTES)
     with _client(out, server, detach=detach) as client:
-        client.jobs.check(**terms.terms())  # a typo must not cost an upload
+        client.jobs.check(**terms)  # a typo must not cost an upload
         board = Board()
         with view(out, board) as progress:
             live = LiveView(board, progress.update)
@@ -90,7 +153,13 @@ def tune_model(
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, samples)
-            job = client.jobs.create(uploaded.id, samples=samples_ids, **terms.terms())
+            job = client.jobs.create(
+                uploaded.id,
+                samples=samples_ids,
+                tags=labels.tag or (),
+                note=labels.note or "",
+                **terms,
+            )
             handle = client.job(job.id)
             if not detach:
                 out.note(f"job {job.id}; `tunefarm jobs show {job.id}` shows it, also later")
@@ -151,7 +220,7 @@ def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
 
 
 def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> None:
-    """Wait for the job; an interrupt cancels it."""
+    """Wait for the job; an interrupt cancels or finishes it."""
     from tunefarm.client.handle import raise_for_state
 
     while True:
@@ -160,9 +229,13 @@ def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> N
             break
         except KeyboardInterrupt:
             progress.pause()
-            if _cancel_is_meant(out):
+            answer = _ask(out)
+            if answer is _Answer.CANCEL:
                 _cancel(out, handle)
                 raise
+            if answer is _Answer.FINISH:
+                out.note(f"finishing job {handle.id}: compiling the best so far")
+                handle.finish()
             progress.resume()
         except BaseException as error:
             if not isinstance(error, Exception):  # SIGTERM: cancel the job, too
@@ -172,16 +245,25 @@ def _follow(out: Output, handle: JobHandle, live: LiveView, progress: View) -> N
     raise_for_state(handle.job)
 
 
-def _cancel_is_meant(out: Output) -> bool:
-    """Ask whether to cancel the job, if standard input is a terminal; a second Ctrl-C means yes."""
+class _Answer(Enum):
+    CANCEL = "cancel"
+    FINISH = "finish"
+    GO_ON = "go on"
+
+
+def _ask(out: Output) -> _Answer:
+    """Ask what to do with the job, if standard input is a terminal; else, and at a second Ctrl-C, it is to be cancelled."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return True
+        return _Answer.CANCEL
     try:
-        out.stderr.print("Cancel the job? Its records stay in the history. [Y/n] ", end="")
-        answer = sys.stdin.readline()
+        out.stderr.print("Cancel the job? Its records stay in the history. ", end="")
+        out.stderr.print("[Y]es, [n]o, or [f]inish: compile the best so far: ", end="", markup=False)
+        answer = sys.stdin.readline().strip().lower()
     except KeyboardInterrupt:
-        return True
-    return answer.strip().lower() not in ("n", "no")
+        return _Answer.CANCEL
+    if answer in ("f", "finish"):
+        return _Answer.FINISH
+    return _Answer.GO_ON if answer in ("n", "no") else _Answer.CANCEL
 
 
 def _cancel(out: Output, handle: JobHandle) -> None:

@@ -32,7 +32,17 @@ from tunefarm.client.results.devices import (
     DeviceTotals,
     EnrolmentToken,
 )
-from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Roofline, Trial
+from tunefarm.client.results.jobs import (
+    Event,
+    Job,
+    JobTask,
+    Measurement,
+    Measurements,
+    Record,
+    Roofline,
+    Speedup,
+    Trial,
+)
 from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor
 from tunefarm.client.results.shown import ReportPage
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
@@ -65,6 +75,8 @@ __all__ = [
     "JobFailedError",
     "JobHandle",
     "JobTask",
+    "Measurement",
+    "Measurements",
     "Model",
     "ModelFailedError",
     "ModelTask",
@@ -80,6 +92,7 @@ __all__ = [
     "SampleFile",
     "ServerError",
     "SignInLink",
+    "Speedup",
     "Tensor",
     "Trial",
     "UnavailableError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, Unpack
@@ -17,7 +17,14 @@ from tunefarm.client.http.retry import RetryPolicy
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Transport
 from tunefarm.client.http.waiting import each_of
-from tunefarm.client.job_terms import JobTerms, budget_json, takes_terms
+from tunefarm.client.job_terms import (
+    CompileTerms,
+    JobTerms,
+    budget_json,
+    check_names,
+    searches_nothing,
+    takes_terms,
+)
 from tunefarm.client.jobs import AsyncJobs, Jobs
 from tunefarm.client.keys import AsyncKeys, Keys
 from tunefarm.client.models import AsyncModels, Models, Shapes, Values
@@ -85,6 +92,8 @@ class AsyncServer:
         values: Values | None = None,
         name: str | None = None,
         samples: SamplePaths | None = None,
+        tags: Sequence[str] = (),
+        note: str = "",
         import_timeout_sec: float | None = None,
         on_upload: ByteProgress | None = None,
         progress_bar: bool | None = None,
@@ -102,6 +111,8 @@ class AsyncServer:
             name: Name of the model; the file's name by default.
             samples: Real inputs: a ``.npz`` file, or several (see `client.samples`). The artifact is compared on them first,
                 and timed on the first of them.
+            tags: Words by which people find the job again.
+            note: A text for people.
             import_timeout_sec: Longest wait for the import; None for no limit.
             on_upload: Called with the bytes sent and the bytes in all.
             progress_bar: Whether to show progress bars. By default, in terminals and notebooks without `on_upload`.
@@ -112,7 +123,7 @@ class AsyncServer:
             InvalidRequestError: If the request is wrong, or the samples do not fit the model.
             FileNotFoundError: If there is no such file.
         """
-        if not budget_json(terms):
+        if not budget_json(terms) and not searches_nothing(terms):
             raise InvalidRequestError(
                 "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
                 code="invalid-budget",
@@ -128,7 +139,57 @@ class AsyncServer:
             )
             await self.models.wait(uploaded.id, timeout_sec=import_timeout_sec, on_progress=view.on_model)
         samples_ids = await self.samples.upload_all(uploaded.id, samples)
-        return AsyncJobHandle(self.jobs, await self.jobs.create(uploaded.id, samples=samples_ids, **terms))
+        job = await self.jobs.create(uploaded.id, samples=samples_ids, tags=tags, note=note, **terms)
+        return AsyncJobHandle(self.jobs, job)
+
+    @takes_terms(CompileTerms)
+    async def compile(
+        self,
+        model: Path | str,
+        *,
+        shapes: Shapes | None = None,
+        values: Values | None = None,
+        name: str | None = None,
+        samples: SamplePaths | None = None,
+        import_timeout_sec: float | None = None,
+        on_upload: ByteProgress | None = None,
+        progress_bar: bool | None = None,
+        **terms: Unpack[CompileTerms],
+    ) -> AsyncJobHandle:
+        """Upload a model, wait until it is imported, and start a job that compiles it without a search.
+
+        It takes the best kernels on record, from any earlier job; where there is none, the kernel is untuned. The handle, its
+        artifact and its report are like those of `tune`.
+
+        Args:
+            model: The ONNX or TFLite file.
+            shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
+            values: Values of inputs that decide the network and become constants (``{"sr": 16000}``).
+            name: Name of the model; the file's name by default.
+            samples: Real inputs, as for `tune`.
+            import_timeout_sec: Longest wait for the import; None for no limit.
+            on_upload: Called with the bytes sent and the bytes in all.
+            progress_bar: Whether to show progress bars, as for `tune`.
+            **terms
+
+        Raises:
+            ModelFailedError: If the model cannot be imported.
+            InvalidRequestError: If the request is wrong, or the samples do not fit the model.
+            FileNotFoundError: If there is no such file.
+        """
+        check_names(terms, CompileTerms)
+        return await self.tune(
+            model,
+            shapes=shapes,
+            values=values,
+            name=name,
+            samples=samples,
+            import_timeout_sec=import_timeout_sec,
+            on_upload=on_upload,
+            progress_bar=progress_bar,
+            search=False,
+            **terms,
+        )
 
 
 class _Connected:
@@ -210,6 +271,7 @@ class Client(_Connected, Blocking[AsyncServer]):
     checks = blocking(AsyncServer.checks)
     job = blocking_as(JobHandle, AsyncServer.job)
     tune = blocking_as(JobHandle, AsyncServer.tune)
+    compile = blocking_as(JobHandle, AsyncServer.compile)
 
 
 class AsyncClient(_Connected, AsyncServer):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tunefarm.client.errors import ClientError, JobCancelledError, JobFailedError
-from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.http.blocking import Blocking, blocking, blocking_as, blocking_each
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.waiting import AWAY_SEC, each_of, wait_until
 from tunefarm.client.job_terms import JobChanges, takes_terms
@@ -110,6 +110,15 @@ class AsyncJobHandle:
         self.job = await self._jobs.cancel(self.id)
         return self.job
 
+    async def finish(self) -> Job:
+        """End the search now, and compile the best so far (see `Jobs.finish`); `wait` then waits for the artifact."""
+        self.job = await self._jobs.finish(self.id)
+        return self.job
+
+    async def compile_now(self) -> AsyncJobHandle:
+        """Compile what is on record so far, while this job goes on; return the handle of the job that does so."""
+        return AsyncJobHandle(self._jobs, await self._jobs.compile_now(self.id))
+
     @takes_terms(JobChanges)
     async def change(self, **changes: Unpack[JobChanges]) -> Job:
         """Change the job before it has ended (see `Jobs.change`). Omitted terms stay.
@@ -203,6 +212,10 @@ class AsyncJobHandle:
         return Download(artifact=artifact, report=report, report_page=page)
 
 
+def _blocking_handle(handle: AsyncJobHandle) -> JobHandle:
+    return JobHandle(handle)
+
+
 class JobHandle(Blocking[AsyncJobHandle]):
     """A handle of a job on the server. `job` is its state at the last request."""
 
@@ -225,6 +238,8 @@ class JobHandle(Blocking[AsyncJobHandle]):
     refresh = blocking(AsyncJobHandle.refresh)
     wait = blocking(AsyncJobHandle.wait)
     cancel = blocking(AsyncJobHandle.cancel)
+    finish = blocking(AsyncJobHandle.finish)
+    compile_now = blocking_as(_blocking_handle, AsyncJobHandle.compile_now)
     change = blocking(AsyncJobHandle.change)
     retry = blocking(AsyncJobHandle.retry)
     pause = blocking(AsyncJobHandle.pause)

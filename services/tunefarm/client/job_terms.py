@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, ForwardRef, TypedDict, TypeVar, get_type_hints
 
-from tunefarm_text.job_terms import API_LIMITS, HELP
+from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,34 +17,47 @@ class JobLimits(TypedDict, total=False):
 
     trials: int | None
     seconds: float | None
+    job_seconds: float | None
     minutes: float | None
+    search_minutes: float | None
     patience: int | None
     min_gain: float | None
 
 
 class JobChanges(JobLimits, total=False):
-    """Terms that can be changed before a job has ended."""
+    """Terms that can be changed before a job has ended, and labels, which always can."""
 
     priority: int | str | None
+    tags: Sequence[str] | None
+    note: str | None
 
 
-class JobTerms(JobChanges, total=False):
-    """Terms of a new job. None is equivalent to omission."""
+class CompileTerms(TypedDict, total=False):
+    """Terms of a job without a search. None is equivalent to omission."""
 
+    priority: int | str | None
     target: str | Mapping[str, Any] | None
     device_key: str | None
-    tuner: str | None
-    seed: int | None
     precision: str | None
     other_shapes: bool | None
     options: Mapping[str, Any] | None
 
 
-_OPTIONS = ("precision", "other_shapes")
+class JobTerms(JobLimits, CompileTerms, total=False):
+    """Terms of a new job. None is equivalent to omission."""
+
+    tuner: str | None
+    seed: int | None
+    search: bool | None
+
+
+MEANINGS = {**HELP, **LABELS}
+
+_OPTIONS = ("precision", "other_shapes", "search")
 """Terms that the request's `options` hold."""
 
 
-def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
+def takes_terms(kind: type[JobTerms] | type[JobChanges] | type[CompileTerms]) -> Callable[[F], F]:
     """Name the terms in the signature and in the docstring of a method that takes them as ``**terms``.
 
     ``help``, editors and the reference then show each term with its meaning.
@@ -70,7 +83,7 @@ def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
         method.__signature__ = shown.replace(parameters=[*named, *terms])  # type: ignore[attr-defined]
         lines = [
             fill(
-                f"{name}: {HELP.get(name, 'Further options of the server.')}",
+                f"{name}: {MEANINGS.get(name, 'Further options of the server.')}",
                 108,
                 initial_indent=" " * 12,
                 subsequent_indent=" " * 16,
@@ -89,7 +102,7 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
     Raises:
         TypeError: If there is no such term.
     """
-    _check_names(terms, JobTerms)
+    check_names(terms, JobTerms)
     named = _given({name: terms.get(name) for name in _OPTIONS})
     options = {**(terms.get("options") or {}), **named} if named else terms.get("options")
     optional = {
@@ -100,7 +113,13 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
         "priority": terms.get("priority"),
         "options": options,
     }
-    return {"budget": budget_json(terms), **_given(optional)}
+    budget = budget_json(terms)
+    return {**({} if searches_nothing(terms) and not budget else {"budget": budget}), **_given(optional)}
+
+
+def searches_nothing(terms: JobTerms) -> bool:
+    """Return whether the terms are those of a job without a search, which needs no budget."""
+    return terms.get("search") is False
 
 
 def change_json(changes: JobChanges) -> dict[str, Any]:
@@ -109,22 +128,39 @@ def change_json(changes: JobChanges) -> dict[str, Any]:
     Raises:
         TypeError: If there is no such term, or it cannot be changed.
     """
-    _check_names(changes, JobChanges)
-    return _given({"priority": changes.get("priority"), "budget": budget_json(changes) or None})
+    check_names(changes, JobChanges)
+    tags = changes.get("tags")
+    return _given(
+        {
+            "priority": changes.get("priority"),
+            "budget": budget_json(changes) or None,
+            "tags": None if tags is None else list(tags),
+            "note": changes.get("note"),
+        }
+    )
 
 
 def budget_json(limits: JobLimits) -> dict[str, float]:
-    """Return the given limits by the server's names; minutes and seconds become one limit."""
-    seconds, minutes = limits.get("seconds"), limits.get("minutes")
-    wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
-    named = {**limits, "seconds": wall_sec}
+    """Return the given limits by the server's names; minutes and seconds of the same become one limit."""
+    search_sec = _sum(limits.get("seconds"), limits.get("search_minutes"))
+    job_sec = _sum(limits.get("job_seconds"), limits.get("minutes"))
+    named = {**limits, "seconds": search_sec, "job_seconds": job_sec}
     return _given({sent: named.get(name) for name, sent in API_LIMITS.items()})
+
+
+def _sum(seconds: float | None, minutes: float | None) -> float | None:
+    return None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _check_names(terms: Mapping[str, object], kind: Any) -> None:
+def check_names(terms: Mapping[str, object], kind: Any) -> None:
+    """Check that terms are those of `kind`.
+
+    Raises:
+        TypeError: If there is no such term.
+    """
     if unknown := sorted(set(terms) - set(get_type_hints(kind))):
         raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")

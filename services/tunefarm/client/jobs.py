@@ -14,11 +14,13 @@ from tunefarm.client.http.links import Link
 from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name
 from tunefarm.client.http.transport import Query, Resource, segment
+from tunefarm.client.http.waiting import wait_until
 from tunefarm.client.job_terms import JobChanges, JobTerms, change_json, job_json, takes_terms
-from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Trial
+from tunefarm.client.results.jobs import Event, Job, JobTask, Measurements, Record, Trial
 from tunefarm.client.results.shown import ReportPage
 
 _SOURCE_POLL_SEC = 0.5
+_MEASURE_POLL_SEC = 0.5
 
 
 class AsyncJobs(Resource):
@@ -35,6 +37,8 @@ class AsyncJobs(Resource):
         model_id: str,
         *,
         samples: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        note: str = "",
         idempotency_key: str | None = None,
         **terms: Unpack[JobTerms],
     ) -> Job:
@@ -43,6 +47,8 @@ class AsyncJobs(Resource):
         Args:
             model_id: Imported model to tune.
             samples: Ids of samples of the model, which must be ready (see `client.samples`).
+            tags: Words by which people find the job again.
+            note: A text for people.
             idempotency_key: Requests with equal keys create one job; a new key by default.
             **terms
 
@@ -50,7 +56,9 @@ class AsyncJobs(Resource):
             InvalidRequestError: If the server refuses the request; the code says why.
             ConflictError: If the model or its samples are not ready.
         """
-        named = {"samples": list(samples)} if samples else {}
+        # Servers of older releases know neither samples nor labels.
+        optional = {"samples": list(samples), "tags": list(tags), "note": note}
+        named = {name: value for name, value in optional.items() if value}
         body = {"model_id": model_id, **named, **job_json(terms)}
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
 
@@ -80,33 +88,78 @@ class AsyncJobs(Resource):
         *,
         state: str | None = None,
         model_id: str | None = None,
+        device_key: str | None = None,
+        tags: Sequence[str] = (),
+        text: str | None = None,
+        order: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Job]:
-        """Return a page of jobs, newest first.
+        """Return a page of jobs, newest first unless another order is given.
 
         Args:
             state: Only jobs in this state.
             model_id: Only jobs of this model.
+            device_key: Only jobs on this pool.
+            tags: Only jobs with all of these tags.
+            text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
+            order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
+                ``runtime`` (over the fastest other runtime); the best first.
             limit: Maximum number of items, up to 500.
             cursor: `Page.next_cursor` of the previous page.
         """
-        query = {"state": state, "model_id": model_id, "limit": limit, "cursor": cursor}
+        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "tag": [*tags]}
+        query: Query = {**which, "text": text, "order": order, "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "jobs", query, Job.read)
 
-    def all(self, *, state: str | None = None, model_id: str | None = None) -> AsyncIterator[Job]:
-        """Yield every job, page by page, newest first.
+    def all(
+        self,
+        *,
+        state: str | None = None,
+        model_id: str | None = None,
+        device_key: str | None = None,
+        tags: Sequence[str] = (),
+        text: str | None = None,
+        order: str | None = None,
+    ) -> AsyncIterator[Job]:
+        """Yield every job, page by page, newest first unless another order is given.
 
         Args:
             state: Only jobs in this state.
             model_id: Only jobs of this model.
+            device_key: Only jobs on this pool.
+            tags: Only jobs with all of these tags.
+            text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
+            order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
+                ``runtime`` (over the fastest other runtime); the best first.
         """
-        query = {"state": state, "model_id": model_id, "limit": 500}
+        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "tag": [*tags]}
+        query: Query = {**which, "text": text, "order": order, "limit": 500}
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:
         """Request a job's cancellation, which may take some seconds. Its records stay."""
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
+
+    async def finish(self, job_id: str) -> Job:
+        """End a job's search now, and compile the best so far. Its running round is dropped; a paused job is resumed.
+
+        A job that compiles, or has ended, does not change.
+        """
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/finish", repeatable=True))
+
+    async def compile_now(self, job_id: str) -> Job:
+        """Start a job that compiles what is on record for a job so far, and return it; the first job goes on.
+
+        While such a job is under way, it is returned again.
+
+        Args:
+            job_id: The job, in any state.
+
+        Raises:
+            NotFoundError: If there is no such job, or its model was deleted.
+        """
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/compile", repeatable=True))
 
     async def pause(self, job_id: str) -> Job:
         """Pause a job. Its running step ends within seconds, and it spends no budget until `resume`.
@@ -126,7 +179,7 @@ class AsyncJobs(Resource):
 
     @takes_terms(JobChanges)
     async def change(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
-        """Change a job that has not ended. Omitted terms stay.
+        """Change a job that has not ended, or the tags and note of any job. Omitted terms stay.
 
         Limits are for the whole job and apply after its current round. If a limit has ended the search, raising it
         continues the search.
@@ -148,6 +201,43 @@ class AsyncJobs(Resource):
             ConflictError: If the job succeeded or was cancelled.
         """
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/retry", repeatable=True))
+
+    async def measure(self, job_id: str, *, timeout_sec: float | None = None) -> Measurements:
+        """Measure a job's artifact again, on a device of its pool, and wait for the result.
+
+        Its network as TVM compiles it untuned and ONNX Runtime are timed beside it, as at the compile. The latest measurement on a
+        quiet device is what the report, pages and lists show.
+
+        Args:
+            job_id: A job that succeeded.
+            timeout_sec: Longest wait; None for no limit, 0 for no wait.
+
+        Raises:
+            ConflictError: If the job has no artifact; (``measurement-failed``) if it could not be measured.
+            WaitTimeoutError: If it takes longer than `timeout_sec`. The measurement goes on.
+        """
+        asked = Measurements.read(
+            await self._transport.post(f"jobs/{segment(job_id)}/measure", repeatable=True)
+        )
+        if timeout_sec == 0:
+            return asked
+        done = await wait_until(
+            self.link,
+            lambda: self.measurements(job_id),
+            lambda measurements: not measurements.is_open,
+            on_progress=None,
+            timeout_sec=timeout_sec,
+            poll_sec=_MEASURE_POLL_SEC,
+            too_long=f"the artifact of job {job_id} is not measured",
+        )
+        if done.state == "failed":
+            why = done.error.message if done.error else "the server gave no reason"
+            raise ConflictError(f"the artifact could not be measured: {why}", code="measurement-failed")
+        return done
+
+    async def measurements(self, job_id: str) -> Measurements:
+        """Return every measurement of a job's artifact, that of the compile first; none without an artifact."""
+        return Measurements.read(await self._transport.get(f"jobs/{segment(job_id)}/measurements"))
 
     async def tasks(self, job_id: str) -> tuple[JobTask, ...]:
         """Return the job's kernels and their progress; none before they are extracted."""
@@ -305,10 +395,14 @@ class Jobs(Blocking[AsyncJobs]):
     list = blocking(AsyncJobs.list)
     all = blocking_each(AsyncJobs.all)
     cancel = blocking(AsyncJobs.cancel)
+    finish = blocking(AsyncJobs.finish)
+    compile_now = blocking(AsyncJobs.compile_now)
     pause = blocking(AsyncJobs.pause)
     resume = blocking(AsyncJobs.resume)
     change = blocking(AsyncJobs.change)
     retry = blocking(AsyncJobs.retry)
+    measure = blocking(AsyncJobs.measure)
+    measurements = blocking(AsyncJobs.measurements)
     tasks = blocking(AsyncJobs.tasks)
     trials = blocking_each(AsyncJobs.trials)
     records = blocking_each(AsyncJobs.records)

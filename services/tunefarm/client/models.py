@@ -95,18 +95,67 @@ class AsyncModels(Resource):
         """
         return Model.read(await self._transport.get(f"models/{segment(model_id)}"))
 
-    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[Model]:
-        """Return a page of models, newest first.
+    async def list(
+        self,
+        *,
+        state: str | None = None,
+        tags: Sequence[str] = (),
+        text: str | None = None,
+        order: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Model]:
+        """Return a page of models, newest first unless another order is given.
 
         Args:
+            state: Only models in this state; deleted ones are listed only so.
+            tags: Only models with all of these tags.
+            text: Only models with this text in their id, name, tags or note, in any case.
+            order: ``newest``, ``oldest``, ``name``, ``state`` or ``size``.
             limit: Maximum number of items, up to 500.
             cursor: `Page.next_cursor` of the previous page.
         """
-        return await get_page(self._transport, "models", {"limit": limit, "cursor": cursor}, Model.read)
+        query: Query = {
+            "state": state, "tag": [*tags], "text": text, "order": order, "limit": limit, "cursor": cursor
+        }  # fmt: skip
+        return await get_page(self._transport, "models", query, Model.read)
 
-    def all(self) -> AsyncIterator[Model]:
-        """Yield every model, page by page."""
-        return walk(self._transport, "models", {"limit": 500}, Model.read)
+    def all(
+        self,
+        *,
+        state: str | None = None,
+        tags: Sequence[str] = (),
+        text: str | None = None,
+        order: str | None = None,
+    ) -> AsyncIterator[Model]:
+        """Yield every model, page by page, newest first unless another order is given.
+
+        Args:
+            state: Only models in this state; deleted ones are listed only so.
+            tags: Only models with all of these tags.
+            text: Only models with this text in their id, name, tags or note, in any case.
+            order: ``newest``, ``oldest``, ``name``, ``state`` or ``size``.
+        """
+        query: Query = {"state": state, "tag": [*tags], "text": text, "order": order, "limit": 500}
+        return walk(self._transport, "models", query, Model.read)
+
+    async def change(
+        self, model_id: str, *, tags: Sequence[str] | None = None, note: str | None = None
+    ) -> Model:
+        """Change the tags or the note of a model; None leaves them.
+
+        Args:
+            model_id: The model.
+            tags: All its tags from now on.
+            note: Its note from now on; empty for none.
+
+        Raises:
+            NotFoundError: If there is no such model.
+            InvalidRequestError: If a tag is none, or the note too long.
+        """
+        changes = {"tags": None if tags is None else list(tags), "note": note}
+        body = {name: value for name, value in changes.items() if value is not None}
+        return Model.read(await self._transport.patch(f"models/{segment(model_id)}", body))
 
     async def tasks(self, model_id: str) -> tuple[ModelTask, ...]:
         """Return the tunable kernels of a model; none before it is imported."""
@@ -163,6 +212,7 @@ class Models(Blocking[AsyncModels]):
     get = blocking(AsyncModels.get)
     list = blocking(AsyncModels.list)
     all = blocking_each(AsyncModels.all)
+    change = blocking(AsyncModels.change)
     tasks = blocking(AsyncModels.tasks)
     delete = blocking(AsyncModels.delete)
     wait = blocking(AsyncModels.wait)

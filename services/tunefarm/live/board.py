@@ -121,6 +121,8 @@ class Board:
         else:
             step, done = job.progress.raw.get("step"), job.progress.raw.get("done")
             text = step.replace("-", " ") if isinstance(step, str) else self.phases[phase].text
+            if isinstance(step, str) and job.eta_sec:
+                text += f", {quantities.duration(job.eta_sec)} left"
             self._enter(phase, _step_fraction(phase, step, done), job.waiting or text)
 
     def stop(self) -> None:
@@ -130,6 +132,9 @@ class Board:
                 state.status = Status.STOPPED
 
     def _tuning(self, job: Job) -> None:
+        if not job.searches:
+            self._enter(Phase.TUNE, None, "no search")
+            return
         parts = [f"{job.trials} trials", f"{job.failures} failed"]
         if job.progress.tasks_total:
             parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -13,7 +12,7 @@ from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Str
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.methods import method_of
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
-from tunefarm_api.schemas.job import Event, JobTask, Trial
+from tunefarm_api.schemas.job import Event, JobTask, Measurements, Trial
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.record import Record
 from tunefarm_api.transfer.download import Download
@@ -25,12 +24,12 @@ from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.measuring import artifact_file, artifact_of, measure_again, measuring_of
 from tunefarm_app.report.page import content_security_policy, page_name, report_page
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.values import Artifact
-from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 from tunefarm_tuning.search.task_groups import counting
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
@@ -178,8 +177,28 @@ def download_artifact(
         return Response(status_code=304, headers=headers)
     request.scope["method"] = method_of(request.scope)  # for a HEAD the file is not read
     return Download(
-        _file_of(services, artifact), media_type=ARTIFACT_MEDIA_TYPE, filename=artifact.name, headers=headers
+        artifact_file(services, artifact),
+        media_type=ARTIFACT_MEDIA_TYPE,
+        filename=artifact.name,
+        headers=headers,
     )
+
+
+@router.post("/measure", status_code=202, **operation("write", "Measure an artifact again", 404, 409, 410))
+def measure(job_id: str, services: ServicesDep) -> Measurements:
+    """Times the artifact on a device of its pool, as soon as one is free, beside its untuned network and ONNX Runtime.
+
+    Read `measurements` until `state` is no longer `waiting` or `measuring`. A measurement that is under way already is that one.
+    The latest measurement on a quiet device is what report, pages and lists show.
+    """
+    return Measurements.model_validate(measure_again(services, job_id))
+
+
+@router.get("/measurements", **operation("read", "List an artifact's measurements", 404))
+def list_measurements(job_id: str, services: ServicesDep) -> Measurements:
+    """Every measurement of the whole network, oldest first, beginning with that of the compile. Empty without an artifact."""
+    with services.uow.read() as repos:
+        return Measurements.model_validate(measuring_of(repos, job_id))
 
 
 @router.get("/report", **operation("read", "Get the report", 404, 409))
@@ -255,24 +274,6 @@ def get_kernel_source(
     return source_response(services, job_id, position, kind, if_none_match=if_none_match, attached=False)
 
 
-def _file_of(services: Services, artifact: Artifact) -> Path:
-    try:
-        return services.blobs.path(artifact.sha256)
-    except NotFoundError:
-        raise NotFoundError(
-            "the artifact's file was deleted by retention, its report stays: a new job for the model starts "
-            "from the same records",
-            code="artifact-not-kept",
-        ) from None
-
-
 def _artifact_of(services: Services, job_id: str) -> Artifact:
     with services.uow.read() as repos:
-        job = repos.jobs.get(job_id)
-        artifact = repos.artifacts.for_job(job_id)
-    if artifact is None:
-        why = "it ended without one" if job.state.is_finished else "it has not ended yet"
-        raise ConflictError(
-            f"the job is {job.state} and has no artifact: {why}", code="no-artifact", state=job.state.value
-        )
-    return artifact
+        return artifact_of(repos, repos.jobs.get(job_id))

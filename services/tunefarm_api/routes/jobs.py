@@ -12,12 +12,14 @@ from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCr
 from tunefarm_api.views import job_out, job_page_out
 from tunefarm_app.jobs.change import JobChange as Change
 from tunefarm_app.jobs.change import change_job
-from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
-from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
+from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
 from tunefarm_app.jobs.terms import JobTerms, check_terms
+from tunefarm_app.jobs.whole_budget import JobBudget
+from tunefarm_app.models.labels import check_tag
 from tunefarm_app.report.comparison import JobComparison, compare_jobs
+from tunefarm_db.repositories.selection import JobFilters, JobOrder
 from tunefarm_db.states.job import JobState
-from tunefarm_tuning.search.budget import Budget
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -53,9 +55,15 @@ def create_job(
 ) -> Job:
     """Tunes a model on the devices of a pool within a budget, then compiles, checks and packs the result.
 
+    With `options.search` false, it compiles at once, with the best records on file; kernels without one are untuned.
+
     All detectable errors are reported at once: a `201` means that the job is queued.
     """
-    request = JobRequest(model_id=body.model_id, samples=body.samples, **_terms(body))
+    with services.uow.read() as repos:
+        model_id = repos.models.id_of(body.model_id)
+    request = JobRequest(
+        model_id=model_id, samples=body.samples, tags=body.tags, note=body.note, **_terms(body)
+    )
     submitted = submit_job(services, request, idempotency_key=idempotency_key)
     if not submitted.created:
         response.status_code = 200
@@ -79,15 +87,43 @@ def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
 def list_jobs(
     services: ServicesDep,
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
-    model_id: Annotated[str | None, Query(max_length=100, description="Only jobs of this model.")] = None,
+    model_id: Annotated[
+        str | None,
+        Query(max_length=250, description="Only jobs of this model: its id, name, or `name@version`."),
+    ] = None,
+    device_key: Annotated[str | None, Query(max_length=200, description="Only jobs on this pool.")] = None,
+    tag: Annotated[
+        list[str] | None,
+        Query(max_length=20, description="Only jobs with this tag; given several times, with all of them."),
+    ] = None,
+    text: Annotated[
+        str,
+        Query(
+            max_length=200,
+            description="Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.",
+        ),
+    ] = "",
+    order: Annotated[
+        JobOrder,
+        Query(
+            description="`latency`, `speedup` (over untuned) and `runtime` (over the fastest other runtime that was timed) have the "
+            "best first, and jobs without a measured artifact last."
+        ),
+    ] = JobOrder.NEWEST,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("job")] = None,
 ) -> Page[Job]:
-    """Newest first."""
+    """Newest first, unless another `order` is given. Jobs that change places between two parts may be in both, or in none."""
+    filters = JobFilters(
+        state=state,
+        device_key=device_key,
+        tags=[check_tag(name) for name in tag or ()],
+        text=text.strip(),
+    )
     with services.uow.read() as repos:
-        return job_page_out(
-            repos, repos.jobs.list(state=state, model_id=model_id, cursor=cursor, limit=limit)
-        )
+        if model_id is not None:
+            filters["model_id"] = repos.models.id_of(model_id)
+        return job_page_out(repos, repos.jobs.list(order=order, cursor=cursor, limit=limit, **filters))
 
 
 @router.get("/compare", **operation("read", "Compare jobs", 404))
@@ -114,10 +150,11 @@ def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
 
     A new budget applies after the current round. If it is spent by then, the search ends. If a limit has ended the
     search, raising it continues the search, unless compiling has begun; then the response is the problem
-    `search-ended`.
+    `search-ended`. Tags and note can be changed at any time, also of a job that has ended.
     """
     named = None if body.budget is None else body.budget.model_dump(exclude_unset=True)
-    return job_out(services, change_job(services, job_id, Change(priority=body.priority, budget=named)))
+    changed = Change(priority=body.priority, budget=named, tags=body.tags, note=body.note)
+    return job_out(services, change_job(services, job_id, changed))
 
 
 @router.post("/{job_id}/retry", **operation("write", "Retry a failed job", 404, 409, 410))
@@ -130,6 +167,40 @@ def retry(job_id: str, services: ServicesDep) -> Job:
 def stop_job(job_id: str, services: ServicesDep) -> Job:
     """Its records stay. Cancelling an ended job has no effect."""
     return job_out(services, cancel_job(services, job_id))
+
+
+@router.post("/{job_id}/finish", **operation("write", "Finish a job now", 404))
+def finish(job_id: str, services: ServicesDep) -> Job:
+    """Ends the search and compiles the best so far. A running round is dropped, a paused job resumed.
+
+    Finishing a job that compiles, or has ended, has no effect.
+    """
+    return job_out(services, finish_job(services, job_id))
+
+
+@router.post(
+    "/{job_id}/compile",
+    status_code=201,
+    **operation(
+        "write",
+        "Compile what a job has so far",
+        404,
+        409,
+        410,
+        answers={200: {"model": Job, "description": "Such a job is under way already: this one."}},
+    ),
+)
+def compile_so_far(job_id: str, response: Response, services: ServicesDep) -> Job:
+    """Starts a job without a search, on the same model and terms, and returns it; its artifact is what was asked for.
+
+    The first job goes on. On a device that they share, it waits while the artifact is compared and timed. It may be in any
+    state: before its first round the artifact is untuned, and a cancelled job's records are taken, too.
+    """
+    submitted = compile_now(services, job_id)
+    if not submitted.created:
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    return job_out(services, submitted.job)
 
 
 @router.post("/{job_id}/pause", **operation("write", "Pause a job", 404, 409))
@@ -148,5 +219,6 @@ def resume(job_id: str, services: ServicesDep) -> Job:
 
 
 def _terms(body: JobCheck) -> dict[str, Any]:
-    terms = body.model_dump(exclude={"budget", "options", "model_id", "samples"})
-    return {**terms, **body.options.model_dump(), "budget": Budget(**body.budget.model_dump())}
+    terms = body.model_dump(exclude={"budget", "options", "model_id", "samples", "tags", "note"})
+    budget = None if body.budget is None else JobBudget(**body.budget.model_dump())
+    return {**terms, **body.options.model_dump(), "budget": budget}

@@ -8,15 +8,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.dependencies import ModelId, ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.model import Model, ModelBinding, ModelTask
+from tunefarm_api.schemas.model import Model, ModelBinding, ModelChange, ModelTask
 from tunefarm_api.transfer.upload import receive_blob
 from tunefarm_api.views import model_out
+from tunefarm_app.models.labels import check_tag, label_model
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import bind_model, submit_model
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import values
+from tunefarm_db.repositories.models.models import ModelOrder
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.workload.binding_text import parse_values
 from tunefarm_tuning.workload.shapes import read_shape_lines
@@ -89,25 +91,46 @@ async def upload_model(
 def list_models(
     services: ServicesDep,
     state: Annotated[ModelState | None, Query(description="Only models in this state.")] = None,
+    tag: Annotated[
+        list[str] | None,
+        Query(max_length=20, description="Only models with this tag; given several times, with all of them."),
+    ] = None,
+    text: Annotated[
+        str,
+        Query(
+            max_length=200,
+            description="Only models with this text in their id, name, tags or note, in any case.",
+        ),
+    ] = "",
+    order: Annotated[ModelOrder, Query(description="`size`: the largest first.")] = ModelOrder.NEWEST,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("mdl")] = None,
 ) -> Page[Model]:
-    """Newest first. Deleted models are listed only with `state=deleted`."""
+    """Newest first, unless another `order` is given. Deleted models are listed only with `state=deleted`."""
+    tags = [check_tag(name) for name in tag or ()]
     with services.uow.read() as repos:
-        page = repos.models.list(state=state, cursor=cursor, limit=limit)
+        page = repos.models.list(
+            state=state, tags=tags, text=text.strip(), order=order, cursor=cursor, limit=limit
+        )
     return Page[Model].model_validate(page)
 
 
 @router.get("/{model_id}", **operation("read", "Get a model", 404, 410))
-def get_model(model_id: str, services: ServicesDep) -> Model:
+def get_model(model_id: ModelId, services: ServicesDep) -> Model:
     """Includes the inputs, outputs and operators once the model is `ready`, and the error if it `failed`."""
     with services.uow.read() as repos:
         return model_out(repos, repos.models.get(model_id))
 
 
+@router.patch("/{model_id}", **operation("write", "Change a model", 404, 410))
+def change_model(model_id: ModelId, body: ModelChange, services: ServicesDep) -> Model:
+    """Changes the given members: tags and note, which say nothing about the network. Omitted members stay."""
+    return _model_out(services, label_model(services, model_id, tags=body.tags, note=body.note))
+
+
 @router.get("/{model_id}/tasks", **operation("read", "List a model's tuning tasks", 404, 410))
 def list_model_tasks(
-    model_id: str,
+    model_id: ModelId,
     services: ServicesDep,
     pipeline: Annotated[str | None, Query(description="Only tasks extracted by these graph passes.")] = None,
 ) -> Page[ModelTask]:
@@ -129,7 +152,7 @@ def list_model_tasks(
         answers={200: {"model": Model, "description": "The server has this model already, and returns it."}},
     ),
 )
-def bind_inputs(model_id: str, binding: ModelBinding, response: Response, services: ServicesDep) -> Model:
+def bind_inputs(model_id: ModelId, binding: ModelBinding, response: Response, services: ServicesDep) -> Model:
     """Imports the model's file with other shapes or values of its inputs: another model, without another upload.
 
     A model whose import failed for want of them is deleted, because the new one takes its place. The file of a model that
@@ -150,7 +173,7 @@ def bind_inputs(model_id: str, binding: ModelBinding, response: Response, servic
     response_class=Response,
     **operation("write", "Delete a model", 404, 409, 410),
 )
-def remove_model(model_id: str, services: ServicesDep) -> None:
+def remove_model(model_id: ModelId, services: ServicesDep) -> None:
     """Deletes its file and its samples too. Jobs, records and artifacts stay. Refused while a job of the model runs."""
     delete_model(services, model_id)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.dependencies import ModelId, ServicesDep, operation
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.samples import SampleFile
 from tunefarm_api.transfer.upload import receive_samples
@@ -45,7 +45,7 @@ _BODY = {
     ),
 )
 async def upload_samples(
-    model_id: str,
+    model_id: ModelId,
     request: Request,
     response: Response,
     services: ServicesDep,
@@ -65,14 +65,14 @@ async def upload_samples(
 
 
 @router.get("", **operation("read", "List a model's samples", 404, 410))
-def list_samples_of_model(model_id: str, services: ServicesDep) -> Page[SampleFile]:
+def list_samples_of_model(model_id: ModelId, services: ServicesDep) -> Page[SampleFile]:
     """Newest first. Never split into parts."""
     samples = list_samples(services, model_id)
     return Page[SampleFile](items=[SampleFile.model_validate(item) for item in samples], next_cursor=None)
 
 
 @router.get("/{samples_id}", **operation("read", "Get samples", 404, 410))
-def get_samples(model_id: str, samples_id: str, services: ServicesDep) -> SampleFile:
+def get_samples(model_id: ModelId, samples_id: str, services: ServicesDep) -> SampleFile:
     """State and facts of the samples, never their contents."""
     return SampleFile.model_validate(find_samples(services, model_id, samples_id))
 
@@ -83,6 +83,6 @@ def get_samples(model_id: str, samples_id: str, services: ServicesDep) -> Sample
     response_class=Response,
     **operation("write", "Delete samples", 404, 409, 410),
 )
-def remove_samples(model_id: str, samples_id: str, services: ServicesDep) -> None:
+def remove_samples(model_id: ModelId, samples_id: str, services: ServicesDep) -> None:
     """Deletes their bytes at once. Jobs and reports stay. Refused while a job that uses them runs."""
     delete_samples(services, model_id, samples_id)

@@ -25,6 +25,11 @@ class Input(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Tags = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=100)]
+Note = Annotated[str, Field(max_length=100_000)]
+"""As they are sent; the use case checks them."""
+
+
 class Page(Output, Generic[T]):
     """A part of a list."""
 

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.base import Input, Note, Output, Tags
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
+from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db.states.job import JobState
-from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
+from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS
 
 Whole = Annotated[int, Field(strict=True)]
 Priority = Whole | Literal["low", "normal", "high"]
@@ -21,6 +22,7 @@ class BudgetIn(Input):
 
     trials: Whole | None = Field(None, description=HELP["trials"])
     wall_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["seconds"])
+    job_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["job_seconds"])
     patience_trials: Whole | None = Field(None, description=HELP["patience"])
     min_gain_per_min: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["min_gain"])
 
@@ -42,6 +44,7 @@ class JobOptions(Input):
     )
     precision: str | None = Field(None, max_length=100, description=HELP["precision"])
     other_shapes: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["other_shapes"])
+    search: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["search"])
 
 
 class JobCheck(Input):
@@ -49,7 +52,10 @@ class JobCheck(Input):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TERMS]})
 
-    budget: BudgetIn = Field(description="Budget of the search.")
+    budget: BudgetIn | None = Field(
+        None,
+        description="Budget of the search. Required, unless `options.search` is false: then it must be omitted.",
+    )
     target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
         None, description=HELP["target"]
     )
@@ -58,7 +64,8 @@ class JobCheck(Input):
     seed: Whole = Field(0, description=HELP["seed"])
     priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
-        JobOptions(round_size=None, precision=None, other_shapes=True), description="Options of the search."
+        JobOptions(round_size=None, precision=None, other_shapes=True, search=True),
+        description="Options of the search.",
     )
 
 
@@ -73,6 +80,8 @@ class JobChange(Input):
     budget: BudgetIn | None = Field(
         None, description="Limits to change. null removes a limit; omitted limits stay."
     )
+    tags: Tags | None = Field(None, description="All tags of the job from now on. " + LABELS["tags"])
+    note: Note | None = Field(None, description="The note from now on; empty for none.")
 
 
 class JobCreate(JobCheck):
@@ -82,13 +91,18 @@ class JobCreate(JobCheck):
         json_schema_extra={"examples": [{"model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd", **_TERMS}]}
     )
 
-    model_id: str = Field(max_length=100, description="Model to tune; it must be ready.")
+    model_id: str = Field(
+        max_length=250,
+        description="Model to tune; it must be ready. Its id, `name@version`, or its name, which means its newest version.",
+    )
     samples: list[Annotated[str, Field(max_length=100)]] = Field(
         default_factory=list,
         max_length=8,
         description="Ids of the model's samples, which must be ready: the artifact is compared on them before random inputs, and "
         "timed on the first.",
     )
+    tags: Tags = Field(default_factory=list, description=LABELS["tags"])
+    note: Note = Field("", description=LABELS["note"])
 
 
 class CheckedJob(Output):
@@ -100,11 +114,15 @@ class CheckedJob(Output):
 
 
 class Budget(Output):
-    """The job's limits; null if not set."""
+    """The job's limits; null if not set. A job without a search has none."""
 
-    trials: int | None = Field(description="Number of trials over all tasks, failed ones included.")
-    wall_sec: float | None = Field(description="Seconds of search.")
-    patience_trials: int | None = Field(description="Trials in a row without a better kernel.")
+    trials: int | None = Field(None, description="Number of trials over all tasks, failed ones included.")
+    wall_sec: float | None = Field(
+        None,
+        description="Seconds of search. If there is a `job_sec`, what of it is left for the search, once that is known.",
+    )
+    job_sec: float | None = Field(None, description="Seconds of the whole job.")
+    patience_trials: int | None = Field(None, description="Trials in a row without a better kernel.")
     min_gain_per_min: float | None = Field(
         None, description="Least expected reduction of the model's latency per minute, as a share of it."
     )
@@ -130,6 +148,7 @@ class Progress(Output):
 _BUDGET: dict[str, Any] = {
     "trials": None,
     "wall_sec": 600.0,
+    "job_sec": None,
     "patience_trials": 200,
     "min_gain_per_min": None,
 }
@@ -216,13 +235,20 @@ class Job(Output):
         description="Measured latency of the whole network: the artifact's median. null until there is an artifact. "
         "`best_latency_sec` leaves out what is between kernels.",
     )
+    speedups: dict[str, ReportRatio] = Field(
+        default_factory=dict,
+        description="How many times as fast as other networks the artifact is, by their names: `untuned`, `onnxruntime`, "
+        "`torch_compile`. Empty until there is an artifact.",
+    )
+    tags: list[str] = Field(default_factory=list, description="Tags, in order.")
+    note: str = Field("", description="A person's note.")
     eta_sec: float | None = Field(
         None,
-        description="Expected remaining seconds of search, from the first limit to be reached at the mean pace so far. "
-        "null if the job is not searching or has no limit of time or trials.",
+        description="Expected remaining seconds of the job, compile included, from the first limit to be reached at the mean pace so "
+        "far. null if nobody knows, or the job has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
-        description="Limit that ended the search, or `exhausted`; null before the end."
+        description="Limit that ended the search, `exhausted`, or `no-search`; null before the end."
     )
     progress: Progress = Field(description="Progress of the job.")
     event_seq: int = Field(description="Number of the newest event.")
@@ -230,6 +256,21 @@ class Job(Output):
     created_at: float = Field(description="Creation time, Unix seconds.")
     updated_at: float = Field(description="Time of the last change, Unix seconds.")
     finished_at: float | None = Field(description="End time, Unix seconds.")
+
+
+class Measurements(Output):
+    """The measurements of a job's artifact."""
+
+    items: list[ReportMeasurement] = Field(description="The measurements, oldest first.")
+    state: Literal["idle", "waiting", "measuring", "failed"] = Field(
+        description="State of the last one that was asked for: `waiting` for a worker or a device, `measuring`, `failed`, or `idle`."
+    )
+    asked_at: float | None = Field(
+        description="When it was asked for, Unix seconds; null if nobody has asked for one."
+    )
+    error: StoredError | None = Field(
+        description="Why it failed, or what it is repeated after; null if nothing."
+    )
 
 
 class TaskAlternative(Output):

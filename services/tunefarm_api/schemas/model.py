@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.base import Input, Note, Output, Tags
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.values import ModelState
+from tunefarm_text.job_terms import LABELS
 
 
 class Tensor(Output):
@@ -77,6 +78,10 @@ class Model(Output):
 
     id: str = Field(description="Identifier.")
     name: str = Field(description="Name given at the upload.")
+    version: int = Field(
+        1,
+        description="Which of the uploads under this name it is, from 1: `name@version` is accepted wherever its id is.",
+    )
     sha256: str = Field(description="SHA-256 of the uploaded file.")
     size_bytes: int = Field(description="Size of the uploaded file.")
     shapes: dict[str, list[int] | str] = Field(
@@ -102,6 +107,8 @@ class Model(Output):
     operators: list[list[Any]] = Field(description="Pairs of an operator and its count, most frequent first.")
     opset: int | None = Field(description="ONNX operator set; null until the model is ready.")
     num_params: int | None = Field(description="Number of parameters; null until the model is ready.")
+    tags: list[str] = Field(default_factory=list, description="Tags, in order.")
+    note: str = Field("", description="A person's note.")
     created_at: float = Field(description="Time of the upload, Unix seconds.")
     updated_at: float = Field(description="Time of the last change, Unix seconds.")
 
@@ -147,3 +154,12 @@ class ModelBinding(Input):
         description="Values of inputs that decide the network and become constants, one per input, as at the upload.",
         examples=[["sr=16000"]],
     )
+
+
+class ModelChange(Input):
+    """Changes of a model."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tags": ["ocr", "customer-7"]}]})
+
+    tags: Tags | None = Field(None, description="All tags of the model from now on. " + LABELS["tags"])
+    note: Note | None = Field(None, description="The note from now on; empty for none.")

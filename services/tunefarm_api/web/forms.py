@@ -43,3 +43,8 @@ def number_of(form: Form, name: str) -> float:
     if not 0 <= value < 1e9:
         raise InvalidInputError(f"{name} must be a number above zero", code="invalid-number", field=name)
     return value
+
+
+def labels_of(form: Form) -> tuple[list[str], str]:
+    """Return the tags and the note of a form; tags have spaces or commas between them."""
+    return form.get("tags", "").replace(",", " ").split(), form.get("note", "")

@@ -6,30 +6,32 @@ import re
 import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
-from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.dependencies import ModelId, ServicesDep
 from tunefarm_api.errors.problems import status_of
 from tunefarm_api.paths import UPLOADS
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.transfer import tus
-from tunefarm_api.web.forms import Form, FormDep
+from tunefarm_api.web.forms import Form, FormDep, labels_of
 from tunefarm_api.web.jobs.job_form import BEFORE, pools_of, request_of
 from tunefarm_api.web.jobs.job_line import JobLine, job_lines
 from tunefarm_api.web.jobs.task_view import shapes_text
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.submit import submit_job
 from tunefarm_app.leases.device_turns import import_wait
+from tunefarm_app.models.labels import label_model
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import bind_model
 from tunefarm_app.models.uploads import end_upload, find_upload
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.farm.overview import ListedJob
+from tunefarm_db.repositories.models.models import ModelOrder
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model, ModelState
 from tunefarm_text import job_terms
@@ -48,19 +50,50 @@ _OPTION = re.compile(r"(?:^|\s)--(shape|value)[\s=]+")
 """An option of the command in a form's line: what an error proposes can be pasted."""
 
 
+_STATES = (ModelState.IMPORTING, ModelState.READY, ModelState.FAILED)
+_ORDERS = {
+    ModelOrder.NEWEST: "Newest first",
+    ModelOrder.OLDEST: "Oldest first",
+    ModelOrder.NAME: "Name",
+    ModelOrder.STATE: "State",
+    ModelOrder.SIZE: "Largest first",
+}
+
+
 @router.get("/models", dependencies=[needs("read")])
 def models_page(
-    request: Request, services: ServicesDep, cursor: Annotated[str | None, cursor_of("mdl")] = None
+    request: Request,
+    services: ServicesDep,
+    text: Annotated[str, Query(max_length=200)] = "",
+    tag: Annotated[str, Query(max_length=200)] = "",
+    state: Annotated[str, Query(max_length=20)] = "",
+    order: ModelOrder = ModelOrder.NEWEST,
+    cursor: Annotated[str | None, cursor_of("mdl")] = None,
 ) -> HTMLResponse:
     """The list of models."""
+    filters = {"text": text.strip(), "tag": tag.strip().lower(), "state": state}
     with services.uow.read() as repos:
-        models = repos.models.list(cursor=cursor, limit=PAGE_SIZE)
+        models = repos.models.list(
+            state=next((known for known in _STATES if known == state), None),
+            tags=[filters["tag"]] if filters["tag"] else (),
+            text=filters["text"],
+            order=order,
+            cursor=cursor,
+            limit=PAGE_SIZE,
+        )
+        tags = repos.overview.model_tags()
         jobs = repos.overview.count_jobs([model.id for model in models.items])
     return page(
         "models.html",
         request,
         models=models.items,
         jobs=jobs,
+        asked={**filters, "order": order},
+        filtered=any(filters.values()),
+        tags=tags,
+        states=_STATES,
+        orders=_ORDERS,
+        url_of=lambda cursor: _url({**filters, "order": order.value, "cursor": cursor}),
         cursor=cursor,
         next_cursor=models.next_cursor,
         max_bytes=services.settings.max_upload_bytes,
@@ -69,7 +102,7 @@ def models_page(
 
 
 @router.get("/models/{model_id}", dependencies=[needs("read")])
-def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLResponse:
+def model_page(model_id: ModelId, request: Request, services: ServicesDep) -> HTMLResponse:
     """A model's page, with the form that starts a job."""
     return _model_page(model_id, request, services)
 
@@ -119,7 +152,7 @@ def _refused_page(
 
 
 @router.post("/models/{model_id}/jobs", dependencies=[needs("write")])
-async def start_job(model_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
+async def start_job(model_id: ModelId, request: Request, form: FormDep, services: ServicesDep) -> Response:
     """Start a job, and show it; what cannot be started is shown again, as it was filled in."""
     try:
         job_request = request_of(model_id, form)
@@ -130,7 +163,7 @@ async def start_job(model_id: str, request: Request, form: FormDep, services: Se
 
 
 @router.post("/models/{model_id}/bind", dependencies=[needs("write")])
-async def bind(model_id: str, request: Request, form: FormDep, services: ServicesDep) -> Response:
+async def bind(model_id: ModelId, request: Request, form: FormDep, services: ServicesDep) -> Response:
     """Import the model's file with the shapes and values of the form; what cannot be read is shown again."""
     try:
         shapes, values = _binding_of(form)
@@ -147,8 +180,16 @@ def where_the_form_is(model_id: str) -> Response:
     return RedirectResponse(f"/models/{quote(model_id, safe='')}", 303)
 
 
+@router.post("/models/{model_id}/labels", dependencies=[needs("write")])
+async def label(model_id: ModelId, form: FormDep, services: ServicesDep) -> Response:
+    """Set the tags and the note of a model."""
+    tags, note = labels_of(form)
+    await run_in_threadpool(label_model, services, model_id, tags=tags, note=note)
+    return RedirectResponse(f"/models/{quote(model_id, safe='')}", 303)
+
+
 @router.post("/models/{model_id}/delete", dependencies=[needs("write")])
-def remove(model_id: str, services: ServicesDep) -> Response:
+def remove(model_id: ModelId, services: ServicesDep) -> Response:
     """Delete a model."""
     delete_model(services, model_id)
     return RedirectResponse("/models", 303)
@@ -180,6 +221,11 @@ async def remove_upload(upload_id: str, request: Request, services: ServicesDep)
     """Drop an upload."""
     await run_in_threadpool(end_upload, services, upload_id, api_key_id=key_of(request).id)
     return Response(status_code=204)
+
+
+def _url(query: dict[str, str]) -> str:
+    text = urlencode({name: value for name, value in query.items() if value and value != ModelOrder.NEWEST})
+    return f"/models?{text}" if text else "/models"
 
 
 def _proposed(model: Model) -> Form:

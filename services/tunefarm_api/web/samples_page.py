@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.dependencies import ModelId, ServicesDep
 from tunefarm_api.schemas.samples import SampleFile
 from tunefarm_api.transfer.upload import receive_samples
 from tunefarm_app.models.samples import delete_samples, find_samples
@@ -19,7 +19,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.post("/models/{model_id}/samples", dependencies=[needs("write")])
 async def send_samples(
-    model_id: str,
+    model_id: ModelId,
     request: Request,
     services: ServicesDep,
     name: Annotated[str, Query(max_length=300)] = "samples",
@@ -30,14 +30,14 @@ async def send_samples(
 
 
 @router.get("/models/{model_id}/samples/{samples_id}", dependencies=[needs("read")])
-def get_samples(model_id: str, samples_id: str, services: ServicesDep) -> JSONResponse:
+def get_samples(model_id: ModelId, samples_id: str, services: ServicesDep) -> JSONResponse:
     """Say whether samples are checked."""
     samples = find_samples(services, model_id, samples_id)
     return JSONResponse(SampleFile.model_validate(samples).model_dump(mode="json"))
 
 
 @router.post("/models/{model_id}/samples/{samples_id}/delete", dependencies=[needs("write")])
-async def remove_samples(model_id: str, samples_id: str, services: ServicesDep) -> Response:
+async def remove_samples(model_id: ModelId, samples_id: str, services: ServicesDep) -> Response:
     """Delete samples."""
     await run_in_threadpool(delete_samples, services, model_id, samples_id)
     return RedirectResponse(f"/models/{model_id}", 303)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.latency import TimedAgain
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak
@@ -96,12 +97,26 @@ class Engine(Protocol):
         precision: Precision = Precision.AS_MODEL,
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
+        goal_sec: float | None = None,
         device: Device,
         name: str,
         output: Path,
         cancellation: Cancellation,
         on_progress: OnProgress,
     ) -> CompiledFile: ...
+
+    def time_artifact(
+        self,
+        artifact: Path,
+        model: Model,
+        *,
+        precision: Precision,
+        samples: Sequence[Path],
+        device: Device,
+        cancellation: Cancellation,
+    ) -> TimedAgain:
+        """Time an artifact beside its untuned network and ONNX Runtime, as its compile did."""
+        ...
 
     def kernel_source(
         self, task: TuningTask, record: TuningRecord, *, cancellation: Cancellation

@@ -27,6 +27,7 @@ from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import (
@@ -215,6 +216,7 @@ class ReplayEngine:
         precision: Precision = Precision.AS_MODEL,
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
+        goal_sec: float | None = None,  # noqa: ARG002  (nothing is refined)
         device: Device,
         name: str,
         output: Path,
@@ -238,13 +240,14 @@ class ReplayEngine:
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
         return CompiledFile(path=output, manifest=manifest, report=report)
 
-    def kernel_source(
-        self,
-        task: TuningTask,
-        record: TuningRecord,
-        *,
-        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
-    ) -> KernelSource:
+    def time_artifact(self, artifact: Path, model: Model, **_: Any) -> TimedAgain:  # noqa: ARG002
+        """Return constant times: a simulated artifact is twice as fast as untuned."""
+        sec = 0.001 * Scenario.read(model.path).num_tasks
+        times = {"tuned": sec, "untuned": 2 * sec, "onnxruntime": 1.5 * sec}
+        latency = {name: Latency(samples_sec=(t,) * 5, threads=1) for name, t in times.items()}
+        return TimedAgain(measured_at=time.time(), latency=latency)
+
+    def kernel_source(self, task: TuningTask, record: TuningRecord, **_: Any) -> KernelSource:
         text = f"# a simulation has no kernels: {task.workload.name}, {record.config.key}\n"
         texts = [
             SourceText(kind=kind, text=text, size_bytes=len(text.encode()))

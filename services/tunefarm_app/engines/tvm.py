@@ -15,7 +15,9 @@ from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.compiler.session import CompileLimits
+from tunefarm_tuning.compiler.time_again import time_again
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.latency import TimedAgain
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder
@@ -131,6 +133,7 @@ class TvmEngine:
         precision: Precision = Precision.AS_MODEL,
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
+        goal_sec: float | None = None,
         device: Device,
         name: str,
         output: Path,
@@ -145,6 +148,7 @@ class TvmEngine:
             precision=precision,
             other_shapes=other_shapes,
             samples=samples,
+            goal_sec=goal_sec,
             output=output,
             device=remote_device(device),
             name=name,
@@ -157,6 +161,30 @@ class TvmEngine:
             ),
         )
         return CompiledFile(path=artifact.path, manifest=artifact.manifest, report=artifact.report)
+
+    def time_artifact(
+        self,
+        artifact: Path,
+        model: Model,
+        *,
+        precision: Precision,
+        samples: Sequence[Path],
+        device: Device,
+        cancellation: Cancellation,
+    ) -> TimedAgain:
+        self._end_children()  # they would disturb it
+        return time_again(
+            artifact,
+            model,
+            device=remote_device(device),
+            precision=precision,
+            samples=samples,
+            limits=CompileLimits(
+                timing_sec=self._settings.timing_sec, samples_bytes=self._settings.max_samples_bytes
+            ),
+            cancellation=cancellation,
+            objects=self._settings.objects_dir,
+        )
 
     def kernel_source(
         self, task: TuningTask, record: TuningRecord, *, cancellation: Cancellation

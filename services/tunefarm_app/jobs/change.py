@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import structlog
 
 from tunefarm_app.jobs.terms import check_budget, parse_priority
+from tunefarm_app.jobs.whole_budget import JobBudget, changed_limits
 from tunefarm_app.leases.job_lock import locked_job
+from tunefarm_app.models.labels import check_note, check_tags
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
@@ -23,16 +26,20 @@ _LIMITS = frozenset(limit.name for limit in fields(Budget))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """Changes of a job; None changes nothing.
+    """Changes of a job; None changes nothing. Tags and note of an ended job can be changed, too.
 
     Attributes:
         priority: A number or a name; it takes effect with the next round of this job and of others.
-        budget: Limits by their names in `Budget`; None removes a limit, others stay. Patience counts from the end of
+        budget: Limits by their names in `JobBudget`; None removes a limit, others stay. Patience counts from the end of
             the present round.
+        tags: The job's tags from now on.
+        note: Its note.
     """
 
     priority: int | str | None = None
     budget: Mapping[str, float | None] | None = None
+    tags: Sequence[str] | None = None
+    note: str | None = None
 
 
 def change_job(services: Services, job_id: str, change: JobChange) -> Job:
@@ -44,8 +51,15 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     Raises:
         NotFoundError: ``job-not-found``.
         ConflictError: ``job-state`` if it has ended; ``search-ended`` if a budget can change nothing any more.
-        InvalidInputError: ``invalid-priority``, ``invalid-budget``.
+        InvalidInputError: ``invalid-priority``, ``invalid-budget``, ``invalid-tag``, ``too-many-tags``, ``note-too-long``.
     """
+    tags = None if change.tags is None else check_tags(change.tags)
+    note = None if change.note is None else check_note(change.note)
+    if tags is not None or note is not None:
+        with services.uow.write() as repos:
+            job = repos.jobs.label(job_id, tags=tags, note=note)
+        if change.priority is None and change.budget is None:
+            return job
     with locked_job(services, job_id, with_steps=_has_searched) as held:
         following = _change(held.repos, held.job, held.steps, change)
         job = held.repos.jobs.get(job_id)
@@ -71,9 +85,15 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
         repos.jobs.catch_up(job.id)
     if change.budget is None:
         return None
-    budget = Budget(**{**job.budget, **change.budget})
+    if not searches(job):
+        raise ConflictError(
+            "the job does not search: submit another one with this budget",
+            code="search-ended",
+            stop_reason="no-search",
+        )
+    budget = JobBudget(**{**job.budget, **changed_limits(job, change.budget)})
     check_budget(budget)
-    if budget.to_json() == Budget.from_json(job.budget).to_json():
+    if budget.to_json() == JobBudget.from_json(job.budget).to_json():
         return None
     following = None
     if job.stop_reason is not None:

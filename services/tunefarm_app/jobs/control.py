@@ -1,10 +1,10 @@
-"""Cancel, pause, resume and retry jobs."""
+"""Cancel, finish, pause, resume and retry jobs."""
 
 from __future__ import annotations
 
 import structlog
 
-from tunefarm_app.jobs.transitions import cancel
+from tunefarm_app.jobs.transitions import begin_compiling, cancel
 from tunefarm_app.leases.device_turns import without_wait
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.runtime.composition import Services
@@ -13,6 +13,9 @@ from tunefarm_db.values import Job, Json, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
+
+FINISHED = "finished"
+"""Why the search of a job ended that somebody finished."""
 
 _STATE_OF_STEP: dict[StepKind, JobState] = {
     StepKind.EXTRACT: JobState.QUEUED,
@@ -37,6 +40,37 @@ def cancel_job(services: Services, job_id: str) -> Job:
             # Steps that a worker planned meanwhile: its transaction has ended, or it sees that the job is cancelled.
             repos.steps.cancel_open(job_id=job_id)
     log.info("job cancelled", job_id=job.id, state=job.state.value)
+    return job
+
+
+def finish_job(services: Services, job_id: str) -> Job:
+    """End the job's search now, and compile the best so far. Its running round is dropped; a paused job is resumed.
+
+    A job that compiles or has ended stays as it is.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+        TransientError: ``busy`` if its rounds change too fast.
+    """
+    following: Step | None = None
+    resume_paused_job = False
+    with locked_job(services, job_id, with_steps=_is_searching) as held:
+        repos, job = held.repos, held.job
+        reason = job.stop_reason or FINISHED
+        if _is_searching(job):
+            repos.steps.cancel_open(job_id=job_id)
+            following = begin_compiling(repos, job, stop_reason=reason)
+            repos.steps.mark_sent([following.id])
+        elif job.state in (JobState.QUEUED, JobState.EXTRACTING, JobState.PAUSED):
+            # Its tasks are not known yet, so its extract step sees to the rest; or the compile is paused.
+            repos.jobs.update(job_id, stop_reason=reason)
+            resume_paused_job = _is_paused(job)
+        job = repos.jobs.get(job_id)
+    if resume_paused_job:
+        job = resume_job(services, job_id)
+    if following is not None:
+        services.dispatcher.send(following.id, following.kind)
+    log.info("job finished early", job_id=job_id, state=job.state.value)
     return job
 
 
@@ -131,6 +165,10 @@ def retry_job(services: Services, job_id: str) -> Job:
     log.info("job retried", job_id=job_id, state=job.state.value, step=step.kind.value)
     services.dispatcher.send(step.id, step.kind)
     return job
+
+
+def _is_searching(job: Job) -> bool:
+    return JobState.TUNING in (job.state, job.progress.get("paused_in"))
 
 
 def _is_paused(job: Job) -> bool:

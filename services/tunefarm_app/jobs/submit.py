@@ -11,10 +11,13 @@ from typing import Any
 import structlog
 
 from tunefarm_app.jobs.terms import JobTerms, parse_priority, settle_terms
-from tunefarm_app.models.samples import keep_for_job
+from tunefarm_app.models.labels import check_note, check_tags
+from tunefarm_app.models.samples import keep_for_job, sample_ids
 from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import precision_of, searches, wants_other_shapes
 from tunefarm_db.values import Job, StepKind
+from tunefarm_text.job_terms import MAX_PRIORITY
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
@@ -27,16 +30,22 @@ class JobRequest(JobTerms):
 
     Attributes:
         samples: Ids of the model's files of samples: the compiled network is compared and timed on them first.
+        of: The job whose artifact so far this is, if it is one (`compile_now`).
+        tags: Words by which people find the job again; they, and the `note`, are no terms of it.
     """
 
     model_id: str
     samples: Sequence[str] = ()
+    of: str | None = None
+    tags: Sequence[str] = ()
+    note: str = ""
 
     @property
     def digest(self) -> str:
         """Hash of the request as it was received, before defaults were filled in."""
         target = dict(self.target) if isinstance(self.target, Mapping) else self.target
-        terms: list[Any] = [self.model_id, self.budget.to_json(), target, self.device_key]
+        budget = self.budget.to_json() if self.budget is not None else None
+        terms: list[Any] = [self.model_id, budget, target, self.device_key]
         terms += [self.tuner, self.seed, self.round_size]
         if priority := parse_priority(self.priority):  # digests of older releases have no precision
             terms.append(priority)
@@ -69,7 +78,8 @@ def submit_job(
         InvalidInputError: ``model-failed``, ``invalid-budget``, ``unknown-tuner``, ``invalid-seed``,
             ``invalid-round-size``, ``unknown-device-key``, ``device-key-required``, ``unknown-target``,
             ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``, ``unknown-precision``,
-            ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``.
+            ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``, ``invalid-tag``,
+            ``too-many-tags``, ``note-too-long``.
     """
     _check_idempotency_key(idempotency_key)
     try:
@@ -82,6 +92,41 @@ def submit_job(
     if step_id is not None:
         log.info("job submitted", job_id=submitted.job.id, model_id=request.model_id)
         services.dispatcher.send(step_id, StepKind.EXTRACT)
+    return submitted
+
+
+def compile_now(services: Services, job_id: str) -> SubmittedJob:
+    """Compile what is on record for a job, as a job of its own that does not search, while the first goes on.
+
+    It comes before its job on devices, so it waits for no more than a round. While one is under way, no other is made.
+
+    Raises:
+        NotFoundError: ``job-not-found`` or ``model-deleted``.
+        ConflictError, InvalidInputError: As `submit_job`.
+    """
+    with services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+        under_way = [
+            other
+            for other in repos.jobs.open(model_id=job.model_id)
+            if other.options.get("of") == job.id or (other.id == job.id and not searches(job))
+        ]
+    if under_way:
+        return SubmittedJob(job=under_way[0], created=False)
+    request = JobRequest(
+        model_id=job.model_id,
+        search=False,
+        target=job.target,
+        device_key=job.device_key,
+        priority=min(job.priority + 1, MAX_PRIORITY),
+        precision=precision_of(job).value,
+        other_shapes=wants_other_shapes(job),
+        samples=sample_ids(job.options),
+        of=job.id,
+    )
+    submitted = submit_job(services, request)
+    with services.uow.write() as repos:
+        repos.events.add(job.id, "compile-now", {"job_id": submitted.job.id})
     return submitted
 
 
@@ -111,16 +156,20 @@ def _add(
             device_key=settled.device_key,
             tuner=request.tuner,
             seed=request.seed,
-            budget=request.budget.to_json(),
+            budget=request.budget.to_json() if request.budget is not None else {},
             priority=parse_priority(request.priority),
             options={
                 "round_size": request.round_size or services.settings.round_size,
                 "precision": parse_precision(request.precision).value,
                 "other_shapes": request.other_shapes,
                 **({"samples": samples} if samples else {}),
+                **({} if request.search else {"search": False}),
+                **({} if request.of is None else {"of": request.of}),
             },
             idempotency_key=idempotency_key,
             request_digest=request.digest,
+            tags=check_tags(request.tags),
+            note=check_note(request.note),
         )
         repos.events.add(job.id, "queued", {"target": target.key, "device_key": job.device_key})
         step = repos.steps.add(StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id)

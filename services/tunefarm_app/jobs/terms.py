@@ -27,6 +27,7 @@ MAX_WALL_SEC = 366 * 86400.0
 _LARGEST: dict[str, float] = {
     "trials": MAX_TRIALS,
     "wall_sec": MAX_WALL_SEC,
+    "job_sec": MAX_WALL_SEC,
     "patience_trials": MAX_TRIALS,
     "min_gain_per_min": 1.0,
 }
@@ -37,6 +38,8 @@ class JobTerms:
     """The terms of a job, without the model.
 
     Attributes:
+        budget: Limits of the search; None for a job without one.
+        search: Whether to search; without, the job compiles from what is on record.
         target: A target's name, JSON or dict; None or ``"host"`` is the target that the pool's devices report.
         device_key: The pool to measure on; may be omitted if there is only one.
         round_size: Candidates of a tuning step; by default the server's setting.
@@ -45,7 +48,8 @@ class JobTerms:
         other_shapes: Whether the artifact gets code for shapes that it was not tuned for.
     """
 
-    budget: Budget
+    budget: Budget | None = None
+    search: bool = True
     target: str | Mapping[str, Any] | None = None
     device_key: str | None = None
     tuner: str = DEFAULT_TUNER
@@ -94,7 +98,7 @@ def check_budget(budget: Budget) -> None:
         InvalidInputError: ``invalid-budget``.
     """
     for name, largest in _LARGEST.items():
-        value = getattr(budget, name)
+        value = getattr(budget, name, None)
         if value is not None and not math.isfinite(value):
             raise InvalidInputError(
                 f"budget: {name} must be a finite number", code="invalid-budget", limit=name
@@ -106,7 +110,15 @@ def check_budget(budget: Budget) -> None:
 
 
 def _check_options(request: JobTerms) -> None:
-    check_budget(request.budget)
+    if request.budget is not None:
+        check_budget(request.budget)
+    if request.search == (request.budget is None):
+        raise InvalidInputError(
+            "the budget is empty: set at least one limit"
+            if request.search
+            else "a job that does not search takes no budget: omit it",
+            code="invalid-budget",
+        )
     if request.tuner not in TUNERS:
         raise InvalidInputError(
             f"there is no tuner {clean(request.tuner, 40)!r}; {_nearest(request.tuner, TUNERS)}",

@@ -45,6 +45,9 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         with suppress(NotFoundError):  # they were deleted meanwhile
             repos.samples.set_failed(step.subject_id, error)
         return
+    if step.kind is StepKind.MEASURE:
+        repos.events.add(step.subject_id, "unmeasured", {"error": error})  # its artifact stays as it is
+        return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:
         # The records must not be lost because their re-measurement failed.

@@ -2,7 +2,7 @@
 
 The job of the highest priority comes first; among equals, the job that had the least device time (`Jobs.catch_up`
 keeps a new job from making up for all that others had before). A job holds a device for one round, so the job that
-comes first gets it when that round ends.
+comes first gets it when that round ends. A measurement of an artifact that somebody asked for comes before all jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ def wake_next(repos: Repositories, device_key: str) -> Step | None:
     None if there is none, or all such steps are due and sent already.
     """
     free = repos.devices.counts(device_key).free
-    steps = repos.turns.next_of(device_key, free) if free else ()
+    steps = (
+        (*repos.turns.measurements(device_key), *repos.turns.next_of(device_key, free))[:free] if free else ()
+    )
     now = repos.now() if steps else 0.0
     asleep = [step.id for step in steps if step.not_before > now or step.sent_at is None]
     return repos.steps.expedite(asleep[0]) if asleep else None
@@ -28,7 +30,7 @@ def wake_next(repos: Repositories, device_key: str) -> Step | None:
 
 def may_take(repos: Repositories, job_id: str, device_key: str) -> bool:
     """Return whether the pool has more free devices than waiting jobs that come before this one."""
-    ahead = repos.turns.ahead_of(job_id, device_key).total
+    ahead = repos.turns.ahead_of(job_id, device_key).total + len(repos.turns.measurements(device_key))
     return ahead == 0 or repos.devices.counts(device_key).free > ahead
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -158,6 +158,9 @@ def bind_model(
         replaced = repos.models.get(model.id, deleted=True)
         if replaced.needs_binding and submitted.model.id != model.id:
             repos.models.delete(model.id)
+            if submitted.created:
+                repos.models.take_version(submitted.model.id, of=model)
+                submitted = replace(submitted, model=repos.models.get(submitted.model.id))
     return submitted
 
 

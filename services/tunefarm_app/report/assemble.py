@@ -20,6 +20,7 @@ from tunefarm_app.report.document import (
     ReportKernel,
 )
 from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.measurements import measurements_of
 from tunefarm_app.report.numbers import (
     KernelNumbers,
     breakdown,
@@ -32,6 +33,7 @@ from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
 from tunefarm_app.report.reproduce import reproduce
 from tunefarm_app.report.sentences import caveats, not_measured, summary
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
 from tunefarm_tuning.core.errors import ConflictError
@@ -108,6 +110,7 @@ def assemble_report(
         place=evidence.place(),
         artifact=_artifact(artifact) if artifact else None,
         latency=latency,
+        measurements=measurements_of(artifact),
         shapes=evidence.shapes(),
         other_shapes=evidence.other_shapes(),
         hybrid=evidence.hybrid(),
@@ -134,7 +137,7 @@ def assemble_report(
     broken = contradictions(report)
     if broken:
         log.error("a report contradicts itself", job_id=job.id, contradictions=broken)
-    untried = untried_sentence(tasks, evidence.report)
+    untried = untried_sentence(tasks, evidence.report) if searches(job) else ""
     return report.model_copy(
         update={
             "summary": summary(report),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import Field
 
-from tunefarm_app.report.numbers import latency_of, ratios_of
+from tunefarm_app.report.numbers import latency_of, speedups_of
 from tunefarm_app.report.parts import Part, ReportRatio
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
@@ -115,8 +114,7 @@ def _kernel(key: str, name: str, tasks: Sequence[JobTask | None]) -> ComparedKer
 
 def _job(repos: Repositories, job: Job) -> ComparedJob:
     artifact = repos.artifacts.for_job(job.id)
-    report: Mapping[str, Any] = (artifact.report if artifact else None) or {}
-    latency = latency_of(job, report)
+    latency = latency_of(job)
     return ComparedJob(
         id=job.id,
         model_id=job.model_id,
@@ -131,7 +129,7 @@ def _job(repos: Repositories, job: Job) -> ComparedJob:
         created_at=job.created_at,
         latency_sec=latency.sec,
         is_measured=latency.is_measured,
-        ratios=ratios_of(report),
+        ratios=speedups_of(job),
         artifact_bytes=artifact.size_bytes if artifact else None,
         curve=_curve(repos, job.id),
     )

@@ -16,6 +16,7 @@ from tunefarm_app.report.parts import (
     ReportChecks,
     ReportedRecord,
     ReportLatency,
+    ReportMeasurement,
     ReportOtherShapes,
     ReportPlace,
     ReportPrecision,
@@ -228,6 +229,11 @@ class JobReport(Part):
     place: ReportPlace | None = Field(description="Use of the device by the compiler; null if unknown.")
     artifact: ReportedArtifact | None = Field(description="Artifact; null if there is none.")
     latency: ReportLatency | None = Field(description="Latency of the whole network; null if not timed.")
+    measurements: list[ReportMeasurement] = Field(
+        default_factory=list,
+        description="Every measurement of the whole network, oldest first: that of the compile, and those asked for later. `latency` "
+        "is the latest on a quiet device.",
+    )
     shapes: list[ReportShape] = Field(
         default_factory=list,
         description="Sets of shapes that the artifact runs, the most important first; empty if there is only one. "

@@ -65,7 +65,7 @@ class Evidence:
 
     def ratios(self) -> dict[str, ReportRatio]:
         """Return how many times as fast as the other networks the artifact is."""
-        return self.read("latency", _ratios, {})
+        return self.read("latency", ratios_in, {})
 
     def shapes(self) -> list[ReportShape]:
         """Return the sets of shapes that the artifact runs; none if there is only one."""
@@ -218,24 +218,25 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         overlaps_onnxruntime=_overlap(tuned, baseline) if baseline else None,
         speedup_over_torch_compile=compiled.median_sec / tuned.median_sec if compiled else None,
         overlaps_torch_compile=_overlap(tuned, compiled) if compiled else None,
-        ratios=_ratios(data),
+        ratios=ratios_in(data),
     )
 
 
-def _ratios(data: Data) -> dict[str, ReportRatio]:
+def ratios_in(data: Data) -> dict[str, ReportRatio]:
     """Return the speed-ups that the compiler noted; computed from the samples, if it is of a release that noted none."""
     if data.get("ratios") is not None:
-        return {str(name): _ratio(Ratio.from_json(ratio)) for name, ratio in data["ratios"].items()}
+        return {str(name): ratio_of(Ratio.from_json(ratio)) for name, ratio in data["ratios"].items()}
     names = ("tuned", "untuned", "onnxruntime", "torch_compile")
     latency = {
         name: Latency.from_json({"samples_sec": [data[name].get("median_sec")], "threads": 0, **data[name]})
         for name in names
         if data.get(name)
     }
-    return {name: _ratio(ratio) for name, ratio in speedups(latency).items()}
+    return {name: ratio_of(ratio) for name, ratio in speedups(latency).items()}
 
 
-def _ratio(ratio: Ratio) -> ReportRatio:
+def ratio_of(ratio: Ratio) -> ReportRatio:
+    """Return a ratio with what people read of it."""
     low, high = ratio.low, ratio.high
     return ReportRatio(
         value=ratio.value,
@@ -259,7 +260,7 @@ def _shape(data: Data) -> ReportShape:
         tuned_sec=float(latency["tuned"]["median_sec"]),
         untuned_sec=float(latency["untuned"]["median_sec"]),
         onnxruntime_sec=float(baseline["median_sec"]) if baseline else None,
-        ratios=_ratios(latency),
+        ratios=ratios_in(latency),
         batches=[int(batch) for batch in data.get("batches", [])],
         no_batches=data.get("no_batches"),
         fallback=data.get("fallback"),

@@ -12,13 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tunefarm_app.report.document import JobReport, ReportBreakdown
-from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.evidence import Evidence, ratio_of
 from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
 from tunefarm_app.report.words import NOT_TRIED
-from tunefarm_db.values import Job, JobTask
+from tunefarm_db.repositories.jobs.jobs import JobNumbers
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, JobTask, Json
 from tunefarm_text.quantities import duration, percent, plural
+from tunefarm_tuning.core.ratio import Ratio
 from tunefarm_tuning.records.coverage import MissReason
 
+UNTUNED = "untuned"
 _SLACK = 1e-6
 _ERROR = 0.15
 """Kernels that are timed alone may take this much longer than the network that they are part of: their data lie elsewhere."""
@@ -214,13 +218,46 @@ class Latency:
     is_measured: bool
 
 
-def latency_of(job: Job, report: Mapping[str, Any] | None) -> Latency:
+def latency_of(job: Job) -> Latency:
     """Return the best that is known of how fast the job's network is."""
-    tuned = ((report or {}).get("latency") or {}).get("tuned") or {}
-    median_sec = tuned.get("median_sec")
-    if isinstance(median_sec, int | float):
-        return Latency(sec=float(median_sec), is_measured=True)
+    if job.network_latency_sec is not None:
+        return Latency(sec=job.network_latency_sec, is_measured=True)
     return Latency(sec=job.best_latency_sec, is_measured=False)
+
+
+def listed_numbers(report: Mapping[str, Any] | None) -> JobNumbers:
+    """Return what a job stores of its report: how fast the artifact is. Pages, lists and the API read it there."""
+    ratios = ratios_of(report)
+    latency = (report or {}).get("latency")
+    tuned = latency.get("tuned") if isinstance(latency, Mapping) else None
+    median_sec = tuned.get("median_sec") if isinstance(tuned, Mapping) else None
+    others = [ratio.value for name, ratio in ratios.items() if name != UNTUNED]
+    return JobNumbers(
+        network_latency_sec=float(median_sec) if isinstance(median_sec, int | float) else None,
+        speedups={
+            name: {"value": ratio.value, "low": ratio.low, "high": ratio.high}
+            for name, ratio in ratios.items()
+        },
+        over_untuned=ratios[UNTUNED].value if UNTUNED in ratios else None,
+        over_runtime=min(others, default=None),
+    )
+
+
+def set_report(repos: Repositories, job_id: str, report: Json) -> None:
+    """Replace the report of a job's artifact, and what lists show of it."""
+    repos.artifacts.set_report(job_id, report)
+    repos.jobs.set_numbers(job_id, **listed_numbers(report))
+
+
+def speedups_of(job: Job) -> dict[str, ReportRatio]:
+    """Return how many times as fast the job's artifact is as other networks, by their names."""
+    return {str(name): ratio_of(Ratio.from_json(ratio)) for name, ratio in job.speedups.items()}
+
+
+def best_runtime(speedups: Mapping[str, ReportRatio]) -> str | None:
+    """Return the name of the fastest other runtime that the artifact was timed beside; None if there is none."""
+    others = {name: ratio.value for name, ratio in speedups.items() if name != UNTUNED}
+    return min(others, key=lambda name: others[name], default=None)
 
 
 def contradictions(report: JobReport) -> list[str]:

@@ -93,6 +93,23 @@ class ReportLatency(Part):
     )
 
 
+class ReportMeasurement(Part):
+    """A measurement of the whole network."""
+
+    measured_at: float = Field(description="When, Unix seconds.")
+    device: str | None = Field(description="Name of the device; null if unknown.")
+    device_model: str | None = Field(description="Model of the device; null if unknown.")
+    at_compile: bool = Field(description="Whether the compile measured it.")
+    quiet: bool = Field(description="Whether other work on the device hardly slowed it.")
+    shown: bool = Field(description="Whether report, pages and lists show this one: the latest quiet one.")
+    seconds: dict[str, float] = Field(
+        description="Seconds per inference of `tuned` (the artifact), `untuned`, `onnxruntime` and `torch_compile`."
+    )
+    ratios: dict[str, ReportRatio] = Field(
+        description="How many times as fast as the others the artifact is."
+    )
+
+
 class ReportedRecord(Part):
     """The record that a tuned kernel in the artifact comes from."""
 

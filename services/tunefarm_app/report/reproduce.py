@@ -8,7 +8,15 @@ from typing import Literal
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
-from tunefarm_app.storage.rows import file_end, file_stem, precision_of, wants_other_shapes
+from tunefarm_app.storage.rows import (
+    EXPECTED,
+    PREPARED,
+    file_end,
+    file_stem,
+    precision_of,
+    searches,
+    wants_other_shapes,
+)
 from tunefarm_db.values import Artifact, Job, Model
 from tunefarm_text.bindings import value_texts
 from tunefarm_text.job_terms import API_LIMITS
@@ -18,7 +26,7 @@ from tunefarm_tuning.workload.precision import Precision
 _OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.items()}
 """Options of the command, by the limits of a budget."""
 
-_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes")
+_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes", "search", "of", EXPECTED, PREPARED)
 """Options of a job that the command repeats."""
 
 
@@ -34,9 +42,11 @@ def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evide
         )
     steps.append(
         _step(
-            f"The same search (seed {job.seed}), in a farm with a device of the same model.",
+            f"The same search (seed {job.seed}), in a farm with a device of the same model."
+            if searches(job)
+            else "The same compile, in a farm with the same records and a device of the same model.",
             "sh",
-            _search(job, model, file),
+            _command(job, model, file),
         )
     )
     if artifact is not None:
@@ -44,12 +54,15 @@ def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evide
     return ReportReproduce(steps=steps, caveats=_caveats(job, artifact))
 
 
-def _search(job: Job, model: Model, file: str) -> str:
-    words = ["tunefarm", "tune", file, "--target", job.target_key, "--device-key", job.device_key]
+def _command(job: Job, model: Model, file: str) -> str:
+    words = ["tunefarm", "tune" if searches(job) else "compile", file]
+    words += ["--target", job.target_key, "--device-key", job.device_key]
     for name, option in _OPTIONS.items():
-        if (limit := job.budget.get(name)) is not None:
+        derived = name == "wall_sec" and job.budget.get("job_sec") is not None
+        if (limit := job.budget.get(name)) is not None and not derived:
             words += [option, f"{limit:.10g}"]
-    words += ["--tuner", job.tuner, "--seed", str(job.seed)]
+    if searches(job):
+        words += ["--tuner", job.tuner, "--seed", str(job.seed)]
     if (precision := precision_of(job)) is not Precision.AS_MODEL:
         words += ["--precision", precision.value]
     if not wants_other_shapes(job):
@@ -98,10 +111,12 @@ def _from_artifact(
 
 
 def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
-    caveats = [
-        "The search depends on its timings: if one differs, the same seed tries other candidates.",
-        "The search starts from the records of its farm.",
-    ]
+    caveats = ["The compile takes the best records of its farm, as they are then."]
+    if searches(job):
+        caveats = [
+            "The search depends on its timings: if one differs, the same seed tries other candidates.",
+            "The search starts from the records of its farm.",
+        ]
     if sample_ids(job.options):
         caveats.append("The samples are not in the artifact: only who has the files can compare on them.")
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:

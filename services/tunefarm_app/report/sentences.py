@@ -81,6 +81,8 @@ def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
 def _end(report: JobReport) -> str:
     trials = f"{plural(report.job.trials, 'trial')}, {report.job.failures} of them failed"
     searched = f"{seconds(report.job.tuned_sec)} of search ({trials})"
+    if report.job.stop_reason == "no-search":
+        searched = "a compile from what was on record, without a search"
     if report.job.state is JobState.SUCCEEDED:
         return f"The job succeeded: one artifact after {searched}."
     if report.job.state is JobState.CANCELLED:

@@ -51,6 +51,8 @@ STOPS: Mapping[str, str] = {
     "patience_trials": "no better kernel within its patience",
     "min_gain_per_min": "the expected gain is below its limit",
     "exhausted": "the search space is exhausted",
+    "no-search": "there was none, as asked for",
+    "finished": "somebody asked for the artifact",
 }
 """Why a search ended (`Job.stop_reason`)."""
 

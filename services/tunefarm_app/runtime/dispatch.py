@@ -40,6 +40,7 @@ _QUEUE_OF: dict[StepKind, str] = {
     StepKind.COMPILE: "compile",
     StepKind.SOURCE: "import",
     StepKind.SAMPLES: "import",
+    StepKind.MEASURE: "compile",
 }
 
 

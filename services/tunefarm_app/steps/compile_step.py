@@ -10,13 +10,22 @@ from typing import Any
 import structlog
 
 from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.jobs.whole_budget import compile_goal_sec
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak, job_kernels, trusted_peak
+from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_app.storage.blob_store import StoredBlob
-from tunefarm_app.storage.rows import engine_model, engine_record, file_stem, precision_of, wants_other_shapes
+from tunefarm_app.storage.rows import (
+    best_latency_sec,
+    engine_model,
+    engine_record,
+    file_stem,
+    precision_of,
+    wants_other_shapes,
+)
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
@@ -34,8 +43,6 @@ _NOTE_EVERY_SEC = 1.0
 _DAY_SEC = 86_400.0
 _RECORDS_FOR_REASONS = 20
 _NEAR_BEST = 8
-_OBJECTS = "kernels"
-"""The folder of the store with the object code of kernels."""
 
 
 def run_compile(context: StepContext) -> None:
@@ -56,7 +63,7 @@ def run_compile(context: StepContext) -> None:
         wait_for_device(context, job)
         return
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
-    findings = Findings(_known_findings(context), objects=context.services.settings.store_dir / _OBJECTS)
+    findings = Findings(_known_findings(context), objects=context.services.settings.objects_dir)
     history = History((engine_record(record) for record in [*best.values(), *others]), findings)
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker
@@ -67,6 +74,7 @@ def run_compile(context: StepContext) -> None:
             precision=precision_of(job),
             other_shapes=wants_other_shapes(job),
             samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
+            goal_sec=compile_goal_sec(job),
             device=device.device,
             name=file_stem(row.name),
             output=scratch.path / f"{file_stem(row.name)}.tunefarm",
@@ -148,12 +156,23 @@ def _commit(
             manifest=dict(compiled.manifest),
             report={**compiled.report, FARM: farm_facts(device.device, best, pool, peak)},
         )
+        if job.stop_reason == "no-search":  # no round has noted what the compiler used
+            job = _note_best(repos, job, best)
         _note_untuned(repos, job, compiled.report)
         kernels = job_kernels(repos, job, repos.jobs.tasks(job.id), repos.models.tasks(job.model_id))
         if trusted_peak(peak, kernels.values()) is not peak:
             repos.peaks.doubt(device.device.id)
+        repos.jobs.set_numbers(job.id, **listed_numbers(artifact.report))
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
         repos.events.add(job.id, "finished", {"state": JobState.SUCCEEDED.value, "artifact_id": artifact.id})
+
+
+def _note_best(repos: Repositories, job: Job, best: Mapping[str, Record]) -> Job:
+    """Store the best recorded cost of each task, and their sum."""
+    for task in repos.jobs.tasks(job.id):
+        if (record := best.get(task.workload_key)) is not None:
+            repos.jobs.update_task(job.id, task.position, best_cost_sec=record.cost_sec)
+    return repos.jobs.update(job.id, best_latency_sec=best_latency_sec(repos.jobs.tasks(job.id)))
 
 
 def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> None:
@@ -174,6 +193,7 @@ class _ProgressNotes:
         self._job_id = job.id
         self._phase = ""
         self._next_note = 0.0
+        self._began_at: float | None = None
 
     def __call__(self, phase: str, done: float) -> None:
         self._context.lease.check()
@@ -184,8 +204,8 @@ class _ProgressNotes:
         self._next_note = now + _NOTE_EVERY_SEC
         try:
             with self._context.note() as repos:
-                repos.jobs.update(
-                    self._job_id, progress={"phase": "compiling", "step": phase, "done": round(done, 3)}
-                )
+                self._began_at = self._began_at or repos.now()
+                noted = {"step": phase, "done": round(done, 3), "began_at": self._began_at}
+                repos.jobs.update(self._job_id, progress={"phase": "compiling", **noted})
         except TransientError as error:
             log.warning("progress not noted", error=error.message)

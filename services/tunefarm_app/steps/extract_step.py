@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import structlog
 
 from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
+from tunefarm_app.jobs.whole_budget import with_search_time
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
+from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, searches, store_tasks
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ModelTask
@@ -20,11 +22,12 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def run_extract(context: StepContext) -> None:
-    """Extract the kernels to tune, unless they are stored, and plan the job's first round.
+    """Extract the kernels to tune, unless they are stored, and plan the job's first round, or its compile.
 
     Raises:
         InvalidModelError: If the model does not compile for the target; the job fails with it.
     """
+    began = time.monotonic()
     with context.note() as repos:
         job = context.job(repos)
         if job.state is JobState.QUEUED:
@@ -48,10 +51,15 @@ def run_extract(context: StepContext) -> None:
             store_tasks(repos, row.id, pipeline, context.engine.toolchain, extracted)
             known = _known_tasks(context, repos, row.id, pipeline)
         repos.jobs.add_tasks(job.id, known)
-        if known:
-            enter_tuning(context, repos, job, tasks=len(known))
-        else:
+        if not known:
             enter_compiling(context, repos, job, stop_reason="no-tasks")
+        elif not searches(job):
+            enter_compiling(context, repos, job, stop_reason="no-search")
+        elif job.stop_reason is not None:  # finished before it began
+            enter_compiling(context, repos, job, stop_reason=job.stop_reason)
+        else:
+            with_search_time(repos, job, kernels=len(known), extract_sec=time.monotonic() - began)
+            enter_tuning(context, repos, job, tasks=len(known))
     log.info("tasks extracted", tasks=len(known))
 
 

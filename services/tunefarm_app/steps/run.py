@@ -23,6 +23,7 @@ from tunefarm_app.steps.compile_step import run_compile
 from tunefarm_app.steps.extract_step import run_extract
 from tunefarm_app.steps.failure_policy import Action, action_for
 from tunefarm_app.steps.import_step import run_import
+from tunefarm_app.steps.measure_step import run_measure
 from tunefarm_app.steps.samples_step import run_samples
 from tunefarm_app.steps.source_step import run_source
 from tunefarm_app.tuning.confirm_step import run_confirm
@@ -52,6 +53,7 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
     StepKind.COMPILE: run_compile,
     StepKind.SOURCE: run_source,
     StepKind.SAMPLES: run_samples,
+    StepKind.MEASURE: run_measure,
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
 _WAIT_SEC = 10.0
@@ -137,6 +139,8 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
 
 def _note_trace(services: Services, step: Step, spans: SpanLog) -> None:
     """Store what the attempt spent its time on; it is lost if the database is away."""
+    if step.kind is StepKind.MEASURE:
+        return  # its job has ended, and so has the job's trace
     with suppress(TransientError), services.uow.write() as repos:
         repos.traces.add(model_id=step.model_id, job_id=step.job_id, spans=spans.spans, dropped=spans.dropped)
 

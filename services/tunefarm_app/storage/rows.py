@@ -54,6 +54,17 @@ def wants_other_shapes(job: Job) -> bool:
     return job.options.get("other_shapes") is not False
 
 
+EXPECTED = "expected_compile_sec"
+"""The member of a job's `options` with the estimate of its compile."""
+PREPARED = "prepared_sec"
+"""The member of a job's `options` with the seconds of its import and extraction."""
+
+
+def searches(job: Job) -> bool:
+    """Return whether a job searches; one that does not is compiled from what is on record."""
+    return job.options.get("search") is not False
+
+
 def store_tasks(
     repos: Repositories, model_id: str, pipeline: str, toolchain: str, tasks: Sequence[TuningTask]
 ) -> None:

@@ -34,6 +34,7 @@ from tunefarm_api.schemas import (
     webhook,
 )
 from tunefarm_app.jobs import terms as app_terms
+from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db import values
 from tunefarm_text.job_terms import API_LIMITS, HELP
 from tunefarm_tuning.records.record import TuningRecord
@@ -68,9 +69,12 @@ COPIES = (
         result=client.Job,
         in_raw="event_seq options started_tuning_at target trials_since_improvement updated_at",
         value=values.Job,
-        not_sent="counted_until idempotency_key request_digest turn_sec",
-        added="eta_sec network_latency_sec waiting",
+        not_sent="counted_until idempotency_key over_runtime over_untuned request_digest turn_sec",
+        added="eta_sec waiting",
     ),
+    Copies(schema=ReportRatio, result=client.Speedup),
+    Copies(schema=ReportMeasurement, result=client.Measurement),
+    Copies(schema=job.Measurements, result=client.Measurements),
     Copies(schema=job.Progress, result=Progress, in_raw="budget"),
     Copies(
         schema=job.JobTask,
@@ -226,13 +230,14 @@ def test_an_example_of_the_api_is_read_whole() -> None:
 
 def test_every_term_is_everywhere() -> None:
     assert set(JobTerms.__annotations__) == {*HELP, "options"}
-    assert {field.name for field in fields(TermOptions)} == set(HELP)
+    # `tunefarm compile` is the command of a job without a search, and `--quick` another word for a minute.
+    assert {field.name for field in fields(TermOptions)} - {"quick"} == set(HELP) - {"search"}
     in_api = {*job.BudgetIn.model_fields, *job.JobCheck.model_fields, *job.JobOptions.model_fields}
     assert in_api - {"budget", "options", "round_size"} == {
-        API_LIMITS.get(name, name) for name in HELP if name != "minutes"
+        API_LIMITS.get(name, name) for name in HELP if name not in ("minutes", "search_minutes")
     }
     in_app = {field.name for field in fields(app_terms.JobTerms)}
-    assert in_app - {"budget", "round_size"} == set(HELP) - {"seconds", "minutes", *API_LIMITS}
+    assert in_app - {"budget", "round_size"} == set(HELP) - {"minutes", "search_minutes", *API_LIMITS}
 
 
 def test_a_default_is_the_same_everywhere() -> None:
@@ -240,5 +245,6 @@ def test_a_default_is_the_same_everywhere() -> None:
     terms = app_terms.JobTerms(budget=Budget(trials=1))
     assert (check.tuner, check.seed, check.priority) == (terms.tuner, terms.seed, terms.priority)
     assert (check.target, check.device_key, check.options.precision) == (None, None, None)
+    assert (check.options.search, terms.search) == (True, True)
     assert (check.options.other_shapes, terms.other_shapes, TermOptions().other_shapes) == (True, True, True)
     assert (TermOptions().tuner, TermOptions().seed) == (terms.tuner, terms.seed)

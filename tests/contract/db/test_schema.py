@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,7 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
     }
     engine.dispose()
     for name in (
+        "uq_models_name_version",
         "uq_models_sha256_shapes_key",
         "ix_records_best",
         "ix_records_confirmed",
@@ -122,6 +124,36 @@ def test_the_spaces_of_jobs_survive_their_move(database_url: str) -> None:
     engine.dispose()
 
 
+def test_jobs_get_the_numbers_of_their_reports_and_models_their_versions(database_url: str) -> None:
+    schema.upgrade(database_url, "0021")
+    engine = make_engine(database_url)
+    seconds = {"tuned": 0.1, "untuned": 0.4, "onnxruntime": 0.3, "torch_compile": 0.2}
+    latency: dict[str, Any] = {name: {"median_sec": sec} for name, sec in seconds.items()}
+    noted = {**latency, "torch_compile": None, "ratios": {"untuned": {"value": 4.0, "low": 3.0, "high": 5.0}}}
+    reports: list[Any] = [{"latency": latency}, {"latency": noted}, {"latency": {"tuned": 3}}, {}]
+    with engine.begin() as connection:
+        for number, name in enumerate(("ocr", "asr", "ocr"), 1):
+            _insert(connection, "models", id=f"mdl_{number}", name=name, sha256=str(number), state="ready")
+        for number, report in enumerate(reports):
+            _insert(connection, "jobs", id=f"job_{number}", model_id="mdl_1", state="succeeded")
+            _insert(connection, "blobs", sha256=str(number))
+            artifact = {"id": f"art_{number}", "job_id": f"job_{number}", "sha256": str(number)}
+            _insert(connection, "artifacts", **artifact, report=json.dumps(report))
+    schema.upgrade(database_url)
+    with UnitOfWork(engine).read() as repos:
+        jobs = [repos.jobs.get(f"job_{number}") for number in range(len(reports))]
+        assert [repos.models.get(f"mdl_{number}").version for number in (1, 2, 3)] == [1, 1, 2]
+    assert [job.network_latency_sec for job in jobs] == [0.1, 0.1, None, None]
+    assert [job.over_untuned for job in jobs] == [4.0, 4.0, None, None]
+    assert [job.over_runtime for job in jobs] == [pytest.approx(2.0), pytest.approx(3.0), None, None]
+    assert jobs[1].speedups["untuned"] == {"value": 4.0, "low": 3.0, "high": 5.0}
+    assert set(jobs[0].speedups) == {"untuned", "onnxruntime", "torch_compile"}
+    assert jobs[2].speedups == jobs[3].speedups == {}
+    assert all((job.tags, job.note) == ([], "") for job in jobs)
+    schema.downgrade(database_url, "0021")
+    engine.dispose()
+
+
 def test_what_an_older_release_found_is_of_no_present_revision(database_url: str) -> None:
     """It is shown, and learned from, until a job makes it anew; see tests/unit/app/steps/test_older_revisions.py."""
     schema.upgrade(database_url, "0014")
@@ -160,7 +192,8 @@ def _insert(connection: Connection, table: str, **values: object) -> None:
     nothing = {c["name"]: "{}" if isinstance(c["type"], JSON) else c["type"].python_type() for c in needed}
     row = {**nothing, **values}
     places = ", ".join(f":{name}" for name in row)
-    connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})"), row)
+    columns = ", ".join(f'"{name}"' for name in row)
+    connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({places})"), row)
 
 
 def _fill_0001(connection: Connection) -> None:

@@ -18,7 +18,7 @@ def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> No
     expect(page.get_by_role("button", name="Start the job")).to_be_visible()
     seat.nothing_serious(page)
     expect(page.locator("#estimate")).to_contain_text("The pace is unknown")
-    page.get_by_label("Search for").fill("")
+    page.get_by_label("Whole job").fill("")
     page.get_by_label("or number of trials").fill("40")
     page.get_by_text("More", exact=True).click()
     page.get_by_label("Tuner").select_option("random")

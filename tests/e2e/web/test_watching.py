@@ -102,6 +102,23 @@ def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
     expect(page.locator("#state")).to_contain_text("cancelled")
 
 
+def test_the_best_so_far(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    job = start_job(server, model_of(server, trial_sec=0.02), trials=100_000)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    page.get_by_role("button", name="Artifact so far").click()
+    expect(page.locator("#state")).to_contain_text("succeeded")
+    expect(page.get_by_role("link", name="Artifact,")).to_be_visible()
+    seat.nothing_serious(page)
+    page.get_by_role("link", name=f"job …{job.id[-6:]}").click()
+    expect(page.locator("#state")).to_contain_text("tuning")
+    expect(page.locator("#so-far").get_by_role("link", name="download")).to_be_visible()
+    seat.nothing_serious(page)
+    page.locator("summary", has_text="Cancel").click()
+    page.get_by_role("button", name="Stop the search and compile").click()
+    expect(page.locator("#state")).to_contain_text("succeeded")
+
+
 @pytest.mark.exhaustive
 def test_seven_tabs_at_once(seat, server: ReplayServer) -> None:
     """A browser has six connections for a host at most; with a stream each, the seventh tab would never open."""

@@ -128,7 +128,7 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
         model = client.models.upload(server.write_model(tmp_path / "net.onnx", tasks=1))
         client.models.wait(model.id)
     page.goto(f"{server.url}/models/{model.id}")
-    page.get_by_label("Search for").fill("0")
+    page.get_by_label("Whole job").fill("0")
     page.get_by_label("Priority").select_option("high")
     page.get_by_text("More", exact=True).click()
     page.get_by_label("Seed").fill("7")
@@ -146,3 +146,55 @@ def test_a_refused_form_keeps_its_values(seat: Any, server: ReplayServer, tmp_pa
     page.get_by_label("number of trials").fill("4")
     page.get_by_role("button", name="Start the job").click()
     page.wait_for_url("**/jobs/job_*")
+
+
+@WIDTHS
+def test_tags_notes_and_filters(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    with Client(server.url, server.api_key) as client:
+        tagged = client.tune(
+            server.write_model(tmp_path / "net.onnx", tasks=1),
+            trials=8,
+            tags=["customer-7", "x" * 40],
+            note="w" * 90,
+        )
+        client.tune(server.write_model(tmp_path / "other.onnx", tasks=2), trials=8).wait(poll_sec=0.05)
+        tagged.wait(poll_sec=0.05)
+        client.models.change(tagged.job.model_id, tags=["ocr", "y" * 40])
+    page = seat.sign_in()
+    page.goto(f"{server.url}/jobs/{tagged.id}")
+    nothing_is_cut_off(page)
+    page.locator("summary", has_text="Tags and note").click()
+    page.get_by_label("Tags", exact=True).fill("customer-7 nightly")
+    page.get_by_label("Note", exact=True).fill("from Monday")
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".noted")).to_have_text("from Monday")
+    page.get_by_role("link", name="nightly").click()
+    page.wait_for_url("**/jobs?tag=nightly")
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    nothing_is_cut_off(page)
+    page.goto(f"{server.url}/jobs?order=runtime")
+    expect(page.locator("#jobs tbody tr")).to_have_count(2)
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+    page.goto(f"{server.url}/models?text=NET")
+    expect(page.locator("#models tbody tr")).to_have_count(1)
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+
+
+@WIDTHS
+def test_an_artifact_is_measured_again(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    with Client(server.url, server.api_key) as client:
+        job = client.tune(server.write_model(tmp_path / "net.onnx", tasks=2), trials=8)
+        job.wait(poll_sec=0.05)
+        client.jobs.measure(job.id, timeout_sec=60)
+    page = seat.sign_in()
+    page.goto(f"{server.url}/jobs/{job.id}")
+    page.get_by_role("button", name="Measure again").click()
+    table = page.get_by_role("region", name="Measurements")
+    expect(table.locator("tbody tr")).to_have_count(2)
+    expect(table).to_contain_text("1.50×")
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)

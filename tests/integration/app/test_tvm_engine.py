@@ -23,6 +23,7 @@ from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.kernel_sources import Progress, source_of
 from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_app.report.page import report_page
 from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_db.states.job import JobState
@@ -73,6 +74,23 @@ def tiny_model() -> bytes:
     return data
 
 
+def check_measured_again(farm: Any, job_id: str) -> None:
+    """The artifact is timed on the leased device, with its untuned network and ONNX Runtime beside it."""
+    measure_again(farm.services, job_id)
+    farm.run()
+    with farm.services.uow.read() as repos:
+        measuring = measuring_of(repos, job_id)
+    assert (measuring.state, measuring.error) == ("idle", None)
+    compiled, again = measuring.items
+    assert (compiled.at_compile, again.at_compile) == (True, False)
+    assert set(again.seconds) == set(compiled.seconds) == {"tuned", "untuned", "onnxruntime"}
+    assert set(again.ratios) == {"untuned", "onnxruntime"}
+    shown = next(taken for taken in measuring.items if taken.shown)
+    assert farm.job(job_id).network_latency_sec == shown.seconds["tuned"]
+    report = job_report(farm.services, job_id)
+    assert not [warning for warning in report.warnings if "contradicts" in warning]
+
+
 def imported(farm: Any, data: bytes, **shapes: list[int]) -> Any:
     model = farm.upload(data, **shapes)
     farm.run()
@@ -117,6 +135,7 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         path = farm.services.blobs.path(artifact.sha256)
         assert zipfile.is_zipfile(path)
         assert json.dumps(artifact.manifest)
+        check_measured_again(farm, job.id)
 
         # A second job knows the tasks, and is cancelled within seconds while the compiler works.
         second = farm.submit(model, trials=1)

@@ -107,6 +107,20 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     run("models", "show", model_id, code=3)
 
 
+def test_compile_takes_what_is_on_record(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", tasks=2)
+    run("tune", model_file, "--trials", "8", "-o", tmp_path / "first")
+    result = run("compile", model_file, "-o", tmp_path / "out", "--json")
+    compiled = json.loads(result.stdout)
+    assert (compiled["job"]["state"], compiled["job"]["stop_reason"]) == ("succeeded", "no-search")
+    assert compiled["job"]["trials"] == 0
+    assert Path(compiled["artifact"]).is_file()
+    assert "no search" in result.stderr
+    assert run("compile", model_file, "--detach").stdout.startswith("job_")
+    assert "no such option" in run("compile", model_file, "--minutes", "1", code=2).output.lower()
+    assert "no device key 'nowhere'" in run("compile", model_file, "--device-key", "nowhere", code=2).output
+
+
 def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx")
     uploaded = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")
@@ -133,8 +147,9 @@ def test_what_can_be_wrong(run: Any, farm: Any, tmp_path: Path) -> None:
     empty.touch()
     assert "no such file" in run("tune", tmp_path / "none.onnx", code=2).stderr
     assert "empty" in run("tune", empty, code=2).stderr
-    for option in ("--trials", "--seconds", "--minutes", "--patience"):
+    for option in ("--trials", "--seconds", "--minutes", "--search-minutes", "--patience"):
         assert "above zero" in run("tune", model_file, option, "0", code=2).stderr
+    assert "one of the two" in run("tune", model_file, "--quick", "--minutes", "2", code=2).stderr
     assert "unknown" not in run("tune", model_file, "--shape", "x", code=2).stderr
     assert "pool" in run("tune", model_file, "--trials", "4", "--device-key", "poll", code=2).stderr
     assert "xgb" in run("tune", model_file, "--trials", "4", "--tuner", "xgp", code=2).stderr
@@ -194,7 +209,9 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     assert started["priority"] == -10
     assert parsed(run, "jobs", "change", job_id, "--priority", "7")["priority"] == 7
     budget = parsed(run, "jobs", "change", job_id, "--minutes", "20", "--trials", "9000")["budget"]
-    assert (budget["wall_sec"], budget["trials"]) == (1200.0, 9000)
+    assert (budget["job_sec"], budget["trials"]) == (1200.0, 9000)
+    budget = parsed(run, "jobs", "change", job_id, "--search-minutes", "2")["budget"]
+    assert (budget["job_sec"], budget["wall_sec"]) == (1200.0, 120.0)
     assert "above zero" in run("jobs", "change", job_id, "--trials", "0", code=2).stderr
     assert "from -100 to 100" in run("jobs", "change", job_id, "--priority", "500", code=2).stderr
     assert parsed(run, "jobs", "pause", job_id)["state"] == "paused"
@@ -205,6 +222,19 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     assert "only a failed one" in run("jobs", "retry", job_id, code=3).stderr
 
 
+def test_a_quick_job_has_a_minute(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
+    for options, job_sec in (
+        (["--quick"], 60.0),
+        ([], 600.0),
+        (["--minutes", "1", "--job-seconds", "30"], 90.0),
+    ):
+        job = parsed(run, "tune", model_file, *options, "--detach")["job"]
+        assert job["budget"]["job_sec"] == job_sec
+        assert "for the whole job" in run("jobs", "show", job["id"]).stdout
+        run("jobs", "cancel", job["id"])
+
+
 def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
     job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
@@ -212,6 +242,21 @@ def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> Non
     assert parsed(run, "jobs", "cancel", job_id)["state"] == "cancelled"
     assert "was cancelled" in run("jobs", "watch", job_id, code=1).stderr
     run("jobs", "artifact", job_id, code=3)
+    best = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "best")
+    assert best["job_id"] != job_id
+    assert Path(best["artifact"]).is_file()
+
+
+def test_an_artifact_of_a_job_that_searches(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.02)
+    job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
+    so_far = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "so-far")
+    assert Path(so_far["artifact"]).is_file()
+    assert parsed(run, "jobs", "show", job_id)["state"] in ("queued", "extracting", "tuning")
+    finished = parsed(run, "jobs", "finish", job_id)
+    assert (finished["state"], finished["stop_reason"]) == ("succeeded", "finished")
+    own = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "own")
+    assert own["job_id"] == job_id
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -68,6 +68,22 @@ def test_a_job_is_watched_left_and_watched_again(env: dict[str, str], job: Any) 
     assert f"{job.id}  succeeded" in again.text
 
 
+def test_an_interrupted_tune_hands_back_the_best_so_far(
+    env: dict[str, str], farm: Any, client: Any, tmp_path: Path
+) -> None:
+    file = farm.write_model(tmp_path / "lenet.onnx", tasks=2, trial_sec=0.05)
+    with terminal(["-m", "tunefarm", "tune", file, "--minutes", "60", "-o", tmp_path / "out"], env) as tune:
+        tune.wait_for("of 2 kernels")
+        tune.interrupt()
+        tune.wait_for("[f]inish")
+        tune.type("f")
+        assert tune.end() == 0
+    assert "lenet.tunefarm" in tune.text
+    assert (tmp_path / "out" / "lenet.tunefarm").is_file()
+    (job,) = client.jobs.all()
+    assert (job.state, job.stop_reason) == ("succeeded", "finished")
+
+
 def test_top_in_a_terminal(env: dict[str, str], job: Any) -> None:
     with terminal(["-m", "tunefarm", "top", "--every", "0.2"], env) as top:
         top.wait_for(job.id)

@@ -70,6 +70,35 @@ def test_from_model_to_artifact(farm: Any, client: Client, tmp_path: Path) -> No
     assert device.state == "online"
 
 
+def test_compiling_without_a_search(farm: Any, client: Client, tmp_path: Path) -> None:
+    file = farm.write_model(tmp_path / "net.onnx", tasks=2)
+    client.tune(file, trials=8).wait(poll_sec=0.05, timeout_sec=120)
+    job = client.compile(file, priority="high")
+    done = job.wait(poll_sec=0.05, timeout_sec=120)
+    assert (done.state, done.stop_reason, done.trials, done.priority) == ("succeeded", "no-search", 0, 10)
+    assert done.progress.tasks_with_record == 2
+    assert not done.searches
+    assert job.download(tmp_path / "out").artifact.is_file()
+    with pytest.raises(TypeError, match="trials"):
+        client.compile(file, trials=8)  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequestError) as caught:
+        client.jobs.create(done.model_id, search=False, trials=8)
+    assert caught.value.code == "invalid-budget"
+
+
+def test_an_artifact_while_the_search_goes_on(farm: Any, client: Client, tmp_path: Path) -> None:
+    job = client.tune(farm.write_model(tmp_path / "net.onnx", trial_sec=0.02), seconds=600)
+    so_far = job.compile_now()
+    assert so_far.id != job.id
+    assert so_far.wait(poll_sec=0.05, timeout_sec=120).state == "succeeded"
+    assert so_far.download(tmp_path / "out").artifact.is_file()
+    assert not job.refresh().is_finished
+    job.finish()
+    done = job.wait(poll_sec=0.05, timeout_sec=120)
+    assert (done.state, done.stop_reason) == ("succeeded", "finished")
+    assert job.download(tmp_path / "best").artifact.is_file()
+
+
 def test_the_same_model_is_uploaded_once(farm: Any, client: Client, tmp_path: Path) -> None:
     file = farm.write_model(tmp_path / "net.onnx")
     first = client.models.upload(file)

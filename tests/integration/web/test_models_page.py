@@ -9,7 +9,7 @@ from page_browser import ORIGIN, Browser, checked
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.states.job import JobState
-from tunefarm_text.job_terms import HELP
+from tunefarm_text.job_terms import HELP, NO_SEARCH
 
 
 def upload(browser: Browser, content: bytes, shapes: str = "", values: str = ""):
@@ -63,6 +63,10 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     job = farm.job(started.url.path.rpartition("/")[2])
     assert (job.budget["trials"], job.budget["wall_sec"], job.seed, job.tuner) == (16, None, 7, "random")
     assert job.options["precision"] == "float16-weights"
+    whole = browser.post(form.attrs["action"], minutes="2", search_minutes="0.5", pool="pool", seed="7")
+    limits = farm.job(whole.url.path.rpartition("/")[2]).budget
+    assert (limits["job_sec"], limits["wall_sec"]) == (120.0, 30.0)
+    assert browser.post(f"{whole.url.path}/cancel").status_code == 200
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     again = browser.page(url)
@@ -77,6 +81,30 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     )
     assert job.id in [row.attrs.get("id") for row in again.all("tr")]
     assert again.element("form", id="new-job").all("input", name="stop_early")
+
+
+def test_a_model_is_compiled_without_a_search(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    form = browser.page(f"/models/{model.id}").element("form", id="new-job")
+    button = form.element("button", name="no_search")
+    assert button.text == "Compile without a search"
+    assert form.element("span", id="no-search-hint").text == NO_SEARCH
+    started = browser.post(
+        form.attrs["action"], no_search="1", minutes="10", trials="", pool="pool", seed="0"
+    )
+    job = farm.job(started.url.path.rpartition("/")[2])
+    assert (job.budget, job.options["search"]) == ({}, False)
+    page = browser.page(f"/jobs/{job.id}")
+    assert "compiled from what is on record" in page.element("main").text
+    assert "Extend" not in page.element("main").text
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    page = browser.page(f"/jobs/{job.id}")
+    phases = [phase.text.split()[1].rstrip(":") for phase in page.element("ol", class_="phases").all("li")]
+    assert "tune" not in phases
+    assert "compile" in phases
+    assert page.element("a", href=f"/jobs/{job.id}/artifact").text.startswith("Artifact")
 
 
 def test_the_list_of_models(browser: Browser, farm) -> None:
@@ -176,8 +204,11 @@ def test_a_model_is_deleted_unless_it_is_in_use(browser: Browser, farm) -> None:
 def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
     model = farm.ready_model()
     stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
-    for path in ("/models", f"/models/{model.id}"):
-        assert [form.attrs["action"] for form in stranger.page(path).all("form")] == ["/sign-out"]
+    assert [form.attrs["action"] for form in stranger.page("/models").all("form")] == ["/sign-out", "/models"]
+    assert [form.attrs["action"] for form in stranger.page(f"/models/{model.id}").all("form")] == [
+        "/sign-out"
+    ]
+    assert stranger.post(f"/models/{model.id}/labels", tags="a").status_code == 403
     assert upload(stranger, b"\x08").status_code == 403
     assert stranger.post(f"/models/{model.id}/delete").status_code == 403
 
@@ -303,3 +334,28 @@ def test_a_model_with_open_dimensions_is_bound_on_its_page(browser: Browser, far
     assert (farm.model(new_id).shapes, farm.model(new_id).values) == ({"x": [1, 8]}, {"sr": 8000})
     farm.run()
     assert browser.page(bound.url.path).all("form", id="new-job")
+
+
+def test_tags_and_the_note_of_a_model(browser: Browser, farm) -> None:
+    model = farm.ready_model()
+    other = farm.ready_model(Scenario(seed=9))
+    answer = browser.post(f"/models/{model.id}/labels", tags="OCR, customer-7", note="<b>line</b>")
+    assert answer.url.path == f"/models/{model.id}"
+    page = browser.page(f"/models/{model.id}")
+    assert [link.attrs["href"] for link in page.all("a", class_="tag")] == [
+        "/models?tag=ocr",
+        "/models?tag=customer-7",
+    ]
+    assert page.element("p", class_="noted").text == "<b>line</b>"
+    for query, expected in (
+        ("?tag=ocr", [model.id]),
+        ("?tag=none", []),
+        ("?text=LINE", [model.id]),
+        ("?state=failed", []),
+        ("?order=oldest", [model.id, other.id]),
+        ("", [other.id, model.id]),
+    ):
+        rows = [row.attrs["id"] for row in browser.page(f"/models{query}").all("tr") if "id" in row.attrs]
+        assert rows == expected, query
+    assert "No model matches." in browser.page("/models?tag=none").text
+    assert "no tag" in browser.post(f"/models/{model.id}/labels", tags="<x>").text

@@ -145,7 +145,9 @@ class Farm:
         return noted_peak(self.services, device, **figures)
 
     def submit(self, model: Model, *, trials: int | None = 16, key: str | None = None, **terms: Any) -> Job:
-        budget = terms.pop("budget", None) or Budget(trials=trials)
+        budget = terms.pop("budget", None)
+        if budget is None and terms.get("search", True):
+            budget = Budget(trials=trials)
         request = JobRequest(model_id=model.id, budget=budget, **terms)
         return submit_job(self.services, request, idempotency_key=key).job
 

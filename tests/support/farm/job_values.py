@@ -18,6 +18,7 @@ def job(**changed: Any) -> Job:
         "id": "job_1",
         "state": JobState.TUNING,
         "budget": {},
+        "options": {},
         "progress": {},
         "trials": 0,
         "tuned_sec": 0.0,

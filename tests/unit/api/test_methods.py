@@ -51,7 +51,7 @@ def test_head_needs_what_get_needs(stranger: TestClient) -> None:
     [
         ("PUT", "/v1/models", "GET, HEAD, POST"),
         ("DELETE", "/v1/jobs", "GET, HEAD, POST"),
-        ("POST", "/v1/models/mdl_1", "DELETE, GET, HEAD"),
+        ("POST", "/v1/models/mdl_1", "DELETE, GET, HEAD, PATCH"),
         ("OPTIONS", "/v1/jobs/job_1/cancel", "POST"),
         ("GET", "/v1/jobs/job_1/cancel", "POST"),
         ("PATCH", "/v1/jobs/job_1/artifact", "GET, HEAD"),

@@ -170,7 +170,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
     job = client.tune(
         file,
         target="host",
-        minutes=1,
+        search_minutes=1,
         seconds=30,
         tuner="ga",
         seed=3,

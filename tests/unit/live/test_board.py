@@ -85,6 +85,10 @@ def test_a_run_from_upload_to_end() -> None:
     )
     assert states[Phase.TUNE].status is Status.DONE
     assert (states[Phase.COMPILE].text, states[Phase.COMPILE].fraction) == ("check kernels", 0.625)
+    board.on_job(
+        job("compiling", eta_sec=18.0, progress={"phase": "compiling", "step": "build-model", "done": 0.0})
+    )
+    assert board.text(Phase.COMPILE) == "build model, 18 s left"
     board.on_job(job("compiling", trials=32, progress={"phase": "compiling", "step": "measure", "done": 0.5}))
     assert states[Phase.COMPILE].status is Status.DONE
     assert (states[Phase.VERIFY].text, states[Phase.VERIFY].fraction) == ("measure", 0.375)

@@ -47,6 +47,7 @@ class AlternativeSelector:
         records: The records of its kernels, by name.
         sets: Inputs and expected outputs that networks are checked with; each of the library's functions is timed on its first.
         entries: The library's functions; none stands for ``main`` alone.
+        spare_sec: Returns how much of a time budget ablations may take, at this moment.
     """
 
     compiler: CompileSession
@@ -62,9 +63,11 @@ class AlternativeSelector:
     output_names: Sequence[str]
     entries: Sequence[EntryInfo] = ()
     findings: ScopedFindings = field(default_factory=lambda: Findings().within())
+    spare_sec: Callable[[float], float] = field(default=lambda most_sec: most_sec)
     _built: int = 0
     _direct: Path | None = None
     _judged: set[int] = field(default_factory=set)
+    _ablated: set[int] = field(default_factory=set)
 
     @property
     def direct(self) -> Path:
@@ -98,11 +101,14 @@ class AlternativeSelector:
             if candidate not in unclear and not self._is_judged(candidate)
         ]
         clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
+        cut_short = False
         for budget_sec, candidates in ((_ABLATION_SEC, unclear), (_CLEAR_WINNER_ABLATION_SEC, clear)):
-            until = time.monotonic() + budget_sec
+            spare_sec = self.spare_sec(budget_sec)
+            cut_short = cut_short or spare_sec < budget_sec
+            until = time.monotonic() + spare_sec
             for candidate in candidates:
                 # Without its only alternative it is the direct network, with which it is compared at the end.
-                if len(self._chosen) > 1 and time.monotonic() <= until:
+                if len(self._chosen) > 1 and time.monotonic() < until:
                     best = self._ablate(candidate, best)
         if best == self.direct:
             return self.direct, {}
@@ -113,7 +119,10 @@ class AlternativeSelector:
             return self.direct, {}
         if len(self._chosen) == 1:
             self._chosen[0].network_gain_sec = times["direct"] - times["chosen"]
-        self._note_verdicts(tried)
+        # What a goal cut short is left to a later compile that has the time.
+        self._note_verdicts(
+            [candidate for candidate in tried if not cut_short or id(candidate) in self._ablated]
+        )
         return best, times
 
     def _choose(self, candidates: Sequence[Candidate]) -> None:
@@ -211,6 +220,7 @@ class AlternativeSelector:
             for kept in chosen:
                 kept.chosen, kept.reason = True, ""
             return best
+        self._ablated.add(id(candidate))
         candidate.network_gain_sec = times["without"] - times["with"]
         if times["without"] < _FASTER_RATIO * times["with"]:
             candidate.reason = "the network is faster without it"

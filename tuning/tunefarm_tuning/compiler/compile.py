@@ -51,6 +51,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     on_progress: OnProgress | None = None,
     cancellation: Cancellation | None = None,
     limits: CompileLimits | None = None,
+    goal_sec: float | None = None,
     seed: int = 0,
     samples: Path | str | Sequence[Path | str] = (),
 ) -> Artifact:
@@ -70,6 +71,9 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         on_progress: Called with the name of a phase (one of `PHASES`) and the share of it that is done, 0.0 to 1.0.
         cancellation: Ends the compile from another thread.
         limits: Limits of the child processes, and how much slower than untuned a tuned kernel may be.
+        goal_sec: Seconds in which the compile should be done, if it can be. Work that only refines the result gets what they leave:
+            timing untuned kernels for the report, timing the network without each alternative, and samples beyond the usual number
+            on a busy machine. All checks are made.
         seed: Seed of the random inputs that the network is checked with.
         samples: Real inputs: an ``.npz`` file, or several, with an array per input that has the input's shape or one more
             dimension in front (see `check_samples`). The network is compared on them first, and timed on the first of them.
@@ -107,6 +111,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             baseline=baseline,
             other_shapes=other_shapes,
             limits=limits or CompileLimits(),
+            goal_sec=goal_sec,
             seed=seed,
             samples=sample_paths(samples),
             folder=scratch.path,

@@ -22,7 +22,7 @@ from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.random_inputs import InputKind
 
-_UNTUNED_BUDGET_SEC = 20.0
+UNTUNED_BUDGET_SEC = 20.0
 """Time budget for timing the untuned kernels of tasks without a tuned one."""
 
 
@@ -182,10 +182,14 @@ class KernelValidator:
         return checked[0] if _space_changed(checked[-1]) else checked[-1]
 
     def time_missed(
-        self, kernels: Sequence[CheckedKernel], on_step: Callable[[], None]
+        self,
+        kernels: Sequence[CheckedKernel],
+        on_step: Callable[[], None],
+        *,
+        budget_sec: float = UNTUNED_BUDGET_SEC,
     ) -> list[CheckedKernel]:
         """Time the untuned kernels of the tasks without a tuned kernel: the time shows what tuning them could still gain."""
-        until = time.monotonic() + _UNTUNED_BUDGET_SEC
+        until = time.monotonic() + budget_sec
         timed = []
         for kernel in kernels:
             left_sec = until - time.monotonic()

@@ -139,7 +139,6 @@ def make_report(
         samples: A summary of each of the user's files of samples.
         other_shapes: `OtherShapes.to_json`.
     """
-    times = {name: network.to_json() for name, network in latency.items()}
     return {
         "report_version": REPORT_VERSION,
         "place": environment.to_json(),
@@ -176,23 +175,36 @@ def make_report(
             for kernel in kernels
             if kernel.hit is not None and kernel.record is not None
         ],
-        "latency": {
-            "onnxruntime": None,
-            **times,
-            "rejected": rejected.to_json() if rejected else None,
-            "onnxruntime_missing": no_baseline or None,
-            "torch_compile_missing": no_torch_compile or None,
-            "speedup_over_untuned": latency["untuned"].median_sec / latency["tuned"].median_sec,
-            "speedup_over_onnxruntime": latency["onnxruntime"].median_sec / latency["tuned"].median_sec
-            if "onnxruntime" in latency
-            else None,
-            "ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()},
-        },
+        "latency": latency_report(
+            latency, rejected=rejected, no_baseline=no_baseline, no_torch_compile=no_torch_compile
+        ),
         "warnings": list(warnings),
         "versions": versions(),
         "phases_sec": dict(phases_sec),
         "reused": dict(reused or {}),
         **({"timed_before": dict(before)} if before is not None else {}),
+    }
+
+
+def latency_report(
+    latency: Mapping[str, Latency],
+    *,
+    rejected: Latency | None = None,
+    no_baseline: str = "",
+    no_torch_compile: str = "",
+) -> dict[str, Any]:
+    """Return the report's ``latency``. See `make_report` for the arguments."""
+    return {
+        "onnxruntime": None,
+        **{name: network.to_json() for name, network in latency.items()},
+        "rejected": rejected.to_json() if rejected else None,
+        "onnxruntime_missing": no_baseline or None,
+        "torch_compile_missing": no_torch_compile or None,
+        "speedup_over_untuned": latency["untuned"].median_sec / latency["tuned"].median_sec,
+        "speedup_over_onnxruntime": latency["onnxruntime"].median_sec / latency["tuned"].median_sec
+        if "onnxruntime" in latency
+        else None,
+        "ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()},
     }
 
 

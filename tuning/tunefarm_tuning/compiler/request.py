@@ -26,6 +26,9 @@ from tunefarm_tuning.workload.precision import Precision
 OnProgress = Callable[[str, float], None]
 """Called with the name of a phase and the share of it that is done (0.0 to 1.0)."""
 
+LAST_CHECKS_SEC = 15.0
+"""Seconds that the last ablation, comparing, timing and packing the network take at the end of a compile, as a rule."""
+
 PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "other-shapes", "pack")
 """The phases of a compile, in order."""
 
@@ -76,6 +79,7 @@ class CompileRequest:
     """The request of a compile: model, device, limits. See `compile` for the common fields.
 
     Attributes:
+        goal_sec: As for `compile`.
         samples: The user's files of samples.
         folder: Where libraries and inputs are written on the way; the caller deletes it.
     """
@@ -89,6 +93,7 @@ class CompileRequest:
     baseline: bool
     other_shapes: bool = True
     limits: CompileLimits
+    goal_sec: float | None = None
     seed: int
     samples: tuple[Path, ...] = ()
     folder: Path
@@ -106,6 +111,17 @@ class CompileRequest:
         return self.history.findings.within(
             target=self.target.key, device_model=self.device_model, toolchain=toolchain_key()
         )
+
+    def spare_sec(self, most_sec: float, *, ahead_sec: float = LAST_CHECKS_SEC) -> float:
+        """Return how long work that only refines the result may take: `most_sec`, or what the goal leaves of it.
+
+        Args:
+            most_sec: Seconds that the work may take without a goal.
+            ahead_sec: Seconds that what must follow takes, as a rule.
+        """
+        if self.goal_sec is None:
+            return most_sec
+        return min(most_sec, max(self.goal_sec - self.progress.elapsed_sec - ahead_sec, 0.0))
 
     def find_record(self, task: KernelInfo) -> tuple[TuningRecord | None, MissReason | None, str]:
         """Return a task's best record that holds for this target, device model and toolchain; else why there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Self
@@ -110,3 +110,26 @@ def wait_until_idle(longest_sec: float = _IDLE_TIMEOUT_SEC) -> None:
         time.sleep(_IDLE_INTERVAL_SEC)
         if time.process_time() - spent < _IDLE_CORES * (time.monotonic() - began):
             return
+
+
+_QUIET = 1.1
+
+
+def is_quiet(latencies: Iterable[Latency]) -> bool:
+    """Return whether other work on the device hardly slowed these latencies, which were measured side by side."""
+    return all(latency.slowdown <= _QUIET for latency in latencies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedAgain:
+    """Another measurement of an artifact.
+
+    Attributes:
+        measured_at: When it ended, in Unix seconds.
+        latency: Latencies by name: ``"tuned"`` is the artifact's, ``"untuned"``, and ``"onnxruntime"`` if it was timed.
+        no_baseline: Why ONNX Runtime was not timed; empty if it was.
+    """
+
+    measured_at: float
+    latency: Mapping[str, Latency]
+    no_baseline: str = ""

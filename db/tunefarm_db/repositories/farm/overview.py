@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, Select, func, or_, select
+from sqlalchemy import ColumnElement, Select, Text, cast, func, or_, select
 
 from tunefarm_db.repositories.base import Repository, checked_limit
 from tunefarm_db.repositories.devices.devices import shown_state
+from tunefarm_db.repositories.selection import (
+    JOBS_AND_MODELS,
+    ORDERS,
+    JobFilters,
+    JobOrder,
+    conditions,
+)
 from tunefarm_db.states.job import OPEN_STATES, JobState
-from tunefarm_db.tables import ArtifactRow, DeviceRow, EventRow, JobRow, ModelRow, StepRow, table_of
+from tunefarm_db.tables import (
+    ArtifactRow,
+    DeviceRow,
+    EventRow,
+    JobRow,
+    JobTaskRow,
+    ModelRow,
+    StepRow,
+    table_of,
+)
 from tunefarm_db.values import DeviceState, Event, Job, Json, ModelState, StepKind
 
 _JOBS = table_of(JobRow)
 _EVENTS = table_of(EventRow)
 _NEWEST = 20
-
-
-class JobOrder(StrEnum):
-    """The orders of a list of jobs."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    CHANGED = "changed"
-    MODEL = "model"
-    TRIALS = "trials"
-    LATENCY = "latency"
-
-
-_ORDERS: dict[JobOrder, tuple[ColumnElement[Any], ...]] = {
-    JobOrder.NEWEST: (),
-    JobOrder.OLDEST: (_JOBS.c.id.asc(),),
-    JobOrder.CHANGED: (_JOBS.c.updated_at.desc(),),
-    JobOrder.MODEL: (func.lower(table_of(ModelRow).c.name).asc(),),
-    JobOrder.TRIALS: (_JOBS.c.trials.desc(),),
-    JobOrder.LATENCY: (_JOBS.c.best_latency_sec.asc().nulls_last(),),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,44 +81,46 @@ class Overview(Repository):
     def jobs(
         self,
         *,
-        states: Collection[JobState] = (),
-        model_text: str = "",
-        device_key: str | None = None,
         order: JobOrder = JobOrder.NEWEST,
         limit: int = 25,
         offset: int = 0,
+        **filters: Unpack[JobFilters],
     ) -> tuple[tuple[ListedJob, ...], int]:
-        """Return a part of the matching jobs, and the number of all matching jobs.
+        """Return a part of the jobs that pass the filters, and the number of all that do.
 
         Args:
-            states: Only jobs in one of these states; empty for any state.
-            model_text: Part of the model's name, in any case.
-            device_key: On this pool.
-            order: The order; equal jobs are sorted newest first.
+            order: The order.
             limit: Most to return.
             offset: Number of jobs to skip.
+            **filters: What they have.
         """
-        where: list[ColumnElement[bool]] = []
-        if states:
-            where.append(JobRow.state.in_(sorted(states)))
-        if model_text:
-            where.append(ModelRow.name.icontains(model_text, autoescape=True))
-        if device_key is not None:
-            where.append(JobRow.device_key == device_key)
-        joined = _JOBS.join(table_of(ModelRow), ModelRow.id == JobRow.model_id)
+        where = conditions(filters)
         query: Select[Any] = (
             select(_JOBS)
-            .select_from(joined)
+            .select_from(JOBS_AND_MODELS)
             .where(*where)
-            .order_by(*_ORDERS[order], JobRow.id.desc())
+            .order_by(*ORDERS[order].terms())
             .limit(checked_limit(limit))
             .offset(offset)
         )
-        total = self._run(select(func.count()).select_from(joined).where(*where)).scalar_one()
+        total = self._run(select(func.count()).select_from(JOBS_AND_MODELS).where(*where)).scalar_one()
         jobs = self._all(Job, query)
         named = select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_({job.model_id for job in jobs}))
         names = {row[0]: row[1] for row in self._run(named)}
         return tuple(ListedJob(job=job, model_name=names[job.model_id]) for job in jobs), total
+
+    def tags(self) -> tuple[str, ...]:
+        """Return every tag that a job has, in order."""
+        return self._tags(_JOBS.c.tags)
+
+    def model_tags(self) -> tuple[str, ...]:
+        """Return every tag that a model has, in order."""
+        return self._tags(table_of(ModelRow).c.tags)
+
+    def _tags(self, column: ColumnElement[Any]) -> tuple[str, ...]:
+        text = cast(column, Text)
+        lists = self._run(select(text).where(text != "[]").distinct()).scalars()
+        return tuple(sorted({tag for tags in lists for tag in json.loads(tags)}))
 
     def pools(self) -> tuple[str, ...]:
         """Return every pool that a job used."""
@@ -155,11 +152,28 @@ class Overview(Repository):
         query = select(ArtifactRow.job_id, ArtifactRow.report).where(ArtifactRow.job_id.in_(list(job_ids)))
         return {row[0]: row[1] for row in self._run(query)}
 
-    def latencies(self, job_ids: Sequence[str]) -> dict[str, float]:
-        """Return the measured latencies of the jobs' artifacts, in seconds; jobs without one are left out."""
-        median_sec = ArtifactRow.report[("latency", "tuned", "median_sec")].as_float()
-        query = select(ArtifactRow.job_id, median_sec).where(ArtifactRow.job_id.in_(list(job_ids)))
-        return {row[0]: row[1] for row in self._run(query) if row[1] is not None}
+    def compile_times(self, job: Job, *, same_model: bool, limit: int) -> list[tuple[float, int]]:
+        """Return seconds and number of tasks of the newest compiles after a search, on such devices, the newest first.
+
+        Args:
+            job: For its pool and target.
+            same_model: Only compiles of its model; else only those of others.
+            limit: Number of compiles at most.
+        """
+        tasks = select(func.count()).where(JobTaskRow.job_id == JobRow.id).scalar_subquery()
+        query = (
+            select(ArtifactRow.report["phases_sec"], tasks)
+            .join(JobRow, JobRow.id == ArtifactRow.job_id)
+            .where(
+                JobRow.device_key == job.device_key,
+                JobRow.target_key == job.target_key,
+                JobRow.trials > 0,
+                JobRow.model_id == job.model_id if same_model else JobRow.model_id != job.model_id,
+            )
+            .order_by(JobRow.id.desc())
+            .limit(limit)
+        )
+        return [(float(sum(row[0].values())), row[1]) for row in self._run(query) if row[0]]
 
     def earlier_report(self, job: Job) -> Json | None:
         """Return the newest report of an earlier job of the same model, target and pool."""

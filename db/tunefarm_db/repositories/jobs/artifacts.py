@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
@@ -39,3 +39,7 @@ class Artifacts(Repository):
     def for_job(self, job_id: str) -> Artifact | None:
         """Return the job's artifact, None before there is one."""
         return self._first(Artifact, select(_ARTIFACTS).where(ArtifactRow.job_id == job_id))
+
+    def set_report(self, job_id: str, report: Json) -> None:
+        """Replace the report of the job's artifact; use `tunefarm_app.report.numbers.set_report`, which tells lists of it."""
+        self._run(update(_ARTIFACTS).where(ArtifactRow.job_id == job_id).values(report=report))

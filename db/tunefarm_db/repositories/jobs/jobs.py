@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict, Unpack
 
 from sqlalchemy import func, select, update
@@ -9,6 +10,13 @@ from sqlalchemy import func, select, update
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import equal
 from tunefarm_db.repositories.jobs.job_tasks import JobTasks
+from tunefarm_db.repositories.selection import (
+    JOBS_AND_MODELS,
+    ORDERS,
+    JobFilters,
+    JobOrder,
+    conditions,
+)
 from tunefarm_db.states.job import OPEN_STATES, TURN_STATES, JobState, sources
 from tunefarm_db.tables import JobRow, table_of
 from tunefarm_db.tables.columns import db_now
@@ -32,8 +40,18 @@ class JobChanges(TypedDict, total=False):
     stop_reason: str | None
     priority: int
     budget: Json
+    options: Json
     progress: Json
     artifact_id: str | None
+
+
+class JobNumbers(TypedDict):
+    """What lists show of a job's artifact; see `Job`."""
+
+    network_latency_sec: float | None
+    speedups: Json
+    over_untuned: float | None
+    over_runtime: float | None
 
 
 class NewJob(TypedDict):
@@ -50,6 +68,8 @@ class NewJob(TypedDict):
     priority: NotRequired[int]
     idempotency_key: NotRequired[str | None]
     request_digest: NotRequired[str | None]
+    tags: NotRequired[Sequence[str]]
+    note: NotRequired[str]
 
 
 class Jobs(JobTasks):
@@ -81,14 +101,14 @@ class Jobs(JobTasks):
     def list(
         self,
         *,
-        state: JobState | None = None,
-        model_id: str | None = None,
+        order: JobOrder = JobOrder.NEWEST,
         cursor: str | None = None,
         limit: int = 50,
+        **filters: Unpack[JobFilters],
     ) -> Page[Job]:
-        """Return jobs, newest first."""
-        query = select(_JOBS).where(*equal(_JOBS.c, state=state, model_id=model_id))
-        return self._page(Job, query, JobRow.id, cursor=cursor, limit=limit)
+        """Return the jobs that pass the filters, in an order; the cursor is the id of the page's last job."""
+        query = select(_JOBS).select_from(JOBS_AND_MODELS).where(*conditions(filters))
+        return self._sorted_page(Job, query, ORDERS[order], cursor=cursor, limit=limit)
 
     def open(self, *, model_id: str | None = None, cancel_requested: bool | None = None) -> tuple[Job, ...]:
         """Return the jobs that are not finished, oldest first."""
@@ -138,6 +158,23 @@ class Jobs(JobTasks):
             present = self.get(job_id).state
             raise ConflictError(f"the job is {present} already", code="job-state", state=present.value)
         return job
+
+    def label(self, job_id: str, *, tags: Sequence[str] | None = None, note: str | None = None) -> Job:
+        """Set the tags or the note of a job in any state; None leaves them.
+
+        Raises:
+            NotFoundError: If there is no such job.
+        """
+        # The time of the last change stays: nothing that the job does has changed.
+        values: dict[str, Any] = {"updated_at": JobRow.updated_at}
+        values |= {"tags": list(tags)} if tags is not None else {}
+        values |= {"note": note} if note is not None else {}
+        self._run(update(_JOBS).where(JobRow.id == job_id).values(**values))
+        return self.get(job_id)
+
+    def set_numbers(self, job_id: str, **numbers: Unpack[JobNumbers]) -> None:
+        """Set what lists show and sort by of a job's artifact."""
+        self._run(update(_JOBS).where(JobRow.id == job_id).values(**numbers))
 
     def charge(self, job_id: str, device_sec: float) -> None:
         """Add the job's use of a device to its `turn_sec`."""

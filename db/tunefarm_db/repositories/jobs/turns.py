@@ -69,6 +69,20 @@ class Turns(Repository):
         query = select(func.count()).select_from(_STEPS.join(_JOBS, JobRow.id == StepRow.job_id))
         return int(self._run(query.where(_waits(device_key))).scalar_one())
 
+    def measurements(self, device_key: str) -> tuple[Step, ...]:
+        """Return the steps that wait to measure an artifact on a device of this pool, oldest first: they come before all jobs."""
+        query = (
+            select(_STEPS)
+            .join(_JOBS, JobRow.id == StepRow.subject_id)
+            .where(
+                StepRow.kind == StepKind.MEASURE,
+                StepRow.state == StepState.READY,
+                or_(StepRow.error.is_(None), StepRow.not_before <= db_now()),
+                JobRow.device_key == device_key,
+            )
+        )
+        return self._all(Step, query.order_by(StepRow.id))
+
     def rivals(self, job: Job) -> Rivals:
         """Return the number of jobs that share the job's pool."""
         higher = JobRow.priority > job.priority

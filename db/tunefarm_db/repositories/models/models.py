@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import and_, delete, exists, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Text,
+    and_,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import Repository, equal
+from tunefarm_db.ids import is_id, new_id
+from tunefarm_db.repositories.base import Order, Repository, equal, has_tag, has_text
 from tunefarm_db.tables import (
     ArtifactRow,
     BlobRow,
@@ -27,6 +40,29 @@ _MODELS = table_of(ModelRow)
 _TASKS = table_of(ModelTaskRow)
 
 
+class ModelOrder(StrEnum):
+    """The orders of a list of models; equal models are sorted newest first."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    NAME = "name"
+    STATE = "state"
+    SIZE = "size"
+
+
+def _order(key: ColumnElement[Any], *, largest_first: bool = False) -> Order:
+    return Order(id=_MODELS.c.id, tables=_MODELS, key=key, largest_first=largest_first)
+
+
+_ORDERS: Mapping[ModelOrder, Order] = {
+    ModelOrder.NEWEST: _order(_MODELS.c.id, largest_first=True),
+    ModelOrder.OLDEST: _order(_MODELS.c.id),
+    ModelOrder.NAME: _order(func.lower(_MODELS.c.name)),
+    ModelOrder.STATE: _order(cast(_MODELS.c.state, Text)),
+    ModelOrder.SIZE: _order(_MODELS.c.size_bytes, largest_first=True),
+}
+
+
 class Models(Repository):
     """Models and their tuning tasks."""
 
@@ -39,14 +75,16 @@ class Models(Repository):
         shapes: Mapping[str, Sequence[int] | str] | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> Model:
-        """Add a model in state importing.
+        """Add a model in state importing: the next version of its name, deleted ones counted.
 
         Raises:
             ConflictError: If a model that is not deleted has the same bytes, shapes and values (found at once).
         """
+        newest = select(func.coalesce(func.max(ModelRow.version), 0)).where(ModelRow.name == name)
         row = {
             "id": new_id("mdl"),
             "name": name,
+            "version": newest.scalar_subquery() + 1,
             "sha256": sha256,
             "size_bytes": size_bytes,
             "shapes": _as_json(shapes),
@@ -87,12 +125,73 @@ class Models(Repository):
             raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
         return model
 
+    def id_of(self, text: str) -> str:
+        """Return the id of the model that a text names: an id, ``name@version``, or a name, which means its newest version.
+
+        A text that names no model is returned as it is: no model has this id.
+        """
+        if is_id(text, "mdl"):
+            return text
+        name, _, version = text.rpartition("@")
+        wanted = ModelRow.name == text
+        if name and version.isdecimal() and len(version) < 10:
+            wanted = or_(wanted, and_(ModelRow.name == name, ModelRow.version == int(version)))
+        query = select(ModelRow.id).where(wanted, ModelRow.state != ModelState.DELETED)
+        exact = ModelRow.name == text  # a name may itself end in @2
+        row = self._run(query.order_by(exact.desc(), ModelRow.version.desc()).limit(1)).first()
+        return text if row is None else str(row[0])
+
+    def take_version(self, model_id: str, of: Model) -> None:
+        """Give a model the version of a deleted one, whose place it takes."""
+        self._run(
+            update(_MODELS)
+            .where(ModelRow.id == model_id, ModelRow.name == of.name)
+            .values(version=of.version, updated_at=ModelRow.updated_at)
+        )
+
     def list(
-        self, *, state: ModelState | None = None, cursor: str | None = None, limit: int = 50
+        self,
+        *,
+        state: ModelState | None = None,
+        tags: Collection[str] = (),
+        text: str = "",
+        order: ModelOrder = ModelOrder.NEWEST,
+        cursor: str | None = None,
+        limit: int = 50,
     ) -> Page[Model]:
-        """Return models, newest first; deleted ones only when asked for by `state`."""
-        wanted = ModelRow.state == state if state is not None else ModelRow.state != ModelState.DELETED
-        return self._page(Model, select(_MODELS).where(wanted), ModelRow.id, cursor=cursor, limit=limit)
+        """Return models in an order.
+
+        Args:
+            state: Only models in this state; deleted ones only when asked for so.
+            tags: Only models with all of these tags.
+            text: Only models with this text in their id, name, note or a tag, in any case.
+            order: The order.
+            cursor: Id of the last model of the page before.
+            limit: Most to return.
+        """
+        where = [ModelRow.state == state if state is not None else ModelRow.state != ModelState.DELETED]
+        where += [has_tag(_MODELS.c.tags, tag) for tag in tags]
+        if text:
+            where.append(has_text(text, (_MODELS.c.id, _MODELS.c.name, _MODELS.c.note), _MODELS.c.tags))
+        query = select(_MODELS).where(*where)
+        return self._sorted_page(Model, query, _ORDERS[order], cursor=cursor, limit=limit)
+
+    def label(self, model_id: str, *, tags: Sequence[str] | None = None, note: str | None = None) -> Model:
+        """Set the tags or the note of a model that is not deleted; None leaves them.
+
+        Raises:
+            NotFoundError: ``model-not-found`` or ``model-deleted``.
+        """
+        # The time of the last change stays: nothing of the network has changed.
+        values: dict[str, Any] = {"updated_at": ModelRow.updated_at}
+        values |= {"tags": list(tags)} if tags is not None else {}
+        values |= {"note": note} if note is not None else {}
+        self._run(
+            update(_MODELS)
+            .where(ModelRow.id == model_id, ModelRow.state != ModelState.DELETED)
+            .values(**values)
+        )
+        return self.get(model_id)
 
     def set_ready(
         self,

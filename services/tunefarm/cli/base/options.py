@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,18 +46,76 @@ ValueOption = Annotated[
     ),
 ]
 Priority = Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])]
+Target = Annotated[str, typer.Option("--target", "-t", help=HELP["target"])]
+DeviceKey = Annotated[
+    str | None, typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool)
+]
+PrecisionOption = Annotated[str | None, typer.Option("--precision", help=HELP["precision"])]
+OtherShapes = Annotated[bool, typer.Option("--other-shapes/--no-other-shapes", help=HELP["other_shapes"])]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 
 
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Only those with this tag. Can be given several times."),
+]
+Text = Annotated[
+    str | None,
+    typer.Option(
+        "--search", metavar="TEXT", help="Only those with this text in their id, name, tags or note."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelOptions(OptionGroup):
+    """Tags and note, of something new."""
+
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Add this tag. Can be given several times."),
+    ] = None
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A text for people.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelChanges(LabelOptions):
+    """Changes of tags and note."""
+
+    untag: Annotated[
+        list[str] | None,
+        typer.Option("--untag", metavar="TAG", help="Remove this tag. Can be given several times."),
+    ] = None
+
+    def changes(self, present: Callable[[], Sequence[str]]) -> dict[str, Any]:
+        """Return the keyword arguments for the client's methods.
+
+        Args:
+            present: Asks for the present tags.
+        """
+        changes: dict[str, Any] = {} if self.note is None else {"note": self.note}
+        if self.tag or self.untag:
+            removed = {tag.strip().lower() for tag in self.untag or ()}
+            kept = [tag for tag in present() if tag not in removed]
+            changes["tags"] = [*kept, *(self.tag or ())]
+        return changes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions(OptionGroup):
-    """The limits of a search."""
+    """The limits of a job."""
 
     minutes: Annotated[
         float | None, typer.Option("--minutes", "-m", help=HELP["minutes"], rich_help_panel=_BUDGET)
+    ] = None
+    job_seconds: Annotated[
+        float | None, typer.Option("--job-seconds", help=HELP["job_seconds"], rich_help_panel=_BUDGET)
+    ] = None
+    search_minutes: Annotated[
+        float | None, typer.Option("--search-minutes", help=HELP["search_minutes"], rich_help_panel=_BUDGET)
     ] = None
     seconds: Annotated[
         float | None, typer.Option("--seconds", help=HELP["seconds"], rich_help_panel=_BUDGET)
@@ -72,17 +130,13 @@ class LimitOptions(OptionGroup):
         float | None, typer.Option("--min-gain", help=HELP["min_gain"], rich_help_panel=_BUDGET)
     ] = None
 
-    @property
-    def wall_sec(self) -> float | None:
-        """The sum of minutes and seconds; None if neither is given."""
-        if self.minutes is None and self.seconds is None:
-            return None
-        return 60.0 * (self.minutes or 0.0) + (self.seconds or 0.0)
-
     def limits(self) -> Mapping[str, float | None]:
         """Return the limits by the names of their options."""
         return {
-            "--seconds/--minutes": self.wall_sec,
+            "--minutes": self.minutes,
+            "--job-seconds": self.job_seconds,
+            "--search-minutes": self.search_minutes,
+            "--seconds": self.seconds,
             "--trials": self.trials,
             "--patience": self.patience,
             "--min-gain": self.min_gain,
@@ -90,8 +144,8 @@ class LimitOptions(OptionGroup):
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
-        terms = {name: getattr(self, name) for name in ("trials", "patience", "min_gain")}
-        return {"seconds": self.wall_sec, **terms}
+        times = ("minutes", "job_seconds", "search_minutes", "seconds")
+        return {name: getattr(self, name) for name in (*times, "trials", "patience", "min_gain")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,29 +163,51 @@ class ChangeOptions(LimitOptions):
 class TermOptions(LimitOptions):
     """All terms of a job. `tunefarm tune --help` lists them in this order."""
 
-    target: Annotated[str, typer.Option("--target", "-t", help=HELP["target"])] = "host"
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="One minute for the whole job: --minutes 1.", rich_help_panel=_BUDGET),
+    ] = False
+    target: Target = "host"
     tuner: Annotated[str, typer.Option("--tuner", help=HELP["tuner"])] = DEFAULT_TUNER
     seed: Annotated[int, typer.Option("--seed", help=HELP["seed"])] = 0
-    device_key: Annotated[
-        str | None, typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool)
-    ] = None
+    device_key: DeviceKey = None
     priority: Priority = None
-    precision: Annotated[str | None, typer.Option("--precision", help=HELP["precision"])] = None
-    other_shapes: Annotated[
-        bool, typer.Option("--other-shapes/--no-other-shapes", help=HELP["other_shapes"])
-    ] = True
+    precision: PrecisionOption = None
+    other_shapes: OtherShapes = True
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
-        names = ("target", "tuner", "seed", "device_key", "precision")
-        terms = {name: getattr(self, name) for name in names}
-        other_shapes = None if self.other_shapes else False  # servers of older releases have no such option
         return {
             **LimitOptions.terms(self),
-            **terms,
-            "priority": _as_priority(self.priority),
-            "other_shapes": other_shapes,
+            "tuner": self.tuner,
+            "seed": self.seed,
+            **_compiled_terms(self),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions(OptionGroup):
+    """The terms of a job without a search."""
+
+    target: Target = "host"
+    device_key: DeviceKey = None
+    priority: Priority = None
+    precision: PrecisionOption = None
+    other_shapes: OtherShapes = True
+
+    def terms(self) -> dict[str, Any]:
+        """Return the keyword arguments for the client's methods."""
+        return {**_compiled_terms(self), "search": False}
+
+
+def _compiled_terms(options: TermOptions | CompileOptions) -> dict[str, Any]:
+    return {
+        "target": options.target,
+        "device_key": options.device_key,
+        "priority": _as_priority(options.priority),
+        "precision": options.precision,
+        "other_shapes": None if options.other_shapes else False,  # older servers have no such option
+    }
 
 
 def _as_priority(text: str | None) -> int | str | None:

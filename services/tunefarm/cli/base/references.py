@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
-    from tunefarm.client import Client, Device
+    from tunefarm.client import Client, Device, Model
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _MOST_NAMED = 5
 
 
 def find_job(client: Client, text: str) -> str:
-    """Return the id of the job that `text` means: its id, the first or last characters of it, or its model's name.
+    """Return the id of the job that `text` means: its id, the first or last characters of it, or its model's name (``name@2``).
 
     Raises:
         NotFoundError: ``job-not-found``.
@@ -27,10 +27,10 @@ def find_job(client: Client, text: str) -> str:
     """
     if _WHOLE_ID.fullmatch(text):
         return text
-    names = {model.id: model.name for model in client.models.all()}
+    names = {model.id: {model.name, model.named} for model in client.models.all()}
     jobs = {
         job.id: (
-            names.get(job.model_id, ""),
+            names.get(job.model_id, set()),
             f"{job.id} ({job.state}, created {quantities.local_time(job.created_at)})",
         )
         for job in client.jobs.all()
@@ -41,17 +41,27 @@ def find_job(client: Client, text: str) -> str:
 def find_model(client: Client, text: str) -> str:
     """Return the id of the model that `text` means: its id, the first or last characters of it, or its name.
 
+    A name means its newest version, ``name@2`` the second.
+
     Raises:
         NotFoundError: ``model-not-found``.
         InvalidInputError: ``ambiguous``.
     """
     if _WHOLE_ID.fullmatch(text):
         return text
-    models = {
-        model.id: (model.name, f"{model.id} (uploaded {quantities.local_time(model.created_at)})")
-        for model in client.models.all()
+    newest: dict[str, Model] = {}
+    models = list(client.models.all())
+    for model in models:
+        if model.name not in newest or model.version > newest[model.name].version:
+            newest[model.name] = model
+    candidates = {
+        model.id: (
+            {model.named, *([model.name] if newest[model.name] is model else [])},
+            f"{model.id} ({model.named}, uploaded {quantities.local_time(model.created_at)})",
+        )
+        for model in models
     }
-    return _choose("model", text, models)
+    return _choose("model", text, candidates)
 
 
 def find_device(client: Client, text: str) -> Device:
@@ -62,21 +72,21 @@ def find_device(client: Client, text: str) -> Device:
         InvalidInputError: ``ambiguous``.
     """
     devices = {device.id: device for device in client.devices.list()}
-    names = {device.id: (device.name, f"{device.name} ({device.id})") for device in devices.values()}
+    names = {device.id: ({device.name}, f"{device.name} ({device.id})") for device in devices.values()}
     return devices[_choose("device", text, names)]
 
 
-def _choose(kind: str, text: str, candidates: Mapping[str, tuple[str, str]]) -> str:
+def _choose(kind: str, text: str, candidates: Mapping[str, tuple[Collection[str], str]]) -> str:
     """Return the id that `text` means.
 
     Args:
         kind: What it is.
         text: A name, an id, or a part of one, as pages write it (``…h6z1vw``).
-        candidates: By id: the name, and how a message lists it.
+        candidates: By id: its names, and how a message lists it.
     """
     part = text.strip().lstrip("….")
     command = "device" if kind == "device" else f"{kind}s"
-    matches = [candidate for candidate, (name, _) in candidates.items() if name == text.strip()]
+    matches = [candidate for candidate, (names, _) in candidates.items() if text.strip() in names]
     if not matches and part:
         begins = (part, f"{_prefix(candidates)}{part}")
         matches = [

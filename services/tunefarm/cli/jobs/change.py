@@ -1,4 +1,4 @@
-"""``tunefarm jobs cancel|change|pause|resume|retry``: change jobs."""
+"""``tunefarm jobs cancel|finish|change|pause|resume|retry``: change jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import ChangeOptions
+from tunefarm.cli.base.options import ChangeOptions, LabelChanges
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app, show_state
@@ -30,16 +30,35 @@ def cancel_job(
     show_state(out, job)
 
 
+@command(app, "finish")
+def finish_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
+) -> None:
+    """End a job's search now, and compile the best so far; `tunefarm jobs artifact` downloads it then."""
+    with server.connect() as client:
+        job_id = find_job(client, job_id)
+        job = client.jobs.finish(job_id)
+        if wait:
+            job = client.job(job_id).wait(check=False, progress_bar=False)
+    show_state(out, job)
+
+
 @command(app, "change")
-def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOptions) -> None:
-    """Change the budget or the priority of a running job. Other terms stay as they are.
+def change_job(
+    out: Output, server: Server, job_id: JobId, changes: ChangeOptions, labels: LabelChanges
+) -> None:
+    """Change the budget or the priority of a running job, or the tags and the note of any job. All else stays as it is.
 
     Limits are for the whole job and apply after its current round. If a limit has ended the search, raising it
     continues the search, unless compiling has begun.
     """
     with server.connect() as client:
         job_id = find_job(client, job_id)
-        job = client.jobs.change(job_id, **changes.terms())
+        labelled = labels.changes(lambda: client.jobs.get(job_id).tags)
+        job = client.jobs.change(job_id, **changes.terms(), **labelled)
     show_state(out, job)
 
 

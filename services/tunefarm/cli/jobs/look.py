@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tunefarm.cli.base.commands import command, group
-from tunefarm.cli.base.completion import complete_job, complete_model
+from tunefarm.cli.base.completion import complete_job, complete_model, complete_pool
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import Limit
+from tunefarm.cli.base.options import Limit, Tags, Text
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job, find_model
 from tunefarm_text import quantities
@@ -31,6 +32,20 @@ JobId = Annotated[
 ]
 
 
+class JobSort(StrEnum):
+    """The orders of `tunefarm jobs list`."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    CHANGED = "changed"
+    MODEL = "model"
+    STATE = "state"
+    TRIALS = "trials"
+    LATENCY = "latency"
+    SPEEDUP = "speedup"
+    RUNTIME = "runtime"
+
+
 @command(app, "list")
 def list_jobs(
     out: Output,
@@ -45,12 +60,30 @@ def list_jobs(
             autocompletion=complete_model,
         ),
     ] = None,
+    device_key: Annotated[
+        str | None,
+        typer.Option("--device-key", help="Only jobs on this pool.", autocompletion=complete_pool),
+    ] = None,
+    tag: Tags = None,
+    search: Text = None,
+    sort: Annotated[
+        JobSort,
+        typer.Option(
+            "--sort",
+            help="The best first: `latency`, `speedup` (over untuned), `runtime` (over the fastest other runtime that was timed).",
+        ),
+    ] = JobSort.NEWEST,
     limit: Limit = 50,
 ) -> None:
-    """List the jobs, newest first."""
+    """List the jobs, newest first unless --sort says otherwise."""
     with server.connect() as client:
         model_id = None if model is None else find_model(client, model)
-        jobs = list(islice(client.jobs.all(state=state, model_id=model_id), limit))
+        # Servers of older releases know no order: they sort by age.
+        order = None if sort is JobSort.NEWEST else sort.value
+        matching = client.jobs.all(
+            state=state, model_id=model_id, device_key=device_key, tags=tag or (), text=search, order=order
+        )
+        jobs = list(islice(matching, limit))
     out.items(
         jobs,
         {
@@ -59,10 +92,12 @@ def list_jobs(
             "model": lambda job: job.model_id,
             "target": lambda job: job.target_key,
             "devices": lambda job: job.device_key,
-            "tuner": lambda job: job.tuner,
             ">trials": lambda job: job.trials,
             ">failed": lambda job: job.failures,
             ">best": lambda job: job.best_text,
+            ">over untuned": lambda job: job.over_untuned_text,
+            ">over ONNX Runtime": lambda job: job.over_runtime_text,
+            "tags": lambda job: ", ".join(job.tags),
             "created": lambda job: quantities.local_time(job.created_at),
         },
     )
@@ -255,12 +290,16 @@ def show_state(out: Output, job: Job) -> None:
         ("time left", quantities.duration(job.eta_sec)),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
         ("latency", quantities.latency(job.network_latency_sec)),
+        ("over untuned", job.over_untuned_text),
+        ("over ORT", job.over_runtime_text),
         ("kernels' sum", quantities.latency(job.best_latency_sec)),
         ("priority", f"{job.priority}"),
         ("waiting", job.waiting or quantities.NONE),
         ("stopped by", job.stop_reason or quantities.NONE),
         ("created", quantities.local_time(job.created_at)),
         ("ended", quantities.local_time(job.finished_at)),
+        *(("tags", ", ".join(job.tags)) for _ in job.tags[:1]),
+        *(("note", line) for line in job.note.splitlines()),
     ]
     for name, value in rows:
         out.text(f"{name:<12} {value}")

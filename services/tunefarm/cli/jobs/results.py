@@ -1,4 +1,4 @@
-"""``tunefarm jobs artifact|report|trace|source|records``: download what a job produced."""
+"""``tunefarm jobs artifact|report|measure|trace|source|records``: download what a job produced."""
 
 from __future__ import annotations
 
@@ -44,14 +44,29 @@ def get_artifact(
     name: Annotated[
         str | None, typer.Option("--name", help="The file's name; the server's by default.")
     ] = None,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="Of a job without an artifact, compile what is on record so far. The job goes on, if it has not ended.",
+        ),
+    ] = False,
 ) -> None:
-    """Download the artifact of a job that succeeded."""
+    """Download the artifact of a job that succeeded; with --now, of one that searches or was cancelled, too."""
     check_folder(folder)
     with server.connect() as client:
         job_id = find_job(client, job_id)
+        if now and client.jobs.get(job_id).state != "succeeded":
+            handle = client.job(client.jobs.compile_now(job_id).id)
+            out.note(f"job {handle.id} compiles what is on record for job {job_id}")
+            handle.wait()
+            job_id = handle.id
         path = client.jobs.download(job_id, folder, name=name)
     size_bytes = path.stat().st_size
-    out.result({"artifact": str(path), "size_bytes": size_bytes}, f"{path}  {quantities.size(size_bytes)}")
+    out.result(
+        {"job_id": job_id, "artifact": str(path), "size_bytes": size_bytes},
+        f"{path}  {quantities.size(size_bytes)}",
+    )
 
 
 @command(app, "report")
@@ -77,6 +92,39 @@ def get_report(
     else:
         show_report(out, report)
         show_steps(out, report)
+
+
+@command(app, "measure")
+def measure_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is measured.")] = True,
+) -> None:
+    """Measure a job's artifact again, now, on a device of its pool, and list all its measurements.
+
+    Its network as TVM compiles it untuned and ONNX Runtime are timed beside it. The latest measurement on a quiet device is what
+    report, pages and lists show.
+    """
+    with server.connect() as client:
+        job_id = find_job(client, job_id)
+        measurements = client.jobs.measure(job_id, timeout_sec=None if wait else 0)
+    if out.json:
+        out.data(measurements.raw)
+        return
+    rows = [taken.summary() for taken in measurements.items]
+    columns = (
+        "measured",
+        "device",
+        "other work",
+        ">artifact",
+        ">over untuned",
+        ">over ONNX Runtime",
+        "shown",
+    )
+    out.table(columns, [tuple(row.values()) for row in rows])
+    if measurements.is_open:
+        out.note(f"it is {measurements.state}: `tunefarm jobs report {job_id}` shows it when it is done")
 
 
 @command(app, "trace")

@@ -13,6 +13,7 @@ from tunefarm.client.results.models import Problem, Tensor
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES
 
 FINISHED_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -37,6 +38,25 @@ class Progress(Answer):
     tuned_sec: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speedup(Result):
+    """How many times as fast an artifact is as another network.
+
+    Attributes:
+        value: Ratio of the medians.
+        low: Lower end of its 95 % interval; None if unknown.
+        high: Upper end of it.
+        text: The ratio as far as it is known: ``1.24×``, or ``between 1.2 and 3.9×``.
+        verdict: ``faster``, ``slower``, or ``same`` if the interval cannot tell.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+    verdict: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Job(Shown, Answer):
     """A tuning job.
@@ -47,6 +67,8 @@ class Job(Shown, Answer):
         budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None if a limit is not set.
         best_latency_sec: Sum of the best kernel times, weighted by calls per inference; None until each task has one.
         network_latency_sec: Measured latency of the artifact; None until there is one.
+        speedups: How many times as fast as ``untuned``, ``onnxruntime`` and others the artifact is; empty until there is one.
+        tags: Words by which people find it again; `note` is a text for people.
         tuned_sec: Seconds of search spent.
         eta_sec: Expected remaining seconds of search. None if the job is not searching, has no limit of time or trials,
             or the server does not report it.
@@ -68,6 +90,9 @@ class Job(Shown, Answer):
     failures: int = 0
     best_latency_sec: float | None = None
     network_latency_sec: float | None = None
+    speedups: Mapping[str, Speedup] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    note: str = ""
     tuned_sec: float = 0.0
     eta_sec: float | None = None
     stop_reason: str | None = None
@@ -86,11 +111,32 @@ class Job(Shown, Answer):
         return self.state in FINISHED_STATES
 
     @property
+    def searches(self) -> bool:
+        """Whether it searches; a job that does not is compiled from what is on record."""
+        options = self.raw.get("options")
+        return not isinstance(options, dict) or options.get("search") is not False
+
+    @property
     def best_text(self) -> str:
         """How fast the network is: as it was measured, or else the sum of its kernels, which is called that."""
         if self.network_latency_sec is not None or self.best_latency_sec is None:
             return quantities.latency(self.network_latency_sec)
         return f"{quantities.latency(self.best_latency_sec)} (kernels)"
+
+    @property
+    def over_untuned_text(self) -> str:
+        """How many times as fast as untuned the artifact is, as far as that is known."""
+        speedup = self.speedups.get("untuned")
+        return quantities.NONE if speedup is None else speedup.text
+
+    @property
+    def over_runtime_text(self) -> str:
+        """The same over the fastest other runtime that was timed beside it; its name follows unless it is ONNX Runtime."""
+        others = {name: speedup for name, speedup in self.speedups.items() if name != "untuned"}
+        if not others:
+            return quantities.NONE
+        name = min(others, key=lambda name: others[name].value)
+        return others[name].text + ("" if name == "onnxruntime" else f" ({RUNTIMES.get(name, name)})")
 
     def summary(self) -> Mapping[str, str]:
         """Return the job's row in a notebook: column name to text."""
@@ -101,6 +147,8 @@ class Job(Shown, Answer):
             "trials": f"{self.trials} ({self.failures} failed)",
             "kernels": f"{self.progress.tasks_with_record} of {self.progress.tasks_total}",
             "best": self.best_text,
+            "over ONNX Runtime": self.over_runtime_text if self.speedups else "",
+            "tags": ", ".join(self.tags),
             "time left": "" if self.eta_sec is None else quantities.duration(self.eta_sec),
             "waiting": (self.waiting or "").removeprefix("waiting "),
             "error": self.error.message if self.error else "",
@@ -112,6 +160,66 @@ class Job(Shown, Answer):
         if isinstance(progress, dict):  # a job that has not begun reports no phase: its state is the phase
             progress = {"phase": data.get("state"), **progress}
         return {**data, "progress": progress}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Measurement(Shown, Result):
+    """A measurement of a job's artifact.
+
+    Attributes:
+        device: Name of the device; None if unknown. `device_model` is its model.
+        at_compile: Whether the compile measured it.
+        quiet: Whether other work on the device hardly slowed it.
+        shown: Whether the job's report, page and lists show this one: the latest quiet one.
+        seconds: Seconds per inference of ``tuned`` (the artifact), ``untuned``, ``onnxruntime`` and ``torch_compile``.
+        ratios: How many times as fast as the others the artifact is.
+    """
+
+    measured_at: float
+    device: str | None = None
+    device_model: str | None = None
+    at_compile: bool = False
+    quiet: bool = False
+    shown: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, Speedup] = field(default_factory=dict)
+
+    def summary(self) -> Mapping[str, str]:
+        """Return the measurement's row in a notebook: column name to text."""
+        names = {"untuned": "over untuned", "onnxruntime": "over ONNX Runtime"}
+        return {
+            "": quantities.local_time(self.measured_at) + (" (compile)" if self.at_compile else ""),
+            "device": self.device or quantities.NONE,
+            "other work": "quiet" if self.quiet else "disturbed",
+            "artifact": quantities.latency(self.seconds.get("tuned")),
+            **{
+                text: self.ratios[name].text if name in self.ratios else quantities.NONE
+                for name, text in names.items()
+            },
+            "shown": "yes" if self.shown else "",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements(Answer):
+    """The measurements of a job's artifact, oldest first.
+
+    Attributes:
+        state: State of the last one that was asked for: ``waiting`` for a worker or a device, ``measuring``, ``failed`` or
+            ``idle``.
+        asked_at: When it was asked for, Unix seconds; None if nobody has asked for one.
+        error: Why it failed, or what it is repeated after.
+    """
+
+    items: tuple[Measurement, ...] = ()
+    state: str = "idle"
+    asked_at: float | None = None
+    error: Problem | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a measurement is under way."""
+        return self.state in ("waiting", "measuring")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

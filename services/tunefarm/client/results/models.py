@@ -77,6 +77,7 @@ class Model(Shown, Answer):
     Attributes:
         state: ``importing``, ``ready``, ``failed`` or ``deleted``. The fields from `inputs` on are known when it is
             ready.
+        version: Which of the uploads under this name it is, from 1.
         created_at: Time of the upload, Unix seconds.
         error: Error, if it failed; else None.
         waiting: Why its import has not begun; None in lists, and once it has begun.
@@ -87,10 +88,12 @@ class Model(Shown, Answer):
         operators: Operator names and their counts.
         opset: The ONNX operator set of the file.
         num_params: Number of parameters.
+        tags: Words by which people find it again; `note` is a text for people.
     """
 
     id: str
     name: str = ""
+    version: int = 1
     state: str
     sha256: str = ""
     size_bytes: int = 0
@@ -106,12 +109,19 @@ class Model(Shown, Answer):
     num_params: int | None = None
     specialisations: tuple[ShapeSet, ...] = ()
     parts: tuple[RuntimePart, ...] = ()
+    tags: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def named(self) -> str:
+        """Its name with its version, ``ocr-rec@3``, which is accepted wherever its id is."""
+        return f"{self.name}@{self.version}"
 
     def summary(self) -> Mapping[str, str]:
         """Return the model's row in a notebook: column name to text."""
         return {
             "": self.id,
-            "name": self.name,
+            "name": self.named,
             "state": self.state,
             "inputs": _tensors(self.inputs)
             + (f" and {len(self.specialisations) - 1} more shapes" if len(self.specialisations) > 1 else ""),

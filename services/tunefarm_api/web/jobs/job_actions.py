@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,16 +12,25 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.routes.job_details import download_artifact, get_report, get_report_page
-from tunefarm_api.web.forms import Form, FormDep, number_of
+from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
+from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
+from tunefarm_app.jobs.submit import compile_now
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.measuring import measure_again
 from tunefarm_app.runtime.composition import Services
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 
-_COMMANDS = {"pause": pause_job, "resume": resume_job, "cancel": cancel_job, "retry": retry_job}
+_COMMANDS: dict[str, Callable[[Services, str], object]] = {
+    "measure": measure_again,
+    "pause": pause_job,
+    "resume": resume_job,
+    "finish": finish_job,
+    "cancel": cancel_job,
+    "retry": retry_job,
+}
 
 
 @router.post("/jobs/{job_id}/extend", dependencies=[needs("write")])
@@ -30,9 +40,23 @@ async def extend(job_id: str, form: FormDep, services: ServicesDep) -> Response:
     return _back(job_id)
 
 
+@router.post("/jobs/{job_id}/compile", dependencies=[needs("write")])
+def compile_so_far(job_id: str, services: ServicesDep) -> Response:
+    """Compile what is on record so far, and show the job that does so."""
+    return _back(compile_now(services, job_id).job.id)
+
+
+@router.post("/jobs/{job_id}/labels", dependencies=[needs("write")])
+async def label(job_id: str, form: FormDep, services: ServicesDep) -> Response:
+    """Sets the tags and the note."""
+    tags, note = labels_of(form)
+    await run_in_threadpool(change_job, services, job_id, JobChange(tags=tags, note=note))
+    return _back(job_id)
+
+
 @router.post("/jobs/{job_id}/{command}", dependencies=[needs("write")])
 def command_job(job_id: str, command: str, services: ServicesDep) -> Response:
-    """Cancel, pause, resume or retry a job."""
+    """Cancel, finish, pause, resume or retry a job, or measure its artifact again."""
     if command not in _COMMANDS:
         raise InvalidInputError("there is no such command", code="invalid-request")
     _COMMANDS[command](services, job_id)
@@ -62,7 +86,8 @@ def _extend(services: Services, job_id: str, form: Form) -> None:
         before = repos.jobs.get(job_id).budget
     more: dict[str, Any] = {}
     if minutes := number_of(form, "minutes"):
-        more["wall_sec"] = (before.get("wall_sec") or 0.0) + 60.0 * minutes
+        limit = "job_sec" if before.get("job_sec") else "wall_sec"
+        more[limit] = (before.get(limit) or 0.0) + 60.0 * minutes
     if trials := number_of(form, "trials"):
         more["trials"] = (before.get("trials") or 0) + int(trials)
     if not more:

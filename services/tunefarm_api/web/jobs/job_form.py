@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from tunefarm_api.web.forms import Form, number_of
 from tunefarm_app.jobs.submit import JobRequest
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES
 from tunefarm_text.job_terms import DEFAULT_TUNER
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.search.budget import Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,7 @@ class Pool:
 BEFORE: Form = {
     "pool": "",
     "minutes": "10",
+    "search_minutes": "",
     "trials": "",
     "priority": "normal",
     "samples": "",
@@ -64,15 +65,21 @@ def request_of(model_id: str, form: Form) -> JobRequest:
         InvalidInputError: If a number is none, or there is no limit.
     """
     minutes, trials = number_of(form, "minutes"), number_of(form, "trials")
-    if not minutes and not trials:
+    search_minutes = number_of(form, "search_minutes")
+    search = "no_search" not in form
+    if search and not (minutes or search_minutes or trials):
         raise InvalidInputError("set a limit: minutes, trials, or both", code="invalid-budget")
     return JobRequest(
         model_id=model_id,
-        budget=Budget(
-            wall_sec=60.0 * minutes if minutes else None,
+        budget=JobBudget(
+            job_sec=60.0 * minutes if minutes else None,
+            wall_sec=60.0 * search_minutes if search_minutes else None,
             trials=int(trials) or None,
             min_gain_per_min=0.01 if form.get("stop_early") else None,
-        ),
+        )
+        if search
+        else None,
+        search=search,
         device_key=form.get("pool") or None,
         target=form.get("target", "").strip() or None,
         tuner=form.get("tuner") or DEFAULT_TUNER,

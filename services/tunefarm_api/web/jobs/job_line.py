@@ -10,6 +10,7 @@ from tunefarm_api.web.jobs.job_view import (
     Speedup,
     measured_speedup,
     progress_words,
+    speedup_over_runtime,
     speedup_so_far,
 )
 from tunefarm_app.jobs.progress import TimeLeft, share_done, time_left
@@ -32,6 +33,7 @@ class JobLine:
     left: TimeLeft | None
     latency: Latency
     speedup: Speedup | None
+    over_runtime: Speedup | None
 
     @property
     def why(self) -> str:
@@ -49,7 +51,6 @@ def job_lines(repos: Repositories, jobs: Sequence[ListedJob]) -> list[JobLine]:
     """Return the lines, in order."""
     ids = [listed.job.id for listed in jobs]
     steps = repos.steps.open_of(ids)
-    reports = repos.overview.reports(ids)
     now = repos.now()
     return [
         JobLine(
@@ -59,9 +60,9 @@ def job_lines(repos: Repositories, jobs: Sequence[ListedJob]) -> list[JobLine]:
             share=share_done(listed.job),
             done_words=progress_words(listed.job),
             left=time_left(listed.job),
-            latency=latency_of(listed.job, reports.get(listed.job.id)),
-            speedup=measured_speedup(reports.get(listed.job.id))
-            or speedup_so_far(repos.jobs.tasks(listed.job.id)),
+            latency=latency_of(listed.job),
+            speedup=measured_speedup(listed.job) or speedup_so_far(repos.jobs.tasks(listed.job.id)),
+            over_runtime=speedup_over_runtime(listed.job),
         )
         for listed in jobs
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -17,6 +17,7 @@ from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
     measured_speedup,
     progress_words,
+    speedup_over_runtime,
     speedup_so_far,
 )
 from tunefarm_api.web.jobs.log_lines import log_line, words
@@ -29,15 +30,16 @@ from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.numbers import (
     latency_of,
     measured_words,
-    ratios_of,
     reach_sentence,
     untried_sentence,
 )
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import JobTask
+from tunefarm_db.values import Job, JobTask
 
 router = APIRouter(include_in_schema=False)
 
@@ -45,6 +47,9 @@ LOG_LINES = 40
 
 TASKS_SHOWN = 40
 """How many kernels are shown unless all are asked for: those that take longest."""
+
+_NEIGHBOURS = 25
+"""How many of the model's newest jobs are looked at for those that compiled what this one had so far."""
 
 _PARTS = ("head", "kernels-and-log")
 _curves = Curves()  # of this process; only what saves reading events twice
@@ -67,6 +72,11 @@ def job_page(
         tasks = repos.jobs.tasks(job_id)
         model_tasks = repos.models.tasks(job.model_id)
         artifact = repos.artifacts.for_job(job_id)
+        so_far = [
+            other
+            for other in repos.jobs.list(model_id=job.model_id, limit=_NEIGHBOURS).items
+            if other.options.get("of") == job_id
+        ]
         step = repos.steps.open_of([job_id]).get(job_id)
         milestones = repos.overview.milestones(job_id)
         imported = repos.overview.import_times(job.model_id)
@@ -74,6 +84,7 @@ def job_page(
         rooflines = job_rooflines(repos, job, tasks, model_tasks)
         curve = _curves.of(repos, job_id)
         trace = short_trace(repos, job)
+        measuring = measuring_of(repos, job_id) if artifact is not None else None
         now = repos.now()
     report = None if artifact is None else artifact.report
     lines = task_lines(tasks, model_tasks, report, rooflines)
@@ -86,21 +97,21 @@ def job_page(
         job=job,
         model=model,
         artifact=artifact,
+        so_far=so_far,
         waiting=why_waiting(job, step, now),
         has_device=job.state in ACTIVE,
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),
         share=share_done(job),
         done_words=progress_words(job),
-        latency=latency_of(job, report),
+        latency=latency_of(job),
         measured_words=measured_words(tasks),
         left=time_left(job, curve.rates()),
-        speedup=measured_speedup(report) or speedup_so_far(tasks),
+        speedup=measured_speedup(job) or speedup_so_far(tasks),
         time_parts=bar_parts(trace.seconds()) if trace is not None else [],
-        over_onnxruntime=ratios_of(report).get("onnxruntime"),
+        over_runtime=speedup_over_runtime(job),
         disturbed=disturbance_note(report),
-        untried=untried_sentence(tasks, report)
-        if job.state.is_finished or job.stop_reason
-        else reach_sentence(job, tasks),
+        measuring=measuring,
+        untried=_unreached(job, tasks, report),
         latencies=latency_lines(report),
         shapes=shape_lines(report),
         other_shapes=other_shapes_line(report),
@@ -150,6 +161,13 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         {**drawn, "running": not job.state.is_finished, "blank": _blank(job.state.is_finished, tasks)},
         headers=headers,
     )
+
+
+def _unreached(job: Job, tasks: Sequence[JobTask], report: Mapping[str, Any] | None) -> str:
+    if not searches(job):
+        return ""
+    over = job.state.is_finished or job.stop_reason
+    return untried_sentence(tasks, report) if over else reach_sentence(job, tasks)
 
 
 def _blank(finished: bool, tasks: Sequence[JobTask]) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tunefarm_app.report.numbers import ratios_of
+from tunefarm_app.report.numbers import UNTUNED, best_runtime, speedups_of
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, JobTask
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES
 from tunefarm_text.quantities import duration, plural
 from tunefarm_tuning.search.task_groups import latency_sec
 
@@ -55,12 +55,17 @@ def progress_words(job: Job) -> str:
     return ", ".join(words if trials or not wall_sec else words[::-1])
 
 
-def measured_speedup(report: Mapping[str, Any] | None) -> Speedup | None:
-    """Return what the finished artifact was measured to be faster than the untuned network."""
-    ratio = ratios_of(report).get("untuned")
-    if ratio is None:
+def measured_speedup(job: Job, than: str | None = UNTUNED) -> Speedup | None:
+    """Return what the finished artifact was measured to be faster than another network; None if it was not."""
+    ratio = None if than is None else speedups_of(job).get(than)
+    if than is None or ratio is None:
         return None
-    return Speedup(ratio=ratio.value, than="untuned", text=ratio.text, verdict=ratio.verdict)
+    return Speedup(ratio=ratio.value, than=RUNTIMES.get(than, than), text=ratio.text, verdict=ratio.verdict)
+
+
+def speedup_over_runtime(job: Job) -> Speedup | None:
+    """Return how much faster the finished artifact is than the fastest other runtime that was timed beside it."""
+    return measured_speedup(job, best_runtime(speedups_of(job)))
 
 
 def speedup_so_far(tasks: Sequence[JobTask]) -> Speedup | None:

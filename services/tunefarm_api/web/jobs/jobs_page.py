@@ -13,7 +13,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.paths import UPLOADS
 from tunefarm_api.web.jobs.job_line import job_lines
 from tunefarm_api.web.rendering import page
-from tunefarm_db.repositories.farm.overview import JobOrder
+from tunefarm_db.repositories.selection import JobOrder
 from tunefarm_db.states.job import OPEN_STATES, JobState
 from tunefarm_db.values import UP_STATES
 
@@ -31,8 +31,11 @@ ORDERS = {
     JobOrder.OLDEST: "Oldest first",
     JobOrder.CHANGED: "Last changed",
     JobOrder.MODEL: "Model",
+    JobOrder.STATE: "State",
     JobOrder.TRIALS: "Most trials",
     JobOrder.LATENCY: "Lowest latency",
+    JobOrder.SPEEDUP: "Speed-up over untuned",
+    JobOrder.RUNTIME: "Speed-up over ONNX Runtime",
 }
 
 
@@ -49,6 +52,8 @@ def jobs_page(
     state: Annotated[str, Query(max_length=20)] = "",
     model: Annotated[str, Query(max_length=200)] = "",
     pool: Annotated[str, Query(max_length=200)] = "",
+    text: Annotated[str, Query(max_length=200)] = "",
+    tag: Annotated[str, Query(max_length=200)] = "",
     order: JobOrder = JobOrder.NEWEST,
     number: Annotated[int, Query(alias="page", ge=1, le=_MOST_PAGES)] = 1,
 ) -> HTMLResponse:
@@ -59,28 +64,39 @@ def jobs_page(
             states=states,
             model_text=model.strip(),
             device_key=pool or None,
+            text=text.strip(),
+            tags=[tag.strip().lower()] if tag.strip() else (),
             order=order,
             limit=PAGE_SIZE,
             offset=(number - 1) * PAGE_SIZE,
         )
         lines = job_lines(repos, jobs)
         pools = repos.overview.pools()
+        tags = repos.overview.tags()
         devices = () if jobs else repos.devices.list(limit=_MOST_DEVICES).items
         has_models = not jobs and bool(repos.models.list(limit=1).items)
-    filters = {"state": state, "model": model.strip(), "pool": pool, "order": order.value}
+    filters = {
+        "text": text.strip(),
+        "tag": tag.strip().lower(),
+        "state": state,
+        "model": model.strip(),
+        "pool": pool,
+        "order": order.value,
+    }
     return page(
         "jobs.html",
         request,
         lines=lines,
         total=total,
         asked=filters,
-        filtered=bool(state or model.strip() or pool),
+        filtered=any(value for name, value in filters.items() if name != "order"),
         number=number,
         pages=max(-(-total // PAGE_SIZE), 1),
         first=(number - 1) * PAGE_SIZE + 1,
         states=[*GROUPS, *JobState],
         orders=ORDERS,
         pools=pools,
+        tags=tags,
         has_models=has_models,
         devices_up=sum(device.state in UP_STATES for device in devices),
         max_bytes=services.settings.max_upload_bytes,

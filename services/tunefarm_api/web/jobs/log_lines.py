@@ -81,6 +81,12 @@ def _unknown(data: Data) -> str:
     )
 
 
+def _measured(data: Data) -> str:
+    disturbed = "" if data.get("quiet") else ", disturbed by other work"
+    taken = quantities.latency(data.get("latency_sec"))
+    return f"the artifact was measured again on {data.get('device', 'a device')}: {taken}{disturbed}"
+
+
 _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "queued": (lambda data: f"queued for the pool {data.get('device_key', '')}", ""),
     "phase": (_phase, "info"),
@@ -99,7 +105,11 @@ _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "resumed": (lambda _: "resumed", "info"),
     "budget": (_budget, "info"),
     "priority": (lambda data: f"priority {data.get('before')} → {data.get('priority')}", "info"),
+    "compile-now": (lambda data: f"job {data.get('job_id', '')} compiles what is on record so far", "info"),
     "finished": (_finished, ""),
+    "measure": (lambda _: "the artifact is to be measured again", "info"),
+    "measured": (_measured, "good"),
+    "unmeasured": (lambda data: f"the artifact could not be measured: {_error(data)}", "warn"),
 }
 """The sentence and the look of each kind of event."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Event, Job
 
@@ -55,8 +56,13 @@ def phases_of(
     return [
         Phase(name=name, status=_status(job, index, reached, name in spent), sec=spent.get(name))
         for index, name in enumerate(ORDER)
-        if name in spent or not (name == "confirm" and (index < reached or ended))
+        if name in spent
+        or not (_is_left_out(job, name) or (name == "confirm" and (index < reached or ended)))
     ]
+
+
+def _is_left_out(job: Job, name: str) -> bool:
+    return name in ("tune", "confirm") and not searches(job)
 
 
 def _status(job: Job, index: int, reached: int, was: bool) -> str:

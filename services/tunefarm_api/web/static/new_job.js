@@ -6,12 +6,15 @@ function estimate() {
   const form = document.getElementById("new-job");
   if (!form || !form.elements.pool) return;
   const rate = Number(form.elements.pool.selectedOptions[0].dataset.rate);
-  const minutes = Number(form.elements.minutes.value), trials = Number(form.elements.trials.value);
-  let text = "The first limit reached ends the search. Compiling and checking take extra time.";
+  const whole = Number(form.elements.minutes.value), search = Number(form.elements.search_minutes.value);
+  const trials = Number(form.elements.trials.value);
+  const minutes = whole && search ? Math.min(whole, search) : whole || search;
+  const rest = whole ? "Importing, compiling and checking are part of the whole job's time." : "Compiling and checking take extra time.";
+  let text = `The first limit reached ends the search. ${rest}`;
   if (!minutes && !trials) text = "Set a limit: minutes, trials, or both.";
   else if (!rate) text = `The pace is unknown, since no job has searched on these devices yet. ${text}`;
-  else if (minutes && (!trials || minutes * rate <= trials)) text = `About ${count.format(minutes * rate)} trials in ${time(minutes)}, at the pace of the last jobs. Compiling and checking take extra time.`;
-  else text = `About ${time(trials / rate)} for ${count.format(trials)} trials, at the pace of the last jobs. Compiling and checking take extra time.`;
+  else if (minutes && (!trials || minutes * rate <= trials)) text = `${whole ? "At most" : "About"} ${count.format(minutes * rate)} trials in ${time(minutes)}, at the pace of the last jobs. ${rest}`;
+  else text = `About ${time(trials / rate)} for ${count.format(trials)} trials, at the pace of the last jobs. ${rest}`;
   document.getElementById("estimate").textContent = text;
 }
 

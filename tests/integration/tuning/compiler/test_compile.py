@@ -158,6 +158,25 @@ def test_records_that_do_not_hold_are_missed_with_their_reason(tiny_net: TunedNe
     assert all(miss.message for miss in history.coverage.misses)
 
 
+def test_a_goal_leaves_out_timings_and_no_check(tiny_net: TunedNet, tmp_path: Path) -> None:
+    timed, kernels = [], []
+    for goal_sec in (None, 0.0):
+        findings = Findings()
+        artifact = tunefarm_tuning.compile(
+            tiny_net.model,
+            output=tmp_path / "a.tunefarm",
+            history=History(tiny_net.records[:1], findings),
+            baseline=False,
+            limits=TAKE_ANY_SPEED,
+            goal_sec=goal_sec,
+        )
+        timed.append(sum("calls_sec" in finding for finding in findings.noted.values()))
+        kernels.append(sum("comparisons" in finding for finding in findings.noted.values()))
+        assert artifact.report["checks"]["ok"]
+    assert timed == [len(tiny_net.records) - 1, 0], "the untuned kernels of tasks without a record"
+    assert kernels == [1, 1]
+
+
 def test_a_record_of_a_space_that_is_gone_gives_way_to_one_whose_space_is_there(
     tiny_net: TunedNet, tmp_path: Path
 ) -> None:

@@ -6,13 +6,14 @@ from page_browser import Browser
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.control import cancel_job, pause_job
+from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.search.budget import Budget
 
 
 def names(browser: Browser, query: str = "") -> list[str]:
     page = browser.page(f"/jobs{query}")
-    return [link.text for row in page.all("tr") if "id" in row.attrs for link in row.all("a")]
+    return [link.text for row in page.all("tr") if "id" in row.attrs for link in row.all("a")[:1]]
 
 
 @pytest.fixture
@@ -75,6 +76,10 @@ def test_they_can_be_filtered_and_sorted(browser: Browser, three) -> None:
         ("?order=changed", everything),
         ("?order=trials", ["Alpha.onnx", "alphabet.onnx", "beta.onnx"]),
         ("?order=latency", ["alphabet.onnx", "Alpha.onnx", "beta.onnx"]),
+        ("?order=state", ["beta.onnx", "alphabet.onnx", "Alpha.onnx"]),
+        ("?order=speedup", everything),
+        ("?text=ALPHAB", ["alphabet.onnx"]),
+        ("?text=nothing", []),
         ("?page=2", []),
     ):
         assert names(browser, query) == expected, query
@@ -163,3 +168,44 @@ def test_a_cancelled_job_shows_the_same_on_its_page_and_in_the_list(browser: Bro
     assert farm.job(job.id).state is JobState.CANCELLED
     assert "over first round" in browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text
     assert "over first round" in browser.page("/jobs").element("tr", id=job.id).text
+
+
+def test_tags_and_the_note_of_a_job(browser: Browser, three) -> None:
+    job = three[0]
+    answer = browser.post(f"/jobs/{job.id}/labels", tags="Nightly v1.2", note="from Monday\nagain")
+    assert answer.url.path == f"/jobs/{job.id}"
+    page = browser.page(f"/jobs/{job.id}")
+    assert [link.text for link in page.all("a", class_="tag")] == ["nightly", "v1.2"]
+    assert "from Monday" in page.element("p", class_="noted").text
+    assert page.element("input", id="tags").attrs["value"] == "nightly v1.2"
+    for query in (
+        "?tag=nightly",
+        "?tag=NIGHTLY",
+        "?text=monday",
+        f"?text={job.id[-8:]}",
+        "?tag=v1.2&text=alpha",
+    ):
+        assert names(browser, query) == ["Alpha.onnx"], query
+    assert names(browser, "?tag=night") == []
+    select = browser.page("/jobs?tag=nightly").element("select", id="tag")
+    assert [option.text for option in select.all("option")] == ["any", "nightly", "v1.2"]
+    assert select.element("option", selected="").text == "nightly"
+    refused = browser.post(f"/jobs/{job.id}/labels", tags='"')
+    assert (refused.status_code, "is no tag" in refused.text) == (422, True)
+    browser.post(f"/jobs/{job.id}/labels", tags="", note="")
+    assert browser.page(f"/jobs/{job.id}").all("a", class_="tag") == []
+
+
+def test_the_ratio_over_the_best_other_runtime_is_listed(browser: Browser, farm, three) -> None:
+    latency = {
+        name: {"median_sec": sec, "samples_sec": [sec] * 5, "threads": 2}
+        for name, sec in (("tuned", 0.01), ("untuned", 0.05), ("onnxruntime", 0.02), ("torch_compile", 0.015))
+    }
+    with farm.services.uow.write() as repos:
+        repos.jobs.set_numbers(three[0].id, **listed_numbers({"latency": latency}))
+    row = browser.page("/jobs").element("tr", id=three[0].id).text.replace("\n", " ")
+    assert "1.50×" in row
+    assert "over torch.compile" in row
+    assert "5.00×" in row
+    for order in ("speedup", "runtime"):
+        assert names(browser, f"?order={order}")[0] == "Alpha.onnx"

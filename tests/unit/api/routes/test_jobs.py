@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from tunefarm_app.jobs.transitions import fail_subject
+from tunefarm_app.report.numbers import set_report
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
-from tunefarm_db.tables import ArtifactRow
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
 from tunefarm_tuning.core.errors import TransientError
 
@@ -31,6 +30,7 @@ def test_a_job_is_queued(client: TestClient, services: Services, body: dict[str,
     assert job["budget"] == {
         "trials": 64,
         "wall_sec": None,
+        "job_sec": None,
         "patience_trials": None,
         "min_gain_per_min": None,
     }
@@ -58,6 +58,9 @@ WRONG = [
     ({"budget": {"trials": -1}}, 422, "invalid-budget"),
     ({"budget": {"wall_sec": 0}}, 422, "invalid-budget"),
     ({"budget": {"patience_trials": 0}}, 422, "invalid-budget"),
+    ({"budget": {"job_sec": 0}}, 422, "invalid-budget"),
+    ({"budget": {"job_sec": 1e12}}, 422, "invalid-budget"),
+    ({"budget": {"job_sec": "60"}}, 422, "invalid-request"),
     ({"budget": {"min_gain_per_min": 0}}, 422, "invalid-budget"),
     ({"budget": {"min_gain_per_min": 1.5}}, 422, "invalid-budget"),
     # Beyond what anybody means, and beyond what the search can count with.
@@ -68,7 +71,10 @@ WRONG = [
     ({"budget": {"wall_sec": True}}, 422, "invalid-request"),
     ({"budget": {"trials": 1.5}}, 422, "invalid-request"),
     ({"budget": {"trials": True}}, 422, "invalid-request"),
-    ({"budget": None}, 422, "invalid-request"),
+    ({"budget": None}, 422, "invalid-budget"),
+    ({"options": {"search": False}}, 422, "invalid-budget"),
+    ({"budget": {}, "options": {"search": False}}, 422, "invalid-budget"),
+    ({"budget": None, "options": {"search": 0}}, 422, "invalid-request"),
     ({"model_id": "mdl_nothing"}, 404, "model-not-found"),
     ({"model_id": None}, 422, "invalid-request"),
     ({"device_key": "lab-gpu"}, 422, "unknown-device-key"),
@@ -347,10 +353,13 @@ def test_no_downloads_before_the_end(client: TestClient, job: dict[str, Any], pr
 def test_the_measured_latency(client: TestClient, finished_job: dict[str, Any], services: Services) -> None:
     path = f"/v1/jobs/{finished_job['id']}"
     assert client.get(path).json()["network_latency_sec"] is None
-    report = {"latency": {"tuned": {"median_sec": 0.0125}}}
-    with services.uow.engine.begin() as connection:
-        connection.execute(update(ArtifactRow).values(report=report))
-    assert client.get(path).json()["network_latency_sec"] == 0.0125
+    report = {"latency": {"tuned": {"median_sec": 0.0125}, "untuned": {"median_sec": 0.05}}}
+    with services.uow.write() as repos:
+        set_report(repos, finished_job["id"], report)
+    job = client.get(path).json()
+    assert job["network_latency_sec"] == 0.0125
+    (name,) = job["speedups"]
+    assert (name, job["speedups"][name]["value"]) == ("untuned", 4.0)
     assert [job["network_latency_sec"] for job in client.get("/v1/jobs").json()["items"]] == [0.0125]
 
 

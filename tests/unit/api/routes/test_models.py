@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -261,3 +262,46 @@ def test_a_models_parts_for_onnx_runtime_are_reach_the_client(client: TestClient
     assert read.outputs[0].shape == (None, 4)
     assert read.summary()["outputs"] == "kept ?×4 float32"
     assert read.parts[0].reasons[0].node == "'<nms>'"
+
+
+def test_tags_and_a_note_of_a_model(client: TestClient, ready_model: Model, problem: Any) -> None:
+    path = f"/v1/models/{ready_model.id}"
+    changed = client.patch(path, json={"tags": ["OCR"], "note": "for the scanner"}).json()
+    assert (changed["tags"], changed["note"]) == (["ocr"], "for the scanner")
+    assert client.get(path).json() == changed
+    for query, expected in (
+        ({"tag": "ocr"}, [ready_model.id]),
+        ({"tag": "asr"}, []),
+        ({"text": "SCANNER"}, [ready_model.id]),
+        ({"text": "printer"}, []),
+        ({"order": "size"}, [ready_model.id]),
+    ):
+        assert [model["id"] for model in client.get("/v1/models", params=query).json()["items"]] == expected
+    problem(client.patch(path, json={"tags": ["two words"]}), 422, "invalid-tag")
+    problem(client.patch(path, json={"name": "other"}), 422, "invalid-request")
+    assert client.delete(path).status_code == 204
+    problem(client.patch(path, json={"tags": []}), 410, "model-deleted")
+
+
+def test_a_model_is_named_with_its_version(
+    client: TestClient, services: Services, ready_model: Model, device: dict[str, Any], problem: Any
+) -> None:
+    assert device
+    with services.uow.write() as repos:
+        newer = repos.models.add(name=ready_model.name, sha256="e" * 64, size_bytes=1)
+    assert (ready_model.version, newer.version) == (1, 2)
+    name = quote(ready_model.name)
+    assert client.get(f"/v1/models/{name}").json()["id"] == newer.id
+    older = client.get(f"/v1/models/{name}@1").json()
+    assert (older["id"], older["version"]) == (ready_model.id, 1)
+    assert client.get(f"/v1/models/{name}@1/tasks").status_code == 200
+    assert client.patch(f"/v1/models/{name}@1", json={"tags": ["old"]}).json()["id"] == ready_model.id
+    job = client.post("/v1/jobs", json={"model_id": f"{ready_model.name}@1", "budget": {"trials": 8}}).json()
+    assert job["model_id"] == ready_model.id
+    listed = client.get("/v1/jobs", params={"model_id": f"{ready_model.name}@1"}).json()["items"]
+    assert [item["id"] for item in listed] == [job["id"]]
+    problem(client.get(f"/v1/models/{name}@3"), 404, "model-not-found")
+    problem(client.get("/v1/models/none@1"), 404, "model-not-found")
+    problem(
+        client.post("/v1/jobs", json={"model_id": "none", "budget": {"trials": 8}}), 404, "model-not-found"
+    )

@@ -9,7 +9,7 @@ from pausing_engine import PausingEngine
 from waiting import wait_until
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
+from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job
 from tunefarm_app.operations.reconcile import Reconciler, send_due
 from tunefarm_app.steps.run import run_step
 from tunefarm_db.states.job import JobState
@@ -152,3 +152,58 @@ def test_a_paused_job_is_cancelled(farm, tuning_job) -> None:
     for order in (pause_job, resume_job):
         with pytest.raises(NotFoundError):
             order(farm.services, "job_nothing")
+
+
+def test_a_finished_search_is_compiled(farm, tuning_job) -> None:
+    farm.with_settings(step_chain_sec=0.0).run(steps=1)
+    finished = finish_job(farm.services, tuning_job.id)
+    assert (finished.state, finished.stop_reason, finished.trials) == (JobState.COMPILING, "finished", 8)
+    assert finish_job(farm.services, tuning_job.id) == finished
+    farm.run()
+    done = farm.job(tuning_job.id)
+    assert (done.state, done.trials, done.stop_reason) == (JobState.SUCCEEDED, 8, "finished")
+    assert {step.kind for step in farm.steps(done.id) if step.state is StepState.DONE} == {
+        StepKind.EXTRACT, StepKind.TUNE, StepKind.COMPILE,
+    }  # fmt: skip
+    assert finish_job(farm.services, tuning_job.id) == done
+    with pytest.raises(NotFoundError):
+        finish_job(farm.services, "job_nope")
+
+
+def test_a_round_under_way_is_dropped_when_its_search_is_finished(farm, tuning_job) -> None:
+    engine = PausingEngine()
+    (step_id,) = farm.inbox.messages
+    farm.inbox.messages.clear()
+    slow = farm.with_engine(engine).with_settings(lease_sec=3600.0)
+    thread = threading.Thread(target=run_step, args=(step_id, slow.services))
+    thread.start()
+    assert engine.entered.wait(60)
+    finish_job(farm.services, tuning_job.id)
+    engine.go_on.set()
+    thread.join(60)
+    assert farm.trials(tuning_job.id) == []
+    farm.run_until_quiet()
+    assert farm.job(tuning_job.id).state is JobState.SUCCEEDED
+
+
+def test_a_job_is_finished_before_its_search_begins(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=2))
+    farm.add_device()
+    job = farm.submit(model, trials=24)
+    assert finish_job(farm.services, job.id).state is JobState.QUEUED
+    farm.run()
+    done = farm.job(job.id)
+    assert (done.state, done.trials, done.stop_reason) == (JobState.SUCCEEDED, 0, "finished")
+
+
+def test_a_paused_job_is_finished(farm, tuning_job) -> None:
+    farm.with_settings(step_chain_sec=0.0).run(steps=1)
+    pause_job(farm.services, tuning_job.id)
+    assert finish_job(farm.services, tuning_job.id).state is JobState.COMPILING
+    farm.run()
+    assert (farm.job(tuning_job.id).state, farm.job(tuning_job.id).trials) == (JobState.SUCCEEDED, 8)
+    queued = farm.submit(farm.ready_model(Scenario(seed=3)))
+    pause_job(farm.services, queued.id)
+    assert finish_job(farm.services, queued.id).state is JobState.QUEUED
+    farm.run()
+    assert (farm.job(queued.id).state, farm.job(queued.id).trials) == (JobState.SUCCEEDED, 0)

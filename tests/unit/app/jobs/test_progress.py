@@ -42,3 +42,25 @@ def test_the_expected_time_is_at_the_mean_pace_whatever_the_range() -> None:
     )
     assert eta_sec(job(budget={"patience_trials": 5}, tuned_sec=1.0, trials=4)) is None
     assert eta_sec(job(budget={"wall_sec": 1.0}, state=JobState.PAUSED)) is None
+
+
+def test_the_time_left_counts_the_compile() -> None:
+    options = {"expected_compile_sec": 30.0}
+    searching = job(budget={"wall_sec": 100.0}, tuned_sec=40.0, options=options)
+    assert eta_sec(searching) == 90
+    confirming = job(budget={"wall_sec": 100.0}, tuned_sec=99.0, options=options, stop_reason="wall_sec")
+    assert eta_sec(confirming) == 30
+    compiling = job(
+        state=JobState.COMPILING, options=options, stop_reason="wall_sec", progress={"began_at": 1000.0}, updated_at=1012.0
+    )  # fmt: skip
+    assert eta_sec(compiling) == 18
+    late = job(
+        state=JobState.COMPILING, options=options, progress={"began_at": 1000.0}, updated_at=1099.0
+    )  # fmt: skip
+    assert eta_sec(late) == 0
+    queued = job(state=JobState.QUEUED, budget={"job_sec": 60.0})
+    assert eta_sec(queued) == 60
+    done = job(state=JobState.SUCCEEDED, options=options, stop_reason="wall_sec")
+    assert eta_sec(done) is None
+    paused = job(state=JobState.PAUSED, options=options)
+    assert eta_sec(paused) is None

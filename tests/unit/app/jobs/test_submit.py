@@ -5,8 +5,11 @@ from dataclasses import fields, replace
 import pytest
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.jobs.control import cancel_job
+from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
+from tunefarm_db.states.job import JobState
 from tunefarm_text import job_terms
 from tunefarm_tuning import tuner
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
@@ -18,7 +21,7 @@ def test_the_terms_name_what_the_engine_knows() -> None:
     """The text is apart from the engine because the client has no engine."""
     assert job_terms.TUNERS == tuner.TUNERS
     assert tuple(precision.value for precision in Precision) == job_terms.PRECISIONS
-    assert set(job_terms.API_LIMITS.values()) == {field.name for field in fields(Budget)}
+    assert set(job_terms.API_LIMITS.values()) == {field.name for field in fields(JobBudget)}
 
 
 def refused(farm, model_id: str, **terms) -> TunefarmError:
@@ -174,3 +177,59 @@ def test_idempotency_keys_are_plain(farm, key) -> None:
     with pytest.raises(InvalidInputError) as caught:
         farm.submit(model, key=key)
     assert caught.value.code == "invalid-idempotency-key"
+
+
+def covered(farm, job_id: str) -> int:
+    with farm.services.uow.read() as repos:
+        artifact = repos.artifacts.for_job(job_id)
+    assert artifact is not None
+    return artifact.report["coverage"]["covered"]
+
+
+def test_what_is_on_record_is_compiled_while_the_search_goes_on(farm, tuning_job) -> None:
+    untuned = compile_now(farm.services, tuning_job.id)
+    assert untuned.created
+    assert not compile_now(farm.services, tuning_job.id).created
+    farm.run_until_quiet()
+    assert farm.job(untuned.job.id).state is JobState.SUCCEEDED
+    assert "compile-now" in farm.events(tuning_job.id)
+
+    searching = farm.submit(farm.model(tuning_job.model_id), trials=64, priority=100, precision="as-model")
+    one_by_one = farm.with_settings(step_chain_sec=0.0)
+    one_by_one.run(steps=4)
+    assert farm.job(searching.id).state is JobState.TUNING
+    so_far = compile_now(farm.services, searching.id)
+    assert (so_far.created, so_far.job.priority, so_far.job.options["of"]) == (True, 100, searching.id)
+    while farm.job(so_far.job.id).state is not JobState.SUCCEEDED:
+        assert one_by_one.run(steps=1)
+    assert farm.job(searching.id).state is JobState.TUNING
+    assert covered(farm, so_far.job.id) == 2
+    farm.run_until_quiet()
+    assert (farm.job(searching.id).state, farm.job(searching.id).trials) == (JobState.SUCCEEDED, 64)
+    assert {farm.job(job_id).state for job_id in (tuning_job.id, so_far.job.id)} == {JobState.SUCCEEDED}
+
+
+def test_it_comes_before_its_job_on_a_device(farm, tuning_job) -> None:
+    farm.with_settings(step_chain_sec=0.0).run(steps=1)
+    so_far = compile_now(farm.services, tuning_job.id).job
+    assert so_far.priority == tuning_job.priority + 1
+    farm.with_settings(step_chain_sec=0.0).run(steps=3)
+    with farm.services.uow.read() as repos:
+        ahead = repos.turns.next_of("pool")
+    assert [step.job_id for step in ahead] == [so_far.id]
+
+
+def test_a_cancelled_job_hands_back_its_best(farm, tuning_job) -> None:
+    farm.with_settings(step_chain_sec=0.0).run(steps=2)
+    trials = farm.job(tuning_job.id).trials
+    cancel_job(farm.services, tuning_job.id)
+    best = compile_now(farm.services, tuning_job.id).job
+    farm.run()
+    assert (farm.job(best.id).state, farm.job(best.id).trials, trials > 0) == (JobState.SUCCEEDED, 0, True)
+    assert covered(farm, best.id) > 0
+    delete_model(farm.services, tuning_job.model_id)
+    with pytest.raises(TunefarmError) as caught:
+        compile_now(farm.services, tuning_job.id)
+    assert caught.value.code == "model-deleted"
+    with pytest.raises(NotFoundError):
+        compile_now(farm.services, "job_nope")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -16,11 +17,14 @@ from tunefarm_app.records.farm_facts import FARM, PEAK
 from tunefarm_app.report.assemble import assemble_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.numbers import (
+    best_runtime,
     contradictions,
     latency_of,
+    listed_numbers,
     measured_words,
     ratios_of,
     reach_sentence,
+    speedups_of,
     untried_sentence,
 )
 from tunefarm_app.report.page import report_page
@@ -249,8 +253,27 @@ def test_ratios_of_a_report_without_latency() -> None:
 
 
 def test_the_latency_is_measured_where_it_can_be() -> None:
-    latency = latency_of(job(best_latency_sec=0.5), None)
+    latency = latency_of(job(best_latency_sec=0.5))
     assert (latency.sec, latency.is_measured) == (0.5, False)
-    latency = latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": {"median_sec": 0.6}}})
+    numbers = listed_numbers({"latency": {"tuned": {"median_sec": 0.6}}})
+    latency = latency_of(job(best_latency_sec=0.5, **numbers))
     assert (latency.sec, latency.is_measured) == (0.6, True)
-    assert latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": None}}).sec == 0.5
+    for unmeasured in (None, {}, {"latency": None}, {"latency": 3}, {"latency": {"tuned": None}}):
+        assert latency_of(job(best_latency_sec=0.5, **listed_numbers(unmeasured))).sec == 0.5
+
+
+def test_lists_have_the_numbers_of_the_report() -> None:
+    latency = {
+        name: Latency(samples_sec=(sec,) * 5, threads=2)
+        for name, sec in (("tuned", 0.1), ("untuned", 0.4), ("onnxruntime", 0.3), ("torch_compile", 0.2))
+    }
+    report = {
+        "latency": {name: taken.to_json() for name, taken in latency.items()}
+        | {"ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()}}
+    }
+    numbers = listed_numbers(report)
+    stored = job(**{**numbers, "speedups": json.loads(json.dumps(numbers["speedups"]))})
+    assert speedups_of(stored) == ratios_of(report)
+    assert (stored.over_untuned, stored.over_runtime) == (pytest.approx(4), pytest.approx(2))
+    assert best_runtime(speedups_of(stored)) == "torch_compile"
+    assert best_runtime({}) is best_runtime(speedups_of(job(**listed_numbers(None)))) is None

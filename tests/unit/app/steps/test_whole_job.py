@@ -13,6 +13,7 @@ from sqlalchemy import update
 
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page
 from tunefarm_db.states.job import JobState
@@ -62,6 +63,55 @@ def test_upload_tune_compile(farm) -> None:
     assert all(b.seq == a.seq + 1 for a, b in pairwise(events))
     assert {s.state for s in farm.steps(job.id)} == {StepState.DONE}
     assert farm.device(device.id).lease_owner is None
+
+
+def test_a_job_without_a_search_compiles_what_is_on_record(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=2))
+    farm.add_device()
+    untuned = farm.submit(model, search=False)
+    farm.run()
+    untuned = farm.job(untuned.id)
+    assert (untuned.state, untuned.stop_reason, untuned.trials) == (JobState.SUCCEEDED, "no-search", 0)
+    assert untuned.best_latency_sec is None
+    searched = farm.submit(model, trials=16)
+    farm.run()
+
+    job = farm.submit(model, search=False)
+    farm.run()
+    job = farm.job(job.id)
+    assert (job.state, job.stop_reason, job.trials, job.tuned_sec) == (JobState.SUCCEEDED, "no-search", 0, 0)
+    assert job.best_latency_sec == farm.job(searched.id).best_latency_sec > 0
+    assert {step.kind for step in farm.steps(job.id)} == {StepKind.EXTRACT, StepKind.COMPILE}
+    with farm.services.uow.read() as repos:
+        artifacts = [repos.artifacts.for_job(job_id) for job_id in (untuned.id, job.id)]
+    covered = [artifact.report["coverage"]["covered"] for artifact in artifacts if artifact]
+    assert covered == [0, 2]
+
+    report = job_report(farm.services, job.id)
+    assert report.summary[0] == (
+        "The job succeeded: one artifact after a compile from what was on record, without a search."
+    )
+    (command,) = [step.code for step in report.reproduce.steps if step.code.startswith("tunefarm ")][:1]
+    assert command.startswith("tunefarm compile net.onnx --target ")
+    assert not any(option in command for option in ("--seed", "--tuner", "--trials"))
+    assert not any("seed" in caveat or "search =" in caveat for caveat in report.reproduce.caveats)
+    assert not any("had a turn" in warning for warning in report.warnings)
+
+
+def test_a_killed_compile_without_a_search_is_taken_back(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=2))
+    farm.add_device()
+    job = farm.submit(model, search=False)
+    farm.run(steps=1)
+    (step_id,) = farm.inbox.messages
+    farm.inbox.messages.clear()
+    with farm.services.uow.write() as repos:
+        assert repos.steps.claim(step_id, "a worker that is killed", 30.0) is not None
+    farm.end_leases()
+    assert [step.id for step in reap(farm.services)] == [step_id]
+    farm.run_until_quiet()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    assert farm.steps(job.id)[-1].attempts == 2
 
 
 class ComparingEngine(ReplayEngine):

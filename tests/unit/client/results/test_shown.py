@@ -90,7 +90,8 @@ def test_a_job_and_its_report(server: Any, client: Any, make_reply: Any) -> None
 def test_minutes(server: Any, client: Any, make_reply: Any) -> None:
     server.replies = [make_reply(body=JOB)]
     client.jobs.create("mdl_1", minutes=2)
-    client.jobs.check(minutes=1, seconds=30)
-    client.job("job_1").change(minutes=3)
+    client.jobs.check(minutes=1, job_seconds=30)
+    client.job("job_1").change(search_minutes=3)
+    client.jobs.check(search_minutes=1, seconds=30)
     budgets = [request.json["budget"] for request in server.requests if request.body]
-    assert budgets == [{"wall_sec": 120.0}, {"wall_sec": 90.0}, {"wall_sec": 180.0}]
+    assert budgets == [{"job_sec": 120.0}, {"job_sec": 90.0}, {"wall_sec": 180.0}, {"wall_sec": 90.0}]

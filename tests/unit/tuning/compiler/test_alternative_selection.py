@@ -297,3 +297,21 @@ def test_a_kernel_without_a_record_is_compared_untuned(tmp_path: Path) -> None:
     selected = selector.select()
     assert selected.algorithms == {"a": "winograd-4"}
     assert [kernel.task.workload_key for kernel in selected.kernels([a])] == ["a-matmul"]
+
+
+def test_a_goal_leaves_out_ablations_and_their_verdicts(tmp_path: Path) -> None:
+    a, b = kernel("a", 0.020), kernel("b", 0.020)
+    networks = Networks(sets_of(("", 0.050), ("a", 0.035), ("b", 0.060), ("a b", 0.045)))
+    findings = Findings()
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
+    selector.findings = findings.within()
+    selector.spare_sec = lambda _most_sec: 0.0
+    hurried = selector.select()
+    assert networks.built[str(hurried.library)] == {"a": "winograd-4", "b": "winograd-4"}, (
+        "still faster than without"
+    )
+    assert len(networks.built) == 2
+    later = again(networks, tmp_path, findings, candidate(a, 0.005), candidate(b, 0.005))
+    assert networks.built[str(later.library)] == {"a": "winograd-4"}, (
+        "a compile with time finds the faster one"
+    )

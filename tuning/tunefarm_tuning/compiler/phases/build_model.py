@@ -94,6 +94,7 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
                 output_names=request.output_names,
                 entries=loaded.info.entries,
                 findings=request.findings,
+                spare_sec=request.spare_sec,
             ).select()
         except _TunedFails as error:
             return BuiltModels(

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunefarm_tuning.compiler.alternatives import Candidate, find_candidates
-from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
+from tunefarm_tuning.compiler.kernel_validation import (
+    UNTUNED_BUDGET_SEC,
+    CheckedKernel,
+    KernelValidator,
+    missed,
+)
 from tunefarm_tuning.compiler.phases.load import LoadedModel
-from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.compiler.request import LAST_CHECKS_SEC, CompileRequest
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.coverage import MissReason
+
+_AHEAD_SEC = 2 * LAST_CHECKS_SEC
+"""Seconds that alternatives, building and the last checks take, as a rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +55,11 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
                 kernels.append(CheckedKernel(task=task, record=None, miss=miss))
             progress.step(number / len(tasks))
         if any(kernel.hit is not None for kernel in kernels):
-            kernels = validator.time_missed(kernels, lambda: progress.step(1.0))
+            kernels = validator.time_missed(
+                kernels,
+                lambda: progress.step(1.0),
+                budget_sec=request.spare_sec(UNTUNED_BUDGET_SEC, ahead_sec=_AHEAD_SEC),
+            )
         candidates = find_candidates(
             loaded.info.alternatives,
             kernels,

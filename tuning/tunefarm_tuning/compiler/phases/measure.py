@@ -222,7 +222,7 @@ def _time_entry(
             loaded.references.of(number) if use_reference else None,
             input_set.inputs,
             threads=loaded.threads,
-            limits=request.limits,
+            limits=replace(request.limits, timing_sec=request.spare_sec(request.limits.timing_sec)),
             on_round=on_round,
             entry=entry,
             rounds=rounds_for(len(loaded.info.entries)),

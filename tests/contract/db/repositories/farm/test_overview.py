@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm_db.repositories.farm.overview import JobOrder
+from tunefarm_db.repositories.selection import JobOrder
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import DeviceState, ModelState, StepKind, Workload
@@ -52,24 +52,45 @@ def test_jobs_are_filtered_sorted_and_counted(seed: Any, uow: UnitOfWork) -> Non
         )
 
 
-def test_measured_latencies(seed: Any, uow: UnitOfWork) -> None:
-    reports: list[dict[str, Any]] = [
-        {"latency": {"tuned": {"median_sec": 0.0125}}},
-        {"latency": {"tuned": None}},
-        {"latency": None},
-        {},
-    ]
-    jobs = [seed.job(seed.model(sha256=f"{n:064}")) for n in range(len(reports))]
+def test_tags_that_lists_offer(seed: Any, uow: UnitOfWork) -> None:
+    model = seed.model()
+    first, second = seed.job(model, tags=["b", "a"]), seed.job(model, tags=["ü", "a"])
+    seed.job(model)
+    with uow.read() as repos:
+        assert repos.overview.tags() == ("a", "b", "ü")
+        assert repos.overview.model_tags() == ()
     with uow.write() as repos:
-        for number, (job, report) in enumerate(zip(jobs, reports, strict=True)):
+        repos.models.label(model.id, tags=["ocr"])
+        repos.jobs.label(first.id, tags=[])
+        assert repos.overview.tags() == ("a", "ü")
+        assert repos.overview.model_tags() == ("ocr",)
+        repos.jobs.label(second.id, tags=[])
+        assert repos.overview.tags() == ()
+
+
+def test_the_times_of_compiles(seed: Any, uow: UnitOfWork) -> None:
+    model, other = seed.model(sha256="a" * 64), seed.model(sha256="b" * 64)
+    facts: list[tuple[Any, str, int, dict[str, Any]]] = [
+        (model, "p", 5, {"phases_sec": {"load": 1.0, "measure": 2.5}}),
+        (model, "p", 5, {"phases_sec": {}}),
+        (model, "p", 0, {"phases_sec": {"load": 9.0}}),  # without a search
+        (model, "q", 5, {"phases_sec": {"load": 8.0}}),  # on other devices
+        (other, "p", 5, {"phases_sec": {"load": 4}}),
+        (model, "p", 5, {}),
+    ]
+    jobs = [seed.job(model, device_key=pool) for model, pool, _, _ in facts]
+    with uow.write() as repos:
+        for number, (job, (_, _, trials, report)) in enumerate(zip(jobs, facts, strict=True)):
             digest = f"{number:x}" * 64
             repos.blobs.add(digest, size_bytes=1, media_type="text/plain")
+            repos.jobs.update(job.id, trials=trials)
             repos.artifacts.add(
                 job_id=job.id, sha256=digest, size_bytes=1, name="a", manifest={}, report=report
             )
     with uow.read() as repos:
-        assert repos.overview.latencies([job.id for job in jobs]) == {jobs[0].id: 0.0125}
-        assert repos.overview.latencies([]) == {}
+        assert repos.overview.compile_times(jobs[0], same_model=True, limit=9) == [(3.5, 0)]
+        assert repos.overview.compile_times(jobs[0], same_model=False, limit=9) == [(4.0, 0)]
+        assert repos.overview.compile_times(jobs[3], same_model=False, limit=9) == []
 
 
 def test_the_pace_of_a_pool(seed: Any, uow: UnitOfWork) -> None:

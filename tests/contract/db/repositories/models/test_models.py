@@ -180,3 +180,29 @@ def test_blobs_live_while_something_needs_them(uow: UnitOfWork, seed: Any) -> No
         assert not repos.blobs.is_referenced(model.sha256)
         assert repos.blobs.delete(model.sha256)
         assert repos.blobs.find(model.sha256) is None
+
+
+def test_versions_of_a_name(seed: Any, uow: UnitOfWork) -> None:
+    first, second, other = (
+        seed.model(sha256=f"{number:064}", name=name) for number, name in enumerate(("ocr", "ocr", "ocr@2"))
+    )
+    assert [model.version for model in (first, second, other)] == [1, 2, 1]
+    with uow.write() as repos:
+        named = {
+            text: repos.models.id_of(text)
+            for text in ("ocr", "ocr@1", "ocr@2", "ocr@2@1", "ocr@3", "asr", "@1")
+        }
+        assert named["ocr"] == second.id
+        assert named["ocr@1"] == first.id
+        assert named["ocr@2"] == other.id, "a name comes before a version"
+        assert named["ocr@2@1"] == other.id
+        assert [named[text] for text in ("ocr@3", "asr", "@1")] == ["ocr@3", "asr", "@1"]
+        assert repos.models.id_of(first.id) == first.id
+        assert repos.models.id_of("ocr@99999999999999999999") == "ocr@99999999999999999999"
+        repos.models.delete(second.id)
+        assert repos.models.id_of("ocr") == first.id
+    third = seed.model(sha256="c" * 64, name="ocr")
+    assert third.version == 3, "the version of a deleted model is not given out again"
+    with uow.write() as repos:
+        repos.models.take_version(third.id, of=second)
+        assert repos.models.get(third.id).version == 2

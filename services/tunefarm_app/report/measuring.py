@@ -1,0 +1,124 @@
+"""Measure the artifact of an ended job again, on a device of its pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from tunefarm_app.report.measurements import measurements_of
+from tunefarm_app.report.parts import ReportMeasurement
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Artifact, Job, Json, Step, StepKind, StepState
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
+
+log = structlog.stdlib.get_logger(__name__)
+
+_OPEN = (StepState.READY, StepState.LEASED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """The measurements of a job's artifact, and whether another one is under way.
+
+    Attributes:
+        items: The measurements, oldest first.
+        state: ``"idle"``, ``"waiting"`` (for a worker or a device), ``"measuring"``, or ``"failed"``: the last one that was
+            asked for.
+        asked_at: When that was asked for, in Unix seconds; None if nobody did.
+        error: Why it failed, or what it waits to repeat after.
+    """
+
+    items: list[ReportMeasurement]
+    state: str
+    asked_at: float | None
+    error: Json | None
+
+
+def measure_again(services: Services, job_id: str) -> Measuring:
+    """Ask for a measurement of a job's artifact. If one is under way, it is that one.
+
+    Raises:
+        NotFoundError: ``job-not-found``, ``model-deleted``; ``artifact-not-kept`` if retention deleted the artifact.
+        ConflictError: ``no-artifact`` if the job has none.
+    """
+    with services.uow.write() as repos:
+        job = repos.jobs.get(job_id, lock=True)
+        artifact = artifact_of(repos, job)
+        repos.models.get(job.model_id)
+        artifact_file(services, artifact)
+        step = _newest_step(repos, job_id)
+        is_new = step is None or step.state not in _OPEN
+        if step is None or is_new:
+            # It belongs to no job: that has ended.
+            step = repos.steps.add(
+                StepKind.MEASURE,
+                subject_id=job.id,
+                model_id=job.model_id,
+                round=repos.steps.next_round(StepKind.MEASURE, job.id),
+            )
+            repos.steps.mark_sent([step.id])
+            repos.events.add(job.id, "measure", {"device_key": job.device_key})
+    if is_new:
+        log.info("measurement asked for", job_id=job_id)
+        services.dispatcher.send(step.id, step.kind)
+    with services.uow.read() as repos:
+        return measuring_of(repos, job_id)
+
+
+def measuring_of(repos: Repositories, job_id: str) -> Measuring:
+    """Return the measurements of a job's artifact, and the state of the last one that was asked for.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+    """
+    job = repos.jobs.get(job_id)
+    step = _newest_step(repos, job.id)
+    states = {
+        StepState.READY: "waiting",
+        StepState.LEASED: "measuring",
+        StepState.FAILED: "failed",
+    }
+    return Measuring(
+        items=measurements_of(repos.artifacts.for_job(job.id)),
+        state="idle" if step is None else states.get(step.state, "idle"),
+        asked_at=None if step is None else step.created_at,
+        error=None if step is None or step.state is StepState.DONE else step.error,
+    )
+
+
+def artifact_of(repos: Repositories, job: Job) -> Artifact:
+    """Return a job's artifact.
+
+    Raises:
+        ConflictError: ``no-artifact``.
+    """
+    artifact = repos.artifacts.for_job(job.id)
+    if artifact is None:
+        why = "it ended without one" if job.state.is_finished else "it has not ended yet"
+        raise ConflictError(
+            f"the job is {job.state} and has no artifact: {why}", code="no-artifact", state=job.state.value
+        )
+    return artifact
+
+
+def artifact_file(services: Services, artifact: Artifact) -> Path:
+    """Return the artifact's file.
+
+    Raises:
+        NotFoundError: ``artifact-not-kept``.
+    """
+    try:
+        return services.blobs.path(artifact.sha256)
+    except NotFoundError:
+        raise NotFoundError(
+            "the artifact's file was deleted by retention, its report stays: a new job for the model starts "
+            "from the same records",
+            code="artifact-not-kept",
+        ) from None
+
+
+def _newest_step(repos: Repositories, job_id: str) -> Step | None:
+    return repos.steps.find(StepKind.MEASURE, job_id, repos.steps.next_round(StepKind.MEASURE, job_id) - 1)

@@ -1,0 +1,177 @@
+"""The measure step: the artifact of an ended job is timed again, before all jobs, and the report keeps each measurement."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from app_farm import Farm
+
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.models.removal import delete_model
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.measuring import Measuring, measure_again, measuring_of
+from tunefarm_app.report.numbers import latency_of, ratios_of, speedups_of
+from tunefarm_db.states.job import JobState
+from tunefarm_db.values import Job, StepKind
+from tunefarm_tuning.compiler.report import latency_report
+from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
+from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
+
+
+def timed(tuned_sec: float, *, slowdown: float = 1.0) -> TimedAgain:
+    seconds = {"tuned": tuned_sec, "untuned": 0.04, "onnxruntime": 0.03}
+    disturbance = Disturbance(blocks=9, slowdown=slowdown)
+    return TimedAgain(
+        measured_at=time.time(),
+        latency={
+            name: Latency(samples_sec=(sec,) * 5, threads=2, disturbance=disturbance)
+            for name, sec in seconds.items()
+        },
+    )
+
+
+class TimingEngine(ReplayEngine):
+    """Returns the given measurements one after another; raises those that are errors."""
+
+    def __init__(self, *results: TimedAgain | Exception) -> None:
+        super().__init__()
+        self.results = list(results)
+
+    def time_artifact(self, *_: Any, **__: Any) -> TimedAgain:
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+@pytest.fixture
+def done(farm: Farm) -> Job:
+    farm.add_device("node-7")
+    job = farm.submit(farm.ready_model(), trials=8)
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    return farm.job(job.id)
+
+
+def measured(farm: Farm, job: Job, *results: TimedAgain | Exception) -> Measuring:
+    for result in results:
+        assert measure_again(farm.services, job.id).state == "waiting"
+        farm.with_engine(TimingEngine(result)).run()
+    with farm.services.uow.read() as repos:
+        return measuring_of(repos, job.id)
+
+
+def test_the_latest_quiet_measurement_counts(farm: Farm, done: Job) -> None:
+    measurements = measured(farm, done, timed(0.02), timed(0.01), timed(0.05, slowdown=1.5))
+    assert measurements.state == "idle"
+    assert [(taken.quiet, taken.shown) for taken in measurements.items] == [
+        (True, False),
+        (True, True),
+        (False, False),
+    ]
+    assert [taken.seconds["tuned"] for taken in measurements.items] == [0.02, 0.01, 0.05]
+    assert {taken.device for taken in measurements.items} == {"node-7"}
+    job = farm.job(done.id)
+    assert (latency_of(job).sec, latency_of(job).is_measured) == (0.01, True)
+    assert (job.over_untuned, job.over_runtime) == (pytest.approx(4), pytest.approx(3))
+    report = job_report(farm.services, job.id)
+    assert report.measurements == measurements.items
+    assert report.latency is not None
+    assert report.latency.tuned.median_sec == 0.01
+    assert report.latency.ratios == speedups_of(job)
+    assert not [warning for warning in report.warnings if "contradicts" in warning]
+    assert report.job.state is JobState.SUCCEEDED
+    with farm.services.uow.read() as repos:
+        events = [event.kind for event in repos.events.after(job.id)]
+        artifact = repos.artifacts.for_job(job.id)
+    assert events[-6:] == ["measure", "measured"] * 3
+    assert artifact is not None
+    assert ratios_of(artifact.report) == speedups_of(job)
+
+
+def test_that_of_the_compile_is_kept(farm: Farm, done: Job) -> None:
+    with farm.services.uow.write() as repos:
+        artifact = repos.artifacts.for_job(done.id)
+        assert artifact is not None
+        compiled = latency_report(timed(0.03, slowdown=2.0).latency)
+        repos.artifacts.set_report(
+            done.id, {**artifact.report, "latency": compiled, "shapes": [{"latency": 1}, 2]}
+        )
+    first, second = measured(farm, done, timed(0.02, slowdown=1.4)).items
+    assert (first.at_compile, first.quiet, first.shown) == (True, False, False)
+    assert first.seconds["tuned"] == 0.03
+    assert (second.at_compile, second.quiet, second.shown) == (False, False, True), (
+        "none is quiet: the latest"
+    )
+    with farm.services.uow.read() as repos:
+        artifact = repos.artifacts.for_job(done.id)
+    assert artifact is not None
+    assert artifact.report["shapes"] == [{"latency": artifact.report["latency"]}, 2]
+
+
+def test_of_two_requests_one_measures(farm: Farm, done: Job) -> None:
+    measure_again(farm.services, done.id)
+    assert measure_again(farm.services, done.id).state == "waiting"
+    assert farm.run() == 1
+    with farm.services.uow.read() as repos:
+        assert [taken.seconds["tuned"] for taken in measuring_of(repos, done.id).items] == [0.002]
+
+
+def test_a_measurement_that_fails_says_why_and_changes_nothing(farm: Farm, done: Job) -> None:
+    measured(farm, done, timed(0.02))
+    before = farm.job(done.id)
+    refused = measured(farm, done, InvalidModelError("it does not compile any more", code="compile-failed"))
+    assert (refused.state, len(refused.items)) == ("failed", 1)
+    assert refused.error is not None
+    assert refused.error["message"] == "it does not compile any more"
+    after = farm.job(done.id)
+    assert (after.state, after.network_latency_sec) == (before.state, before.network_latency_sec)
+    again = measured(farm, done, timed(0.01))
+    assert (again.state, again.error, len(again.items)) == ("idle", None, 2)
+
+
+def test_it_waits_for_a_device_and_comes_before_jobs(farm: Farm, done: Job) -> None:
+    with farm.services.uow.write() as repos:
+        (device,) = repos.devices.list().items
+        lease = repos.devices.lease(done.device_key, "somebody else", 60.0)
+        assert lease is not None
+    measure_again(farm.services, done.id)
+    farm.run()
+    other = farm.submit(farm.ready_model(), trials=8)
+    farm.run()
+    with farm.services.uow.write() as repos:
+        assert measuring_of(repos, done.id).state == "waiting"
+        assert [step.subject_id for step in repos.turns.measurements(done.device_key)] == [done.id]
+        repos.devices.release_lease(device.id, lease.fence)
+    farm.run_until_quiet()
+    with farm.services.uow.read() as repos:
+        assert len(measuring_of(repos, done.id).items) == 1
+        measurement = repos.steps.find(StepKind.MEASURE, done.id)
+        rounds = [step for step in repos.steps.for_job(other.id) if step.kind is StepKind.TUNE]
+    assert measurement is not None
+    assert measurement.finished_at is not None
+    assert all(step.finished_at is None or step.finished_at >= measurement.finished_at for step in rounds)
+
+
+def test_what_cannot_be_measured_is_refused(farm: Farm, done: Job) -> None:
+    with pytest.raises(NotFoundError, match="no such job"):
+        measure_again(farm.services, "job_none")
+    waiting = farm.submit(farm.ready_model(), trials=8)
+    with pytest.raises(ConflictError, match="has not ended yet") as error:
+        measure_again(farm.services, waiting.id)
+    assert error.value.code == "no-artifact"
+    farm.run()
+    with farm.services.uow.read() as repos:
+        artifact = repos.artifacts.for_job(done.id)
+    assert artifact is not None
+    path = farm.services.blobs.path(artifact.sha256)
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(NotFoundError, match="deleted by retention"):
+        measure_again(farm.services, done.id)
+    path.write_bytes(content)
+    delete_model(farm.services, done.model_id)
+    with pytest.raises(NotFoundError, match="deleted"):
+        measure_again(farm.services, done.id)

@@ -1,0 +1,149 @@
+"""`time_again`: times an existing artifact beside its untuned network and ONNX Runtime, as its compile did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
+from tunefarm_tuning.compiler.model_timing import time_models
+from tunefarm_tuning.compiler.phases.load import opened
+from tunefarm_tuning.compiler.phases.untuned import build_untuned
+from tunefarm_tuning.compiler.report import why_no_baseline
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
+from tunefarm_tuning.core.kept_files import usable_folder
+from tunefarm_tuning.core.latency import TimedAgain
+from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
+from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.process import ChildClosed, ChildLimits
+from tunefarm_tuning.process.model_child import compiling
+from tunefarm_tuning.process.scratch import ScratchDir
+from tunefarm_tuning.reference.onnx_runtime import Reference
+from tunefarm_tuning.reference.samples import write_all_feeds
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+
+_ROUNDS = 15
+
+
+def time_again(
+    artifact: Path,
+    model: Model,
+    *,
+    device: RemoteDevice | None = None,
+    precision: Precision = Precision.AS_MODEL,
+    samples: Sequence[Path] = (),
+    limits: CompileLimits | None = None,
+    cancellation: Cancellation | None = None,
+    objects: Path | None = None,
+) -> TimedAgain:
+    """Time an artifact in its main set of shapes, in blocks with its network as TVM compiles it untuned, and ONNX Runtime.
+
+    Args:
+        artifact: The ``.tunefarm`` file.
+        model: The model that it was compiled from.
+        device: Where to run it; None is this machine, where ONNX Runtime is timed beside it, unless it is a GPU.
+        precision: The precision that it was compiled with.
+        samples: Files of the user's samples; it is timed on the first of them.
+        limits: Limits of the child processes, and the time for further blocks (`timing_sec`).
+        cancellation: Ends it from another thread.
+        objects: Where object code of kernels lies that earlier compiles made.
+
+    Raises:
+        InvalidInputError: If the file is not an artifact, damaged, or of another model (other-model).
+        InvalidModelError: If the model cannot be compiled or run any more.
+        RunFailed: If a network crashed or exceeded its time.
+        DeviceLostError: If the device is away.
+        CancelledError: If `cancellation` was used.
+    """
+    cancellation = cancellation or Cancellation()
+    try:
+        return _time_again(
+            artifact,
+            model,
+            device,
+            precision,
+            samples,
+            limits or CompileLimits(),
+            cancellation,
+            usable_folder(objects),
+        )
+    except ChildClosed as error:
+        raise CancelledError("the measurement was cancelled") from error
+
+
+def _time_again(
+    artifact: Path,
+    model: Model,
+    device: RemoteDevice | None,
+    precision: Precision,
+    samples: Sequence[Path],
+    limits: CompileLimits,
+    cancellation: Cancellation,
+    objects: Path | None,
+) -> TimedAgain:
+    manifest = manifest_of(artifact)
+    if manifest["model"]["sha256"] != model.sha256:
+        raise InvalidInputError(f"{artifact.name} was compiled from another model", code="other-model")
+    target, threads = Target.from_json(manifest["target"]), int(manifest["threads"])
+    on_gpu = device_kind(target) == "cuda"
+    child_limits = ChildLimits(memory_bytes=None if on_gpu else limits.memory_bytes)
+    with ExitStack() as stack:
+        folder = stack.enter_context(closing(ScratchDir())).path
+        library = folder / "artifact.so"
+        fetch_library(artifact, library)
+        compiler = stack.enter_context(
+            opened(CompileSession(model, target, folder, limits, precision, objects), cancellation)
+        )
+        with compiling("compiling the model untuned"):
+            compiler.load()
+            untuned = build_untuned(compiler, folder)
+        compiler.close()  # its memory is needed
+        feeds = write_all_feeds(
+            samples,
+            model,
+            folder,
+            limits=limits.of_samples(),
+            limit_bytes=limits.samples_bytes,
+            cancellation=cancellation,
+        )
+        reference = Reference(
+            model.each[0],
+            folder,
+            threads=threads,
+            memory_bytes=limits.memory_bytes,
+            timeout_sec=limits.model_sec,
+        )
+        stack.enter_context(closing(reference))
+        stack.enter_context(cancellation.attach(reference))
+        inputs = reference.make(0, feeds=feeds.fitting(0))[0]
+        runner = stack.enter_context(
+            opened(
+                DeviceRun(device, kind=device_kind(target), threads=threads, limits=child_limits),
+                cancellation,
+            )
+        )
+        threads = runner.connect()
+        runner.use_parts(fetch_parts(artifact, folder), [part.to_json() for part in inputs.parts])
+        is_tuned = (manifest.get("coverage") or {}).get("covered") != 0
+        no_baseline = why_no_baseline(wanted=True, here=is_this_machine(device))
+        if on_gpu:
+            no_baseline = "it is timed at the compile alone, on GPUs"
+        latency = time_models(
+            runner,
+            {"tuned": library, "untuned": untuned.library} if is_tuned else {"untuned": library},
+            None if no_baseline else reference,
+            inputs.inputs,
+            threads=threads,
+            limits=limits,
+            on_round=lambda _done: None,
+            rounds=_ROUNDS,
+            until=time.monotonic() + limits.timing_sec,
+        )
+        latency.setdefault("tuned", latency["untuned"])
+    return TimedAgain(measured_at=time.time(), latency=latency, no_baseline=no_baseline)
