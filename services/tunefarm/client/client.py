@@ -151,6 +151,8 @@ class AsyncServer:
         values: Values | None = None,
         name: str | None = None,
         samples: SamplePaths | None = None,
+        tags: Sequence[str] = (),
+        note: str = "",
         import_timeout_sec: float | None = None,
         on_upload: ByteProgress | None = None,
         progress_bar: bool | None = None,
@@ -167,6 +169,8 @@ class AsyncServer:
             values: Values of inputs that decide the network and become constants (``{"sr": 16000}``).
             name: Name of the model; the file's name by default.
             samples: Real inputs, as for `tune`.
+            tags: Words by which people find the job again.
+            note: A text for people.
             import_timeout_sec: Longest wait for the import; None for no limit.
             on_upload: Called with the bytes sent and the bytes in all.
             progress_bar: Whether to show progress bars, as for `tune`.
@@ -184,6 +188,8 @@ class AsyncServer:
             values=values,
             name=name,
             samples=samples,
+            tags=tags,
+            note=note,
             import_timeout_sec=import_timeout_sec,
             on_upload=on_upload,
             progress_bar=progress_bar,

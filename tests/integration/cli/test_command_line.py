@@ -110,10 +110,11 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
 def test_compile_takes_what_is_on_record(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", tasks=2)
     run("tune", model_file, "--trials", "8", "-o", tmp_path / "first")
-    result = run("compile", model_file, "-o", tmp_path / "out", "--json")
+    result = run("compile", model_file, "-o", tmp_path / "out", "--tag", "Quick", "--note", "a try", "--json")
     compiled = json.loads(result.stdout)
     assert (compiled["job"]["state"], compiled["job"]["stop_reason"]) == ("succeeded", "no-search")
     assert compiled["job"]["trials"] == 0
+    assert (compiled["job"]["tags"], compiled["job"]["note"]) == (["quick"], "a try")
     assert Path(compiled["artifact"]).is_file()
     assert "no search" in result.stderr
     assert run("compile", model_file, "--detach").stdout.startswith("job_")

@@ -73,9 +73,10 @@ def test_from_model_to_artifact(farm: Any, client: Client, tmp_path: Path) -> No
 def test_compiling_without_a_search(farm: Any, client: Client, tmp_path: Path) -> None:
     file = farm.write_model(tmp_path / "net.onnx", tasks=2)
     client.tune(file, trials=8).wait(poll_sec=0.05, timeout_sec=120)
-    job = client.compile(file, priority="high")
+    job = client.compile(file, priority="high", tags=["quick"], note="a try")
     done = job.wait(poll_sec=0.05, timeout_sec=120)
     assert (done.state, done.stop_reason, done.trials, done.priority) == ("succeeded", "no-search", 0, 10)
+    assert (done.tags, done.note) == (("quick",), "a try")
     assert done.progress.tasks_with_record == 2
     assert not done.searches
     assert job.download(tmp_path / "out").artifact.is_file()

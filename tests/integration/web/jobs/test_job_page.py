@@ -8,11 +8,8 @@ from sqlalchemy import event, insert, update
 from tunefarm_api.web.charts.curve import Curves
 from tunefarm_api.web.jobs import job_page
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.report.numbers import set_report
-from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import EventRow, JobRow
-from tunefarm_tuning.search.budget import Budget
 
 REPORT = {
     "latency": {
@@ -27,23 +24,6 @@ REPORT = {
     "phases_sec": {"build-model": 1.0, "check-model": 1e-6, "measure": 1e-6},
     "coverage": {"tasks": 2, "covered": 2},
 }
-
-
-@pytest.fixture
-def done(farm):
-    farm.add_device()
-    job = farm.submit(farm.ready_model(Scenario(tasks=3, failing=0.2, seed=5)), trials=60, tuner="random")
-    farm.run()
-    assert farm.job(job.id).state is JobState.SUCCEEDED
-    return farm.job(job.id)
-
-
-@pytest.fixture
-def running(farm):
-    farm.add_device()
-    job = farm.submit(farm.ready_model(), budget=Budget(trials=80, wall_sec=600), tuner="random")
-    farm.run(steps=3)
-    return farm.job(job.id)
 
 
 def give_report(farm, job, report) -> None:
@@ -71,32 +51,6 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
         "/sign-out",
         *(f"/jobs/{done.id}/{command}" for command in ("labels", "measure")),
     }
-
-
-def test_the_artifact_so_far(browser: Browser, farm, running) -> None:
-    page = browser.page(f"/jobs/{running.id}")
-    form = page.element("form", action=f"/jobs/{running.id}/compile")
-    assert form.element("button").text == "Artifact so far"
-    shown = browser.post(form.attrs["action"])
-    so_far = farm.job(shown.url.path.rpartition("/")[2])
-    assert so_far.options["of"] == running.id
-    assert running.id[-6:] in browser.page(f"/jobs/{so_far.id}").element("main").text
-    assert "queued" in browser.page(f"/jobs/{running.id}").element("p", id="so-far").text
-    while farm.job(so_far.id).state is not JobState.SUCCEEDED:
-        assert farm.run(steps=1)
-    link = browser.page(f"/jobs/{running.id}").element("p", id="so-far").element("a", download="")
-    assert browser.get(link.attrs["href"]).status_code == 200
-    assert "compiles what is on record so far" in browser.page(f"/jobs/{running.id}").text
-
-
-def test_a_search_is_finished_from_its_page(browser: Browser, farm, running) -> None:
-    page = browser.page(f"/jobs/{running.id}")
-    button = page.element("button", formaction=f"/jobs/{running.id}/finish")
-    assert button.text == "Stop the search and compile the best so far"
-    browser.post(button.attrs["formaction"])
-    assert farm.job(running.id).state is JobState.COMPILING
-    page = browser.page(f"/jobs/{running.id}")
-    assert page.all("button", formaction=f"/jobs/{running.id}/finish") == []
 
 
 def test_where_the_time_went(browser: Browser, done) -> None:
@@ -342,79 +296,3 @@ def test_the_log_goes_back_to_the_beginning(browser: Browser, farm, done) -> Non
     quiet = browser.page(f"/jobs/{done.id}?rounds=false").element("ol", class_="log")
     assert "round" not in [kind.text for kind in quiet.all("span", class_="kind")]
     assert "queued for the pool pool" in quiet.text
-
-
-def test_pause_and_resume(browser: Browser, farm, running) -> None:
-    page = browser.post(f"/jobs/{running.id}/pause")
-    assert page.url.path == f"/jobs/{running.id}"
-    assert farm.job(running.id).state is JobState.PAUSED
-    actions = {form.attrs["action"] for form in browser.page(f"/jobs/{running.id}").all("form")}
-    assert f"/jobs/{running.id}/resume" in actions
-    assert f"/jobs/{running.id}/pause" not in actions
-    browser.post(f"/jobs/{running.id}/resume")
-    assert farm.job(running.id).state is JobState.TUNING
-
-
-def test_cancel(browser: Browser, farm, running) -> None:
-    browser.post(f"/jobs/{running.id}/cancel")
-    farm.run_until_quiet()
-    assert farm.job(running.id).state is JobState.CANCELLED
-    assert "stopped" in browser.page(f"/jobs/{running.id}").element("ol", class_="phases").text
-
-
-def test_extend_adds_to_the_limits(browser: Browser, farm, running) -> None:
-    browser.post(f"/jobs/{running.id}/extend", minutes="2,5", trials="20")
-    assert farm.job(running.id).budget["wall_sec"] == 750
-    assert farm.job(running.id).budget["trials"] == 100
-    for form in ({}, {"minutes": "-1"}, {"trials": "many"}, {"minutes": "nan"}):
-        answer = browser.post(f"/jobs/{running.id}/extend", **form)
-        assert answer.status_code == 422
-    assert farm.job(running.id).budget["trials"] == 100
-
-
-def test_extend_adds_to_the_time_of_the_whole_job(browser: Browser, farm) -> None:
-    farm.add_device()
-    job = farm.submit(farm.ready_model(), budget=JobBudget(job_sec=600.0))
-    browser.post(f"/jobs/{job.id}/extend", minutes="1")
-    assert farm.job(job.id).budget["job_sec"] == 660
-    assert "11 min 00 s for the whole job" in browser.page(f"/jobs/{job.id}").element("main").text
-    farm.run(steps=1)
-    before = farm.job(job.id).budget["wall_sec"]
-    browser.post(f"/jobs/{job.id}/extend", minutes="1")
-    after = farm.job(job.id)
-    assert (after.budget["job_sec"], after.budget["wall_sec"]) == (720, pytest.approx(before + 57.6, abs=0.1))
-    assert "of the whole job" in browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text
-
-
-def test_a_failed_job_says_why_and_can_be_retried(browser: Browser, farm) -> None:
-    farm.add_device()
-    job = farm.submit(farm.ready_model())
-    with farm.services.uow.write() as repos:
-        repos.steps.cancel_open(job_id=job.id)
-        repos.jobs.move(job.id, JobState.FAILED, error={"code": "invalid-onnx", "message": "it is broken"})
-        repos.events.add(job.id, "finished", {"state": "failed", "error": {"message": "it is broken"}})
-    page = browser.page(f"/jobs/{job.id}")
-    assert "it is broken" in page.element(role="alert").text
-    assert [form for form in page.all("form") if form.attrs["action"].endswith("/retry")]
-
-
-def test_orders_that_make_no_sense_are_refused(browser: Browser, farm, done) -> None:
-    assert browser.post(f"/jobs/{done.id}/pause").status_code == 409
-    assert browser.post(f"/jobs/{done.id}/explode").status_code == 422
-    assert browser.post("/jobs/job_none/cancel").status_code == 404
-
-
-def test_the_artifact_is_measured_again(browser: Browser, farm, done) -> None:
-    assert browser.post(f"/jobs/{done.id}/measure").url.path == f"/jobs/{done.id}"
-    assert "Waiting for a worker and a device" in browser.page(f"/jobs/{done.id}").text
-    farm.run()
-    browser.post(f"/jobs/{done.id}/measure")
-    farm.run()
-    page = browser.page(f"/jobs/{done.id}")
-    table = next(table for table in page.all("table") if "Measurements" in table.element("caption").text)
-    rows = table.element("tbody").all("tr")
-    assert len(rows) == 2
-    assert ["counts" in row.text for row in rows] == [True, False]
-    assert "2.00×" in rows[0].text
-    assert "measured again on" in page.element("section", id="log").text
-    assert "Every measurement" in browser.get(f"/jobs/{done.id}/report").text
