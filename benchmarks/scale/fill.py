@@ -153,7 +153,7 @@ def _models(engine: Engine, rng: random.Random, tasks: Sequence[RecordedTask]) -
             for target in TARGETS
         ],
     )
-    for _ in range(MODELS):
+    for version in range(1, MODELS + 1):
         # Some workloads are in many networks.
         chosen = [workloads[int(WORKLOADS * rng.random() ** 2)] for _ in range(3 * TASKS)]
         model = _Model(new_id("mdl"), list(dict.fromkeys(chosen))[:TASKS], spaces)
@@ -164,6 +164,7 @@ def _models(engine: Engine, rng: random.Random, tasks: Sequence[RecordedTask]) -
                 {
                     "id": model.id,
                     "name": "net.onnx",
+                    "version": version,
                     "sha256": f"{rng.getrandbits(256):064x}",
                     "size_bytes": 1 << 20,
                     "shapes": {},
