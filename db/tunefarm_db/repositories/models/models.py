@@ -38,6 +38,7 @@ from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _MODELS = table_of(ModelRow)
 _TASKS = table_of(ModelTaskRow)
+_VERSIONS_LOCK = 0x76657273  # "vers": our number among PostgreSQL's advisory locks for names of models
 
 
 class ModelOrder(StrEnum):
@@ -80,6 +81,8 @@ class Models(Repository):
         Raises:
             ConflictError: If a model that is not deleted has the same bytes, shapes and values (found at once).
         """
+        if self._connection.dialect.name == "postgresql":  # SQLite lets in one writer; here each would take the same version
+            self._run(select(func.pg_advisory_xact_lock(_VERSIONS_LOCK, func.hashtext(name))))
         newest = select(func.coalesce(func.max(ModelRow.version), 0)).where(ModelRow.name == name)
         row = {
             "id": new_id("mdl"),

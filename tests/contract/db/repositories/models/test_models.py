@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -206,3 +208,14 @@ def test_versions_of_a_name(seed: Any, uow: UnitOfWork) -> None:
     with uow.write() as repos:
         repos.models.take_version(third.id, of=second)
         assert repos.models.get(third.id).version == 2
+
+
+def test_models_that_get_one_name_at_once_get_versions_of_their_own(seed: Any) -> None:
+    at_once = threading.Barrier(8)
+
+    def add(number: int) -> int:
+        at_once.wait()
+        return int(seed.model(sha256=f"{number:064x}", name="ocr").version)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(add, range(8))) == list(range(1, 9))
