@@ -119,7 +119,8 @@ class Budget(Output):
     trials: int | None = Field(None, description="Number of trials over all tasks, failed ones included.")
     wall_sec: float | None = Field(
         None,
-        description="Seconds of search. If there is a `job_sec`, what of it is left for the search, once that is known.",
+        description="Seconds of search. If there is a `job_sec`, what of it is left for the search, once that is known, or the "
+        "user's own limit, if that is smaller.",
     )
     job_sec: float | None = Field(None, description="Seconds of the whole job.")
     patience_trials: int | None = Field(None, description="Trials in a row without a better kernel.")

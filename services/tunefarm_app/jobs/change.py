@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 import structlog
 
 from tunefarm_app.jobs.terms import check_budget, parse_priority
-from tunefarm_app.jobs.whole_budget import JobBudget, changed_limits
+from tunefarm_app.jobs.whole_budget import JobBudget, settled_limits
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.models.labels import check_note, check_tags
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import searches
+from tunefarm_app.storage.rows import own_wall_sec, searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
@@ -91,14 +91,16 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
             code="search-ended",
             stop_reason="no-search",
         )
-    budget = JobBudget(**{**job.budget, **changed_limits(job, change.budget)})
-    check_budget(budget)
-    if budget.to_json() == JobBudget.from_json(job.budget).to_json():
+    asked = JobBudget(**{**job.budget, "wall_sec": own_wall_sec(job), **change.budget})
+    check_budget(asked)
+    limits, options = settled_limits(asked.to_json(), job.options)
+    budget = JobBudget(**limits)
+    if (limits, options) == (JobBudget.from_json(job.budget).to_json(), job.options):
         return None
     following = None
     if job.stop_reason is not None:
         following = _search_on(repos, job, steps, budget)
-    repos.jobs.update(job.id, budget=budget.to_json())
+    repos.jobs.update(job.id, budget=budget.to_json(), options=options)
     repos.events.add(job.id, "budget", {"before": job.budget, "budget": budget.to_json()})
     return following
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
-from tunefarm_app.storage.rows import EXPECTED, PREPARED
+from tunefarm_app.storage.rows import EXPECTED, OWN_LIMIT, PREPARED, own_wall_sec
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job
+from tunefarm_db.values import Job, Json
 from tunefarm_tuning.search.budget import Budget
 
 _SAME_MODEL = 3
@@ -90,12 +91,26 @@ def with_search_time(repos: Repositories, job: Job, *, kernels: int, extract_sec
     """Store the estimate of the job's compile, and, if the whole job has a budget, the time that is left for its search."""
     compile_sec = expected_compile_sec(repos, job, kernels)
     prepared_sec = spent_before_sec(repos, job) + extract_sec
-    limits = dict(job.budget)
-    if (job_sec := limits.get("job_sec")) is not None:
-        left_sec = search_sec(job_sec, prepared_sec, compile_sec)
-        limits["wall_sec"] = min(left_sec, limits.get("wall_sec") or left_sec)
     estimates = {EXPECTED: round(compile_sec, 1), PREPARED: round(prepared_sec, 1)}
-    return repos.jobs.update(job.id, budget=limits, options={**job.options, **estimates})
+    asked = {**job.budget, "wall_sec": own_wall_sec(job)} if job.budget else {}
+    budget, options = settled_limits(asked, {**job.options, **estimates})
+    return repos.jobs.update(job.id, budget=budget, options=options)
+
+
+def settled_limits(asked: Mapping[str, Any], options: Json) -> tuple[Json, Json]:
+    """Return the budget and the options of a job with the limits that its user asks for.
+
+    Once the job has estimates, its search gets what the whole job leaves, or the user's own limit if that is smaller. The own
+    limit is kept in the options, so that it counts when the whole job's budget changes, or is removed.
+    """
+    job_sec, own_sec = asked.get("job_sec"), asked.get("wall_sec")
+    options = {name: value for name, value in options.items() if name != OWN_LIMIT}
+    if job_sec is None or EXPECTED not in options:
+        return dict(asked), options
+    left_sec = search_sec(job_sec, options[PREPARED], options[EXPECTED])
+    if own_sec is None:
+        return {**asked, "wall_sec": left_sec}, options
+    return {**asked, "wall_sec": min(left_sec, own_sec)}, {**options, OWN_LIMIT: own_sec}
 
 
 def compile_goal_sec(job: Job) -> float | None:
@@ -109,18 +124,3 @@ def compile_goal_sec(job: Job) -> float | None:
     if job_sec is None:
         return None
     return max(float(job_sec) - float(job.options.get(PREPARED, 0.0)) - job.tuned_sec, 0.0)
-
-
-def changed_limits(job: Job, changes: Mapping[str, float | None]) -> Mapping[str, float | None]:
-    """Return changes of a job's limits, with what they come to for its search once that has begun.
-
-    A search whose own limit of time is removed keeps what the whole job leaves it.
-    """
-    before = job.budget.get("job_sec")
-    job_sec = changes.get("job_sec", before)
-    is_about_time = job_sec != before or ("wall_sec" in changes and job_sec is not None)
-    if EXPECTED not in job.options or not is_about_time or changes.get("wall_sec") is not None:
-        return changes
-    if job_sec is None:
-        return {**changes, "wall_sec": None}
-    return {**changes, "wall_sec": search_sec(job_sec, job.options[PREPARED], job.options[EXPECTED])}

@@ -10,9 +10,11 @@ from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.storage.rows import (
     EXPECTED,
+    OWN_LIMIT,
     PREPARED,
     file_end,
     file_stem,
+    own_wall_sec,
     precision_of,
     searches,
     wants_other_shapes,
@@ -26,7 +28,16 @@ from tunefarm_tuning.workload.precision import Precision
 _OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.items()}
 """Options of the command, by the limits of a budget."""
 
-_NAMED_BY_THE_COMMAND = ("precision", "samples", "other_shapes", "search", "of", EXPECTED, PREPARED)
+_NAMED_BY_THE_COMMAND = (
+    "precision",
+    "samples",
+    "other_shapes",
+    "search",
+    "of",
+    EXPECTED,
+    PREPARED,
+    OWN_LIMIT,
+)
 """Options of a job that the command repeats."""
 
 
@@ -58,8 +69,8 @@ def _command(job: Job, model: Model, file: str) -> str:
     words = ["tunefarm", "tune" if searches(job) else "compile", file]
     words += ["--target", job.target_key, "--device-key", job.device_key]
     for name, option in _OPTIONS.items():
-        derived = name == "wall_sec" and job.budget.get("job_sec") is not None
-        if (limit := job.budget.get(name)) is not None and not derived:
+        limit = own_wall_sec(job) if name == "wall_sec" else job.budget.get(name)
+        if limit is not None:
             words += [option, f"{limit:.10g}"]
     if searches(job):
         words += ["--tuner", job.tuner, "--seed", str(job.seed)]

@@ -58,6 +58,15 @@ EXPECTED = "expected_compile_sec"
 """The member of a job's `options` with the estimate of its compile."""
 PREPARED = "prepared_sec"
 """The member of a job's `options` with the seconds of its import and extraction."""
+OWN_LIMIT = "own_wall_sec"
+"""The member of a job's `options` with the user's own limit of its search, beside a budget of the whole job."""
+
+
+def own_wall_sec(job: Job) -> float | None:
+    """Return the user's own limit of a job's search; with a budget of the whole job, `wall_sec` may be what that leaves."""
+    is_derived = job.budget.get("job_sec") is not None and EXPECTED in job.options
+    limit: float | None = job.options.get(OWN_LIMIT) if is_derived else job.budget.get("wall_sec")
+    return limit
 
 
 def searches(job: Job) -> bool:

@@ -81,7 +81,9 @@ class Models(Repository):
         Raises:
             ConflictError: If a model that is not deleted has the same bytes, shapes and values (found at once).
         """
-        if self._connection.dialect.name == "postgresql":  # SQLite lets in one writer; here each would take the same version
+        if (
+            self._connection.dialect.name == "postgresql"
+        ):  # SQLite lets in one writer; here each would take the same version
             self._run(select(func.pg_advisory_xact_lock(_VERSIONS_LOCK, func.hashtext(name))))
         newest = select(func.coalesce(func.max(ModelRow.version), 0)).where(ModelRow.name == name)
         row = {

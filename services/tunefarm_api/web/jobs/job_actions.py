@@ -19,6 +19,7 @@ from tunefarm_app.jobs.submit import compile_now
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.measuring import measure_again
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import own_wall_sec
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
@@ -83,11 +84,12 @@ def report_json(job_id: str, services: ServicesDep) -> JobReport:
 
 def _extend(services: Services, job_id: str, form: Form) -> None:
     with services.uow.read() as repos:
-        before = repos.jobs.get(job_id).budget
+        job = repos.jobs.get(job_id)
+    before = {**job.budget, "wall_sec": own_wall_sec(job)}
     more: dict[str, Any] = {}
     if minutes := number_of(form, "minutes"):
-        limit = "job_sec" if before.get("job_sec") else "wall_sec"
-        more[limit] = (before.get(limit) or 0.0) + 60.0 * minutes
+        limits = [limit for limit in ("job_sec", "wall_sec") if before.get(limit)]
+        more |= {limit: (before.get(limit) or 0.0) + 60.0 * minutes for limit in limits or ["wall_sec"]}
     if trials := number_of(form, "trials"):
         more["trials"] = (before.get("trials") or 0) + int(trials)
     if not more:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from page_browser import Browser
 
+from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.states.job import JobState
 
@@ -74,6 +75,10 @@ def test_extend_adds_to_the_time_of_the_whole_job(browser: Browser, farm) -> Non
     browser.post(f"/jobs/{job.id}/extend", minutes="1")
     after = farm.job(job.id)
     assert (after.budget["job_sec"], after.budget["wall_sec"]) == (720, pytest.approx(before + 57.6, abs=0.1))
+    change_job(farm.services, job.id, JobChange(budget={"wall_sec": 30.0}))
+    browser.post(f"/jobs/{job.id}/extend", minutes="1")
+    both = farm.job(job.id).budget
+    assert (both["job_sec"], both["wall_sec"]) == (780, 90), "the search has a limit of its own"
     assert "of the whole job" in browser.page(f"/jobs/{job.id}").element("dl", class_="figures").text
 
 

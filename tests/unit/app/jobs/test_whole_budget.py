@@ -14,10 +14,10 @@ from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.submit import JobRequest, compile_now
 from tunefarm_app.jobs.whole_budget import (
     JobBudget,
-    changed_limits,
     compile_goal_sec,
     expected_compile_sec,
     search_sec,
+    settled_limits,
 )
 from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import ArtifactRow, StepRow
@@ -159,8 +159,35 @@ def test_what_a_job_has_so_far_is_compiled_without_refinements(farm, tuning_job)
 
 def test_jobs_of_older_releases_have_no_estimates() -> None:
     old = job_row(budget={"wall_sec": 60.0})
-    assert changed_limits(old, {"job_sec": 90.0}) == {"job_sec": 90.0}
+    limits = {"wall_sec": 60.0, "job_sec": 65.0}
+    assert settled_limits(limits, old.options) == (limits, old.options)
     assert compile_goal_sec(old) is None
-    plain = job_row(budget={"wall_sec": 60.0}, options={"expected_compile_sec": 5.0, "prepared_sec": 1.0})
-    assert changed_limits(plain, {"job_sec": None, "trials": 3}) == {"job_sec": None, "trials": 3}
-    assert changed_limits(plain, {"job_sec": 100.0})["wall_sec"] == 90.0
+
+
+def test_the_users_own_limit_of_the_search_is_kept(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+
+    def changed(job, **budget):
+        return change_job(farm.services, job.id, JobChange(budget=budget)).budget
+
+    job = farm.submit(model, budget=JobBudget(job_sec=600.0, wall_sec=30.0))
+    farm.run(steps=1)
+    assert changed(job, job_sec=900.0)["wall_sec"] == 30.0
+    assert changed(job, job_sec=30.0)["wall_sec"] < 30.0, "less is left"
+    assert changed(job, job_sec=900.0)["wall_sec"] == 30.0
+    assert changed(job, wall_sec=5000.0)["wall_sec"] == pytest.approx(850.0, abs=10.0)
+    assert changed(job, job_sec=9000.0)["wall_sec"] == 5000.0
+    assert changed(job, wall_sec=40.0)["wall_sec"] == 40.0
+    with pytest.raises(InvalidInputError):
+        changed(job, wall_sec=1e12)
+    alone = changed(job, job_sec=None)
+    assert (alone.get("job_sec"), alone["wall_sec"]) == (None, 40.0)
+    assert "own_wall_sec" not in farm.job(job.id).options
+    assert changed(job, job_sec=700.0)["wall_sec"] == 40.0
+    assert changed(job, wall_sec=None)["wall_sec"] == pytest.approx(655.0, abs=10.0)
+    assert changed(job, trials=8, job_sec=None)["wall_sec"] is None
+
+    plain = farm.submit(model, budget=Budget(wall_sec=30.0))
+    farm.with_settings(step_chain_sec=0.0).run(steps=2)
+    assert changed(plain, job_sec=900.0)["wall_sec"] == 30.0

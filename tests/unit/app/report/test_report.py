@@ -12,6 +12,7 @@ from reported_farm import HOSTILE, ReportingEngine, approx, finished_job, second
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import cancel_job
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.page import report_page
@@ -156,6 +157,19 @@ def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
     assert "--trials 24 --tuner xgb --seed 5" in code
     assert report.model.sha256 in code
     assert "apache-tvm==" in code
+
+
+def test_the_command_repeats_the_users_own_limits(farm: Farm) -> None:
+    farm.add_device()
+    commands = []
+    for limits in ({"wall_sec": 30.0}, {}):
+        budget = JobBudget(job_sec=600.0, trials=8, **limits)
+        job = farm.submit(farm.ready_model(Scenario(tasks=1)), budget=budget)
+        farm.run()
+        steps = job_report(farm.services, job.id).reproduce.steps
+        commands += [step.code for step in steps if step.code.startswith("tunefarm tune")]
+    assert ["--seconds 30 " in command for command in commands] == [True, False]
+    assert all("--job-seconds 600 " in command for command in commands)
 
 
 def test_nothing_is_told_that_finds_a_machine(farm: Farm) -> None:
