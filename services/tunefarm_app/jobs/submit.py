@@ -16,6 +16,7 @@ from tunefarm_app.models.samples import keep_for_job, sample_ids
 from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import precision_of, searches, wants_other_shapes
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, StepKind
 from tunefarm_text.job_terms import MAX_PRIORITY
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
@@ -106,13 +107,6 @@ def compile_now(services: Services, job_id: str) -> SubmittedJob:
     """
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
-        under_way = [
-            other
-            for other in repos.jobs.open(model_id=job.model_id)
-            if other.options.get("of") == job.id or (other.id == job.id and not searches(job))
-        ]
-    if under_way:
-        return SubmittedJob(job=under_way[0], created=False)
     request = JobRequest(
         model_id=job.model_id,
         search=False,
@@ -124,10 +118,20 @@ def compile_now(services: Services, job_id: str) -> SubmittedJob:
         samples=sample_ids(job.options),
         of=job.id,
     )
-    submitted = submit_job(services, request)
-    with services.uow.write() as repos:
-        repos.events.add(job.id, "compile-now", {"job_id": submitted.job.id})
-    return submitted
+    return submit_job(services, request)
+
+
+def _compile_under_way(repos: Repositories, job_id: str) -> Job | None:
+    """Return the open job that compiles what a job has so far. That job is locked, so that no other process starts one."""
+    job = repos.jobs.get(job_id, lock=True)
+    return next(
+        (
+            other
+            for other in repos.jobs.open(model_id=job.model_id)
+            if other.options.get("of") == job.id or (other.id == job.id and not searches(job))
+        ),
+        None,
+    )
 
 
 def _add(
@@ -144,6 +148,8 @@ def _add(
                         job_id=earlier.id,
                     )
                 return SubmittedJob(job=earlier, created=False), None
+        if request.of is not None and (under_way := _compile_under_way(repos, request.of)) is not None:
+            return SubmittedJob(job=under_way, created=False), None
         model = repos.models.get(request.model_id)
         require_ready(model)
         settled = settle_terms(repos, request)
@@ -172,6 +178,8 @@ def _add(
             note=check_note(request.note),
         )
         repos.events.add(job.id, "queued", {"target": target.key, "device_key": job.device_key})
+        if request.of is not None:
+            repos.events.add(request.of, "compile-now", {"job_id": job.id})
         step = repos.steps.add(StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id)
         repos.steps.mark_sent([step.id])
         return SubmittedJob(job=repos.jobs.get(job.id), created=True), step.id

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
 import pytest
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.control import cancel_job
-from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
+from tunefarm_app.jobs.submit import JobRequest, SubmittedJob, compile_now, submit_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
 from tunefarm_db.states.job import JobState
@@ -207,6 +209,20 @@ def test_what_is_on_record_is_compiled_while_the_search_goes_on(farm, tuning_job
     farm.run_until_quiet()
     assert (farm.job(searching.id).state, farm.job(searching.id).trials) == (JobState.SUCCEEDED, 64)
     assert {farm.job(job_id).state for job_id in (tuning_job.id, so_far.job.id)} == {JobState.SUCCEEDED}
+
+
+def test_compiles_asked_for_at_once_are_one_job(farm, tuning_job) -> None:
+    at_once = threading.Barrier(4)
+
+    def ask(_: int) -> SubmittedJob:
+        at_once.wait()
+        return compile_now(farm.services, tuning_job.id)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(ask, range(4)))
+    assert len({answer.job.id for answer in answers}) == 1
+    assert sorted(answer.created for answer in answers) == [False, False, False, True]
+    assert farm.events(tuning_job.id).count("compile-now") == 1
 
 
 def test_it_comes_before_its_job_on_a_device(farm, tuning_job) -> None:
