@@ -144,7 +144,8 @@ def _run(
     if not detach:
         check_folder(output)
     with _client(out, server, detach=detach) as client:
-        client.jobs.check(**terms)  # a typo must not cost an upload
+        named: dict[str, Any] = {"tags": labels.tag or (), "note": labels.note or "", **terms}
+        client.jobs.check(**named)  # a typo must not cost an upload
         board = Board()
         with view(out, board) as progress:
             live = LiveView(board, progress.update)
@@ -153,13 +154,7 @@ def _run(
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, samples)
-            job = client.jobs.create(
-                uploaded.id,
-                samples=samples_ids,
-                tags=labels.tag or (),
-                note=labels.note or "",
-                **terms,
-            )
+            job = client.jobs.create(uploaded.id, samples=samples_ids, **named)
             handle = client.job(job.id)
             if not detach:
                 out.note(f"job {job.id}; `tunefarm jobs show {job.id}` shows it, also later")

@@ -128,7 +128,7 @@ class AsyncServer:
                 "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
                 code="invalid-budget",
             )
-        await self.jobs.check(**terms)  # a typo must not cost an upload
+        await self.jobs.check(tags=tags, note=note, **terms)  # a typo must not cost an upload
         for path in sample_paths(samples):
             await self.jobs.link.run(path.stat)
         is_drawn = on_upload is None and somebody_watches() if progress_bar is None else progress_bar

@@ -42,24 +42,28 @@ class AsyncJobs(AsyncJobResults):
             InvalidRequestError: If the server refuses the request; the code says why.
             ConflictError: If the model or its samples are not ready.
         """
-        # Servers of older releases know neither samples nor labels.
-        optional = {"samples": list(samples), "tags": list(tags), "note": note}
-        named = {name: value for name, value in optional.items() if value}
-        body = {"model_id": model_id, **named, **job_json(terms)}
+        body = {
+            "model_id": model_id,
+            **_sent(samples=list(samples), tags=list(tags), note=note),
+            **job_json(terms),
+        }
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
 
     @takes_terms(JobTerms)
-    async def check(self, **terms: Unpack[JobTerms]) -> None:
-        """Check the terms of a job on the server, before the upload of its model. Creates nothing.
+    async def check(self, *, tags: Sequence[str] = (), note: str = "", **terms: Unpack[JobTerms]) -> None:
+        """Check the terms and labels of a job on the server, before the upload of its model. Creates nothing.
 
         Args:
+            tags: Words by which people find the job again.
+            note: A text for people.
             **terms
 
         Raises:
             InvalidRequestError: If the server would refuse the request; the code says why.
             ConflictError: If no device has been registered yet.
         """
-        await self._transport.post("jobs/check", job_json(terms), repeatable=True)
+        body = {**_sent(tags=list(tags), note=note), **job_json(terms)}
+        await self._transport.post("jobs/check", body, repeatable=True)
 
     async def get(self, job_id: str) -> Job:
         """Return the current state of a job.
@@ -187,6 +191,11 @@ class AsyncJobs(AsyncJobResults):
             ConflictError: If the job succeeded or was cancelled.
         """
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/retry", repeatable=True))
+
+
+def _sent(**optional: object) -> dict[str, object]:
+    """Return the members to send: servers of older releases know neither samples nor labels."""
+    return {name: value for name, value in optional.items() if value}
 
 
 class Jobs(Blocking[AsyncJobs]):

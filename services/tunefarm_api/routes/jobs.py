@@ -16,7 +16,7 @@ from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_
 from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
 from tunefarm_app.jobs.terms import JobTerms, check_terms
 from tunefarm_app.jobs.whole_budget import JobBudget
-from tunefarm_app.models.labels import check_tag
+from tunefarm_app.models.labels import check_note, check_tag, check_tags
 from tunefarm_app.report.comparison import JobComparison, compare_jobs
 from tunefarm_db.repositories.selection import JobFilters, JobOrder
 from tunefarm_db.states.job import JobState
@@ -78,6 +78,8 @@ def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
     Creates nothing. The job can still be refused later, if the devices have changed.
     """
     settled = check_terms(services, JobTerms(**_terms(body)))
+    check_tags(body.tags)
+    check_note(body.note)
     return CheckedJob(
         device_key=settled.device_key, target=settled.target.to_json(), target_key=settled.target.key
     )

@@ -48,7 +48,7 @@ class JobOptions(Input):
 
 
 class JobCheck(Input):
-    """Terms of a job, without the model."""
+    """Terms of a job and its labels, without the model."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TERMS]})
 
@@ -67,6 +67,8 @@ class JobCheck(Input):
         JobOptions(round_size=None, precision=None, other_shapes=True, search=True),
         description="Options of the search.",
     )
+    tags: Tags = Field(default_factory=list, description=LABELS["tags"])
+    note: Note = Field("", description=LABELS["note"])
 
 
 class JobChange(Input):
@@ -101,8 +103,6 @@ class JobCreate(JobCheck):
         description="Ids of the model's samples, which must be ready: the artifact is compared on them before random inputs, and "
         "timed on the first.",
     )
-    tags: Tags = Field(default_factory=list, description=LABELS["tags"])
-    note: Note = Field("", description=LABELS["note"])
 
 
 class CheckedJob(Output):

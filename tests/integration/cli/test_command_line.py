@@ -171,6 +171,8 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx")
     for option, value in (
         ("--device-key", "poll"),
+        ("--tag", "two words"),
+        ("--note", "n" * 4001),
         ("--tuner", "xgp"),
         ("--target", "llvmm"),
         ("--seed", "-1"),

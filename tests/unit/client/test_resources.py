@@ -206,8 +206,9 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
 def test_a_typo_costs_no_upload(server: Any, client: Client, make_problem: Any, tmp_path: Path) -> None:
     server.replies = [make_problem(422, "unknown-tuner", "there is no tuner xgp")]
     with pytest.raises(InvalidRequestError, match="no tuner xgp"):
-        client.tune(tmp_path / "net.onnx", trials=8, tuner="xgp")
+        client.tune(tmp_path / "net.onnx", trials=8, tuner="xgp", tags=["a"], note="why")
     assert [request.path for request in server.requests] == ["/v1/jobs/check"]
+    assert (server.requests[0].json["tags"], server.requests[0].json["note"]) == (["a"], "why")
 
 
 def test_jobs_that_end_badly(server: Any, client: Client, make_reply: Any) -> None:

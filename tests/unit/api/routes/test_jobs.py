@@ -91,6 +91,9 @@ WRONG = [
     ({"options": {"other_shapes": None}}, 422, "invalid-request"),
     ({"options": {"speed": "fast"}}, 422, "invalid-request"),
     ({"bugdet": {"trials": 1}}, 422, "invalid-request"),
+    ({"tags": ["two words"]}, 422, "invalid-tag"),
+    ({"tags": [f"t{number}" for number in range(21)]}, 422, "too-many-tags"),
+    ({"note": "n" * 4001}, 422, "note-too-long"),
 ]
 
 
