@@ -87,8 +87,11 @@ def tune_model(
     Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
     """
     _check_limits(terms.limits())
-    if terms.quick and terms.minutes is not None:
-        raise InvalidInputError("--quick means --minutes 1: give one of the two", code="invalid-budget")
+    given = {"--minutes": terms.minutes, "--job-seconds": terms.job_seconds}
+    if terms.quick and (beside := next((name for name, limit in given.items() if limit is not None), None)):
+        raise InvalidInputError(
+            f"--quick means --minutes 1: give one of --quick and {beside}", code="invalid-budget"
+        )
     if terms.quick:
         terms = replace(terms, minutes=QUICK_MINUTES)
     if all(limit is None for limit in terms.limits().values()):
