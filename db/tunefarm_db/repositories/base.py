@@ -126,12 +126,17 @@ class Repository:
         """Run a query for one page in any order; the cursor is the id of the last row of the page before.
 
         Rows that change places between two pages may be in both, or in none.
+
+        Raises:
+            InvalidInputError: ``invalid-cursor`` if the order needs that row, and there is none.
         """
         limit = checked_limit(limit)
         if cursor is not None:
             last = select(order.key).select_from(order.tables).where(order.id == cursor)
-            value = self._run(last).scalar_one_or_none()
-            query = query.where(order.after(cursor if value is None else value, cursor))
+            value = cursor if order.key is order.id else self._run(last).scalar_one_or_none()
+            if value is None:
+                raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+            query = query.where(order.after(value, cursor))
         query = query.order_by(*order.terms()).limit(limit + 1)
         return page_of(self._all(kind, query), limit, attrgetter("id"))
 

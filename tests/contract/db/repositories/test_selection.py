@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.selection import JobOrder
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Job
+from tunefarm_tuning.core.errors import InvalidInputError
 
 
 @pytest.fixture
@@ -61,6 +63,19 @@ def test_pages_in_any_order_have_each_job_once(uow: UnitOfWork, jobs: list[Job],
     expected = [jobs[number].id for number in ORDERS[order]]
     for limit in (1, 2, 3, 500):
         assert list(pages(uow, order, limit)) == expected
+
+
+@pytest.mark.parametrize("order", JobOrder)
+def test_a_cursor_that_no_list_gave_out(uow: UnitOfWork, jobs: list[Job], order: JobOrder) -> None:
+    newer = new_id("job")
+    with uow.read() as repos:
+        if order in (JobOrder.NEWEST, JobOrder.OLDEST):  # it lies among the ids, whether its job is there or not
+            expected = 5 if order is JobOrder.NEWEST else 0
+            assert len(repos.jobs.list(order=order, cursor=newer).items) == expected
+            return
+        with pytest.raises(InvalidInputError) as refused:
+            repos.jobs.list(order=order, cursor=newer)
+    assert refused.value.code == "invalid-cursor"
 
 
 def test_changed_jobs_come_first(uow: UnitOfWork, jobs: list[Job]) -> None:
