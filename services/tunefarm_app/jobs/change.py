@@ -1,4 +1,4 @@
-"""Change a running job: its priority and its budget."""
+"""Change a job: its labels, and, while it runs, its priority and its budget."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JobChange:
 
 
 def change_job(services: Services, job_id: str, change: JobChange) -> Job:
-    """Change priority or budget of a job that has not ended.
+    """Change a job's labels, and priority or budget of one that has not ended: all that is named, or nothing.
 
     A job whose new budget is spent ends its search at the end of its round. One whose search a limit has ended goes
     back to it if that limit is raised before the compile is done: a running re-measurement or compile is dropped.
@@ -55,14 +55,13 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     """
     tags = None if change.tags is None else check_tags(change.tags)
     note = None if change.note is None else check_note(change.note)
-    if tags is not None or note is not None:
+    names_labels = tags is not None or note is not None
+    if names_labels and change.priority is None and change.budget is None:
         with services.uow.write() as repos:
-            job = repos.jobs.label(job_id, tags=tags, note=note)
-        if change.priority is None and change.budget is None:
-            return job
+            return repos.jobs.label(job_id, tags=tags, note=note)
     with locked_job(services, job_id, with_steps=_has_searched) as held:
         following = _change(held.repos, held.job, held.steps, change)
-        job = held.repos.jobs.get(job_id)
+        job = held.repos.jobs.label(job_id, tags=tags, note=note)
     log.info("job changed", job_id=job_id, priority=job.priority, budget=job.budget)
     if following is not None:
         services.dispatcher.send(following.id, following.kind)

@@ -67,6 +67,25 @@ def test_a_limit_is_removed_but_not_the_last_one(farm, tuning_job) -> None:
     assert change(farm, tuning_job, patience_trials=8).event_seq == changed.event_seq  # nothing new
 
 
+def test_of_a_change_all_is_made_or_nothing(farm, tuning_job) -> None:
+    def labels() -> tuple[list[str], str]:
+        job = farm.job(tuning_job.id)
+        return job.tags, job.note
+
+    for wrong in ({"priority": "silly"}, {"budget": {"trials": 0}}, {"priority": 1, "budget": {"trials": None}}):
+        with pytest.raises(InvalidInputError):
+            change_job(farm.services, tuning_job.id, JobChange(**wrong, tags=["new"], note="new"))
+        assert (labels(), farm.job(tuning_job.id).priority) == (([], ""), 0)
+    changed = change_job(farm.services, tuning_job.id, JobChange(priority=2, tags=["new"]))
+    assert (changed.priority, changed.tags, labels()) == (2, ["new"], (["new"], ""))
+    cancel_job(farm.services, tuning_job.id)
+    farm.run()
+    with pytest.raises(ConflictError):
+        change_job(farm.services, tuning_job.id, JobChange(priority=3, tags=["late"]))
+    assert labels() == (["new"], "")
+    assert change_job(farm.services, tuning_job.id, JobChange(tags=["late"])).tags == ["late"]
+
+
 class Pausing(ReplayEngine):
     """Stops in the middle of every measurement until it is let go."""
 
