@@ -156,7 +156,7 @@ def _commit(
             manifest=dict(compiled.manifest),
             report={**compiled.report, FARM: farm_facts(device.device, best, pool, peak)},
         )
-        if job.stop_reason == "no-search":  # no round has noted what the compiler used
+        if not job.trials:  # no round has noted what the compiler used
             job = _note_best(repos, job, best)
         _note_untuned(repos, job, compiled.report)
         kernels = job_kernels(repos, job, repos.jobs.tasks(job.id), repos.models.tasks(job.model_id))

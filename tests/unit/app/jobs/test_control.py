@@ -194,6 +194,17 @@ def test_a_job_is_finished_before_its_search_begins(farm) -> None:
     farm.run()
     done = farm.job(job.id)
     assert (done.state, done.trials, done.stop_reason) == (JobState.SUCCEEDED, 0, "finished")
+    assert done.best_latency_sec is None, "nothing is on record yet"
+
+    farm.submit(model, trials=8)
+    farm.run()
+    known = farm.submit(model, trials=24)
+    finish_job(farm.services, known.id)
+    farm.run()
+    with farm.services.uow.read() as repos:
+        costs_sec = [task.best_cost_sec for task in repos.jobs.tasks(known.id)]
+    assert (len(costs_sec), None in costs_sec, farm.job(known.id).trials) == (2, False, 0)
+    assert farm.job(known.id).best_latency_sec is not None
 
 
 def test_a_paused_job_is_finished(farm, tuning_job) -> None:
