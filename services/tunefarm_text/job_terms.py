@@ -6,6 +6,7 @@ The names are those of the client and, with dashes, of the command. The API has 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from unicodedata import normalize
 
 TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
 """Names of the search strategies, the recommended one first."""
@@ -67,6 +68,12 @@ LABELS: Mapping[str, str] = {
     "note": "A text for people, up to 4,000 characters.",
 }
 """The labels of jobs and models, which are no terms: they say nothing about the search."""
+
+
+def plain_tag(text: str) -> str:
+    """Return a tag as it is stored and compared: in small letters, and composed as far as Unicode can (NFC)."""
+    return normalize("NFC", text.strip().lower())
+
 
 RUNTIMES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch_compile": "torch.compile"}
 """Other runtimes that artifacts are timed beside, by their keys in reports."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, TypeVar
+from unicodedata import normalize
 
 from sqlalchemy import (
     JSON,
@@ -30,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute
 
+from tunefarm_db.tables.columns import joined_texts
 from tunefarm_db.values import Page
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 
@@ -135,7 +137,9 @@ class Repository:
             last = select(order.key).select_from(order.tables).where(order.id == cursor)
             value = cursor if order.key is order.id else self._run(last).scalar_one_or_none()
             if value is None:
-                raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+                raise InvalidInputError(
+                    "the cursor is not one that this list gave out", code="invalid-cursor"
+                )
             query = query.where(order.after(value, cursor))
         query = query.order_by(*order.terms()).limit(limit + 1)
         return page_of(self._all(kind, query), limit, attrgetter("id"))
@@ -204,6 +208,6 @@ def has_tag(column: ColumnElement[Any], tag: str) -> ColumnElement[bool]:
 def has_text(
     text: str, columns: Sequence[ColumnElement[Any]], tags: ColumnElement[Any]
 ) -> ColumnElement[bool]:
-    """Return the condition that one of the columns, or a tag, contains a text, in any case."""
-    in_tags = cast(tags, Text).contains(json.dumps(text.lower())[1:-1], autoescape=True)
+    """Return the condition that one of the columns, or a tag (stored in small letters and NFC), contains a text, in any case."""
+    in_tags = joined_texts(tags).contains(normalize("NFC", text.lower()), autoescape=True)
     return or_(in_tags, *(column.icontains(text, autoescape=True) for column in columns))

@@ -58,3 +58,22 @@ def _sqlite_now(_element: db_now, _compiler: SQLCompiler, **_kw: Any) -> str:
 def _postgresql_now(_element: db_now, _compiler: SQLCompiler, **_kw: Any) -> str:
     # The cast keeps comparisons with double precision columns indexable: extract() is numeric.
     return "extract(epoch from statement_timestamp())::double precision"
+
+
+class joined_texts(FunctionElement[str]):  # noqa: N801
+    """The texts of a column with a JSON list of them, one a line; None of an empty list."""
+
+    inherit_cache = True
+    type = Text()
+
+
+@compiles(joined_texts, "sqlite")
+def _sqlite_joined(element: joined_texts, compiler: SQLCompiler, **kw: Any) -> str:
+    texts = f"json_each({compiler.process(element.clauses, **kw)})"
+    return f"(SELECT group_concat(value, char(10)) FROM {texts})"  # noqa: S608
+
+
+@compiles(joined_texts, "postgresql")
+def _postgresql_joined(element: joined_texts, compiler: SQLCompiler, **kw: Any) -> str:
+    texts = f"json_array_elements_text({compiler.process(element.clauses, **kw)})"
+    return f"(SELECT string_agg(value, chr(10)) FROM {texts} AS texts(value))"  # noqa: S608

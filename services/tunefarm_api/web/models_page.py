@@ -36,6 +36,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model, ModelState
 from tunefarm_text import job_terms
 from tunefarm_text.bindings import value_texts
+from tunefarm_text.job_terms import plain_tag
 from tunefarm_text.shape_text import shape_line
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -71,7 +72,7 @@ def models_page(
     cursor: Annotated[str | None, cursor_of("mdl")] = None,
 ) -> HTMLResponse:
     """The list of models."""
-    filters = {"text": text.strip(), "tag": tag.strip().lower(), "state": state}
+    filters = {"text": text.strip(), "tag": plain_tag(tag), "state": state}
     with services.uow.read() as repos:
         models = repos.models.list(
             state=next((known for known in _STATES if known == state), None),

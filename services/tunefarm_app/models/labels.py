@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from unicodedata import category
 
 import structlog
 
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Model
+from tunefarm_text.job_terms import plain_tag
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean, clean_lines
 
@@ -16,11 +18,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 MAX_TAGS = 20
 MAX_NOTE = 4000
-_TAG = re.compile(r"[^\W_]([\w.:/+=-]{0,38}[\w+])?")
+MAX_TAG = 40
+_TAG = re.compile(r"[^\W_]([\w.:/+=-]*[\w+])?")
+"""A tag without the marks that combine with its letters."""
 
 
 def check_tags(tags: Sequence[str]) -> list[str]:
-    """Return tags as they are stored: in small letters, each once, in the order given.
+    """Return tags as they are stored: in small letters, composed (NFC), each once, in the order given.
 
     Raises:
         InvalidInputError: ``invalid-tag`` or ``too-many-tags``.
@@ -41,14 +45,15 @@ def check_tag(tag: str) -> str:
     Raises:
         InvalidInputError: ``invalid-tag``.
     """
-    lowered = tag.strip().lower()
-    if not _TAG.fullmatch(lowered):
+    plain = plain_tag(tag)
+    letters = "".join(letter for letter in plain if not category(letter).startswith("M"))
+    if len(plain) > MAX_TAG or plain[:1] != letters[:1] or not _TAG.fullmatch(letters):
         raise InvalidInputError(
-            f"{clean(tag, 60)!r} is no tag: a tag has up to 40 letters, digits and any of . _ : / + = - between them, "
-            "and no spaces",
+            f"{clean(tag, 60)!r} is no tag: a tag has up to {MAX_TAG} letters, digits and any of . _ : / + = - between "
+            "them, and no spaces",
             code="invalid-tag",
         )
-    return lowered
+    return plain
 
 
 def check_note(note: str) -> str:

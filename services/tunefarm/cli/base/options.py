@@ -11,7 +11,7 @@ import typer
 
 from tunefarm.cli.base.completion import complete_pool
 from tunefarm.cli.base.option_group import OptionGroup
-from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
+from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, plain_tag
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.shapes import StoredShape, read_shape_lines
@@ -98,7 +98,7 @@ class LabelChanges(LabelOptions):
         """
         changes: dict[str, Any] = {} if self.note is None else {"note": self.note}
         if self.tag or self.untag:
-            removed = {tag.strip().lower() for tag in self.untag or ()}
+            removed = {plain_tag(tag) for tag in self.untag or ()}
             kept = [tag for tag in present() if tag not in removed]
             changes["tags"] = [*kept, *(self.tag or ())]
         return changes

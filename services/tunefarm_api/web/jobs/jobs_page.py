@@ -16,6 +16,7 @@ from tunefarm_api.web.rendering import page
 from tunefarm_db.repositories.selection import JobOrder
 from tunefarm_db.states.job import OPEN_STATES, JobState
 from tunefarm_db.values import UP_STATES
+from tunefarm_text.job_terms import plain_tag
 
 router = APIRouter(include_in_schema=False)
 
@@ -65,7 +66,7 @@ def jobs_page(
             model_text=model.strip(),
             device_key=pool or None,
             text=text.strip(),
-            tags=[tag.strip().lower()] if tag.strip() else (),
+            tags=[plain_tag(tag)] if tag.strip() else (),
             order=order,
             limit=PAGE_SIZE,
             offset=(number - 1) * PAGE_SIZE,
@@ -77,7 +78,7 @@ def jobs_page(
         has_models = not jobs and bool(repos.models.list(limit=1).items)
     filters = {
         "text": text.strip(),
-        "tag": tag.strip().lower(),
+        "tag": plain_tag(tag),
         "state": state,
         "model": model.strip(),
         "pool": pool,

@@ -69,7 +69,10 @@ def test_pages_in_any_order_have_each_job_once(uow: UnitOfWork, jobs: list[Job],
 def test_a_cursor_that_no_list_gave_out(uow: UnitOfWork, jobs: list[Job], order: JobOrder) -> None:
     newer = new_id("job")
     with uow.read() as repos:
-        if order in (JobOrder.NEWEST, JobOrder.OLDEST):  # it lies among the ids, whether its job is there or not
+        if order in (
+            JobOrder.NEWEST,
+            JobOrder.OLDEST,
+        ):  # it lies among the ids, whether its job is there or not
             expected = 5 if order is JobOrder.NEWEST else 0
             assert len(repos.jobs.list(order=order, cursor=newer).items) == expected
             return
@@ -101,6 +104,8 @@ def test_changed_jobs_come_first(uow: UnitOfWork, jobs: list[Job]) -> None:
         ({"text": "monday"}, [0]),
         ({"text": "_"}, [4, 3, 2, 1, 0]),  # in every id
         ({"text": '", "'}, []),
+        *(({"text": text}, []) for text in ("[", "]", '"', "\\", ",", "u00", "00f6")),
+        ({"text": "GRO\u0308ß"}, [1]),
         ({"text": "arm", "states": [JobState.CANCELLED]}, [4]),
         ({"model_text": "_REC"}, [0]),
         ({"device_key": "x86"}, []),

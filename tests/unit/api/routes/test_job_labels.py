@@ -33,7 +33,25 @@ def test_tags_and_a_note(
     assert listed(tag=["ocr", "customer-7"]) == [finished_job["id"]]
     assert listed(text="größe") == [other["id"]]
     assert listed(order="oldest", limit=1) == [finished_job["id"]]
-    for tags in (["two words"], ["a,b"], ['"'], [""], ["x" * 41], ["-a"], ["<b>"]):
+    for name, stored in (
+        ("gro\u0308ße", "größe"),
+        ("हिन्दी", "हिन्दी"),
+        ("q\u0323-q\u0323", "q\u0323-q\u0323"),
+    ):
+        assert client.patch(f"/v1/jobs/{other['id']}", json={"tags": [name]}).json()["tags"] == [stored]
+        for query in ({"tag": name}, {"tag": stored.capitalize()}, {"text": name}, {"text": stored}):
+            assert listed(**query) == [other["id"]], query
+    for tags in (
+        ["two words"],
+        ["a,b"],
+        ['"'],
+        [""],
+        ["x" * 41],
+        ["-a"],
+        ["<b>"],
+        ["\u0323a"],
+        ["q\u0323" * 21],
+    ):
         problem(client.patch(path, json={"tags": tags}), 422, "invalid-tag")
     problem(client.get("/v1/jobs", params={"tag": "two words"}), 422, "invalid-tag")
     problem(client.patch(path, json={"tags": [f"t{number}" for number in range(21)]}), 422, "too-many-tags")

@@ -72,7 +72,11 @@ def test_of_a_change_all_is_made_or_nothing(farm, tuning_job) -> None:
         job = farm.job(tuning_job.id)
         return job.tags, job.note
 
-    for wrong in ({"priority": "silly"}, {"budget": {"trials": 0}}, {"priority": 1, "budget": {"trials": None}}):
+    for wrong in (
+        {"priority": "silly"},
+        {"budget": {"trials": 0}},
+        {"priority": 1, "budget": {"trials": None}},
+    ):
         with pytest.raises(InvalidInputError):
             change_job(farm.services, tuning_job.id, JobChange(**wrong, tags=["new"], note="new"))
         assert (labels(), farm.job(tuning_job.id).priority) == (([], ""), 0)
