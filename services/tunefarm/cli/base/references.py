@@ -21,13 +21,17 @@ _MOST_NAMED = 5
 def find_job(client: Client, text: str) -> str:
     """Return the id of the job that `text` means: its id, the first or last characters of it, or its model's name (``name@2``).
 
+    As everywhere, a name comes before a version: ``name@2`` is the model of this name, if there is one.
+
     Raises:
         NotFoundError: ``job-not-found``.
         InvalidInputError: ``ambiguous``.
     """
     if _WHOLE_ID.fullmatch(text):
         return text
-    names = {model.id: {model.name, model.named} for model in client.models.all()}
+    models = list(client.models.all())
+    is_name = text.strip() in {model.name for model in models}
+    names = {model.id: {model.name if is_name else model.named} for model in models}
     jobs = {
         job.id: (
             names.get(job.model_id, set()),
@@ -41,7 +45,7 @@ def find_job(client: Client, text: str) -> str:
 def find_model(client: Client, text: str) -> str:
     """Return the id of the model that `text` means: its id, the first or last characters of it, or its name.
 
-    A name means its newest version, ``name@2`` the second.
+    A name means its newest version, ``name@2`` the second, unless a model has just this name.
 
     Raises:
         NotFoundError: ``model-not-found``.
@@ -54,9 +58,11 @@ def find_model(client: Client, text: str) -> str:
     for model in models:
         if model.name not in newest or model.version > newest[model.name].version:
             newest[model.name] = model
+    if (named := newest.get(text.strip())) is not None:
+        return named.id
     candidates = {
         model.id: (
-            {model.named, *([model.name] if newest[model.name] is model else [])},
+            {model.named},
             f"{model.id} ({model.named}, uploaded {quantities.local_time(model.created_at)})",
         )
         for model in models

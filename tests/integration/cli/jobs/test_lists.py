@@ -80,3 +80,15 @@ def test_models_have_names_and_versions(run: Any, farm: Any, client: Client, tmp
     ] == [job.id]
     run("models", "show", "ocr-rec@3", code=3)
     client.jobs.cancel(job.id)
+
+    of_second = client.jobs.create("ocr-rec@2", trials=4)
+    same = client.models.upload(farm.write_model(tmp_path / "same.onnx", tasks=3), name="ocr-rec@2")
+    client.models.wait(same.id)
+    assert client.models.get("ocr-rec@2").id == same.id, "a name comes before a version"
+    assert json.loads(run("models", "show", "ocr-rec@2", "--json").stdout)["id"] == same.id
+    run("jobs", "show", "ocr-rec@2", code=3)
+    job = client.jobs.create("ocr-rec@2", trials=4)
+    assert job.model_id == same.id
+    assert json.loads(run("jobs", "show", "ocr-rec@2", "--json").stdout)["id"] == job.id
+    for started in (of_second, job):
+        client.jobs.cancel(started.id)
