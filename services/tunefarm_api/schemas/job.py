@@ -249,7 +249,8 @@ class Job(Output):
         "far. null if nobody knows, or the job has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
-        description="Limit that ended the search, `exhausted`, or `no-search`; null before the end."
+        description="Limit that ended the search; `exhausted` where nothing was left to try; `finished` if somebody ended it; `no-search` "
+        "or `no-tasks` where there was none. null before the end."
     )
     progress: Progress = Field(description="Progress of the job.")
     event_seq: int = Field(description="Number of the newest event.")

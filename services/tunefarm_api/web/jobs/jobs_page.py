@@ -36,7 +36,7 @@ ORDERS = {
     JobOrder.TRIALS: "Most trials",
     JobOrder.LATENCY: "Lowest latency",
     JobOrder.SPEEDUP: "Speed-up over untuned",
-    JobOrder.RUNTIME: "Speed-up over ONNX Runtime",
+    JobOrder.RUNTIME: "Speed-up over the fastest runtime",
 }
 
 
