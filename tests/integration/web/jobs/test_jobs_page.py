@@ -61,6 +61,8 @@ def test_jobs_are_listed_newest_first(browser: Browser, three) -> None:
 
 
 def test_they_can_be_filtered_and_sorted(browser: Browser, three) -> None:
+    orders = [option.text for option in browser.page("/jobs").element("select", id="order").all("option")]
+    assert orders[-2:] == ["Speed-up over untuned", "Speed-up over the fastest runtime"]
     everything = ["alphabet.onnx", "beta.onnx", "Alpha.onnx"]
     for query, expected in (
         ("?model=ALPHA", ["alphabet.onnx", "Alpha.onnx"]),
