@@ -36,7 +36,7 @@ from tunefarm_api.schemas import (
 from tunefarm_app.jobs import terms as app_terms
 from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db import values
-from tunefarm_text.job_terms import API_LIMITS, HELP
+from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.budget import Budget
 
@@ -233,7 +233,7 @@ def test_every_term_is_everywhere() -> None:
     # `tunefarm compile` is the command of a job without a search, and `--quick` another word for a minute.
     assert {field.name for field in fields(TermOptions)} - {"quick"} == set(HELP) - {"search"}
     in_api = {*job.BudgetIn.model_fields, *job.JobCheck.model_fields, *job.JobOptions.model_fields}
-    assert in_api - {"budget", "options", "round_size"} == {
+    assert in_api - {"budget", "options", "round_size", *LABELS} == {
         API_LIMITS.get(name, name) for name in HELP if name not in ("minutes", "search_minutes")
     }
     in_app = {field.name for field in fields(app_terms.JobTerms)}
