@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from html_page import Page
 from page_browser import Browser
+from timing_engine import measured, timed
 
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.whole_budget import JobBudget
@@ -114,3 +116,15 @@ def test_the_artifact_is_measured_again(browser: Browser, farm, done) -> None:
     assert "2.00×" in rows[0].text
     assert "measured again on" in page.element("section", id="log").text
     assert "Every measurement" in browser.get(f"/jobs/{done.id}/report").text
+
+
+def test_a_measurement_without_a_runtime_beside_it_is_shown(browser: Browser, farm, done) -> None:
+    """As on a GPU, and on a device that is another machine."""
+    alone = {"untuned": 0.04}
+    measured(farm, done.id, timed(0.02, others=alone), timed(0.01, others=alone))
+    page = browser.page(f"/jobs/{done.id}")
+    (row,) = [row for row in page.all("tr") if "quiet; counts" in row.text]
+    assert [cell.text for cell in row.all("td")][-2:] == ["4.00×", "–"]
+    report = Page(browser.get(f"/jobs/{done.id}/report").text)
+    (cells,) = [cells for cells in report.tables["latency"] if cells[0].endswith("(shown)")]
+    assert cells[3:] == ["10.0 ms", "40.0 ms", "–", "4.00×", "–"]

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import pytest
 from app_farm import Farm
+from timing_engine import measured, timed
 
-from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.report.assemble import job_report
-from tunefarm_app.report.measuring import Measuring, measure_again, measuring_of
+from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_app.report.numbers import latency_of, ratios_of, speedups_of
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, StepKind
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
-from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
-
-
-def timed(tuned_sec: float, *, slowdown: float = 1.0) -> TimedAgain:
-    seconds = {"tuned": tuned_sec, "untuned": 0.04, "onnxruntime": 0.03}
-    disturbance = Disturbance(blocks=9, slowdown=slowdown)
-    return TimedAgain(
-        measured_at=time.time(),
-        latency={
-            name: Latency(samples_sec=(sec,) * 5, threads=2, disturbance=disturbance)
-            for name, sec in seconds.items()
-        },
-    )
-
-
-class TimingEngine(ReplayEngine):
-    """Returns the given measurements one after another; raises those that are errors."""
-
-    def __init__(self, *results: TimedAgain | Exception) -> None:
-        super().__init__()
-        self.results = list(results)
-
-    def time_artifact(self, *_: Any, **__: Any) -> TimedAgain:
-        result = self.results.pop(0)
-        if isinstance(result, Exception):
-            raise result
-        return result
 
 
 @pytest.fixture
@@ -55,16 +25,8 @@ def done(farm: Farm) -> Job:
     return farm.job(job.id)
 
 
-def measured(farm: Farm, job: Job, *results: TimedAgain | Exception) -> Measuring:
-    for result in results:
-        assert measure_again(farm.services, job.id).state == "waiting"
-        farm.with_engine(TimingEngine(result)).run()
-    with farm.services.uow.read() as repos:
-        return measuring_of(repos, job.id)
-
-
 def test_the_latest_quiet_measurement_counts(farm: Farm, done: Job) -> None:
-    measurements = measured(farm, done, timed(0.02), timed(0.01), timed(0.05, slowdown=1.5))
+    measurements = measured(farm, done.id, timed(0.02), timed(0.01), timed(0.05, slowdown=1.5))
     assert measurements.state == "idle"
     assert [(taken.quiet, taken.shown) for taken in measurements.items] == [
         (True, False),
@@ -99,7 +61,7 @@ def test_that_of_the_compile_is_kept(farm: Farm, done: Job) -> None:
         repos.artifacts.set_report(
             done.id, {**artifact.report, "latency": compiled, "shapes": [{"latency": 1}, 2]}
         )
-    first, second = measured(farm, done, timed(0.02, slowdown=1.4)).items
+    first, second = measured(farm, done.id, timed(0.02, slowdown=1.4)).items
     assert (first.at_compile, first.quiet, first.shown) == (True, False, False)
     assert first.seconds["tuned"] == 0.03
     assert (second.at_compile, second.quiet, second.shown) == (False, False, True), (
@@ -120,15 +82,17 @@ def test_of_two_requests_one_measures(farm: Farm, done: Job) -> None:
 
 
 def test_a_measurement_that_fails_says_why_and_changes_nothing(farm: Farm, done: Job) -> None:
-    measured(farm, done, timed(0.02))
+    measured(farm, done.id, timed(0.02))
     before = farm.job(done.id)
-    refused = measured(farm, done, InvalidModelError("it does not compile any more", code="compile-failed"))
+    refused = measured(
+        farm, done.id, InvalidModelError("it does not compile any more", code="compile-failed")
+    )
     assert (refused.state, len(refused.items)) == ("failed", 1)
     assert refused.error is not None
     assert refused.error["message"] == "it does not compile any more"
     after = farm.job(done.id)
     assert (after.state, after.network_latency_sec) == (before.state, before.network_latency_sec)
-    again = measured(farm, done, timed(0.01))
+    again = measured(farm, done.id, timed(0.01))
     assert (again.state, again.error, len(again.items)) == ("idle", None, 2)
 
 
