@@ -156,6 +156,11 @@ def interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{figures(low)} to {figures(high)}×"
 
 
+def other_work(quiet: bool | None) -> str:
+    """Return what other work did to a measurement: ``"quiet"``, ``"disturbed"``, or ``"not watched"`` if nobody looked."""
+    return "not watched" if quiet is None else "quiet" if quiet else "disturbed"
+
+
 def _two_figures(value: float) -> str:
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
 

@@ -32,7 +32,7 @@ class AsyncJobResults(Resource):
         """Measure a job's artifact again, on a device of its pool, and wait for the result.
 
         Its network as TVM compiles it untuned and ONNX Runtime are timed beside it, as at the compile. The latest measurement on a
-        quiet device is what the report, pages and lists show.
+        quiet device is what the report, pages and lists show, unless it timed fewer networks than the shown one.
 
         Args:
             job_id: A job that succeeded.
@@ -62,7 +62,7 @@ class AsyncJobResults(Resource):
         return done
 
     async def measurements(self, job_id: str) -> Measurements:
-        """Return every measurement of a job's artifact, that of the compile first; none without an artifact."""
+        """Return the measurements of a job's artifact: that of the compile, and the newest 20; none without an artifact."""
         return Measurements.read(await self._transport.get(f"jobs/{segment(job_id)}/measurements"))
 
     async def tasks(self, job_id: str) -> tuple[JobTask, ...]:

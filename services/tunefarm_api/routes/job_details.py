@@ -189,14 +189,14 @@ def measure(job_id: str, services: ServicesDep) -> Measurements:
     """Times the artifact on a device of its pool, as soon as one is free, beside its untuned network and ONNX Runtime.
 
     Read `measurements` until `state` is no longer `waiting` or `measuring`. A measurement that is under way already is that one.
-    The latest measurement on a quiet device is what report, pages and lists show.
+    The latest measurement on a quiet device is what report, pages and lists show, unless it timed fewer networks than the shown one.
     """
     return Measurements.model_validate(measure_again(services, job_id))
 
 
 @router.get("/measurements", **operation("read", "List an artifact's measurements", 404))
 def list_measurements(job_id: str, services: ServicesDep) -> Measurements:
-    """Every measurement of the whole network, oldest first, beginning with that of the compile. Empty without an artifact."""
+    """Measurements of the whole network, oldest first: that of the compile, and the newest 20. Empty without an artifact."""
     with services.uow.read() as repos:
         return Measurements.model_validate(measuring_of(repos, job_id))
 

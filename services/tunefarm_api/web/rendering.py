@@ -55,6 +55,7 @@ def _environment() -> Environment:
         quantities.iso,
         quantities.latency,
         quantities.number,
+        quantities.other_work,
         quantities.percent,
         quantities.plural,
         quantities.rate,

@@ -27,7 +27,7 @@ from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.core.latency import Latency, TimedAgain
+from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import (
@@ -244,7 +244,10 @@ class ReplayEngine:
         """Return constant times: a simulated artifact is twice as fast as untuned."""
         sec = 0.001 * Scenario.read(model.path).num_tasks
         times = {"tuned": sec, "untuned": 2 * sec, "onnxruntime": 1.5 * sec}
-        latency = {name: Latency(samples_sec=(t,) * 5, threads=1) for name, t in times.items()}
+        quiet = Disturbance(blocks=5, others_cores=0.0)
+        latency = {
+            name: Latency(samples_sec=(t,) * 5, threads=1, disturbance=quiet) for name, t in times.items()
+        }
         return TimedAgain(measured_at=time.time(), latency=latency)
 
     def kernel_source(self, task: TuningTask, record: TuningRecord, **_: Any) -> KernelSource:

@@ -14,6 +14,9 @@ FARM = "farm"
 
 PEAK = "peak"
 
+TIMED_ON = "timed_on"
+"""The key of the device that measured the report's latency, if not the compile did."""
+
 
 def farm_facts(
     device: Device, records: Mapping[str, Record], pool: Iterable[Device], peak: Peak | None = None
@@ -26,20 +29,9 @@ def farm_facts(
         pool: The devices that may have measured the records.
         peak: The device's peak.
     """
-    info = device.info
     names = {device.id: device.name for device in pool}
     return {
-        "device": {
-            "name": device.name,
-            "device_model": device.device_model,
-            "cpu": _text(info.get("cpu")),
-            "gpus": [str(gpu.get("name", "")) for gpu in gpus_of(info)],
-            "cores": whole(info.get("cores")),
-            "memory_bytes": whole(info.get("memory_bytes")),
-            "system": _text(info.get("system")),
-            "versions": {str(name): str(text) for name, text in mapping(info.get("versions")).items()},
-            "calibration_sec": device.calibration.get("time_sec") if device.calibration else None,
-        },
+        "device": device_facts(device),
         PEAK: None if peak is None else peak.to_json(),
         "records": {
             key: {
@@ -49,6 +41,22 @@ def farm_facts(
             }
             for key, record in records.items()
         },
+    }
+
+
+def device_facts(device: Device) -> dict[str, Any]:
+    """Return a device as it described itself, without addresses and machine ids."""
+    info = device.info
+    return {
+        "name": device.name,
+        "device_model": device.device_model,
+        "cpu": _text(info.get("cpu")),
+        "gpus": [str(gpu.get("name", "")) for gpu in gpus_of(info)],
+        "cores": whole(info.get("cores")),
+        "memory_bytes": whole(info.get("memory_bytes")),
+        "system": _text(info.get("system")),
+        "versions": {str(name): str(text) for name, text in mapping(info.get("versions")).items()},
+        "calibration_sec": device.calibration.get("time_sec") if device.calibration else None,
     }
 
 

@@ -77,7 +77,7 @@ class ReportedTarget(Part):
 
 
 class ReportedDevice(Part):
-    """The device that the artifact was checked and timed on, as it described itself."""
+    """The device that the artifact was timed on, as it described itself."""
 
     name: str | None = Field(description="Name in the farm; null if unknown.")
     device_model: str = Field(description="Device model: timings of one model are comparable.")
@@ -223,7 +223,7 @@ class JobReport(Part):
     target: ReportedTarget = Field(description="Target of the network.")
     toolchain: str | None = Field(description="Compiler version of the kernels.")
     device: ReportedDevice | None = Field(
-        description="Device that checked and timed it; null without an artifact."
+        description="Device that timed `latency`; null without an artifact. The checks ran on that of the compile (`measurements`)."
     )
     peak: ReportPeak | None = Field(None, description="Peak of the device; null if not measured.")
     place: ReportPlace | None = Field(description="Use of the device by the compiler; null if unknown.")
@@ -231,8 +231,8 @@ class JobReport(Part):
     latency: ReportLatency | None = Field(description="Latency of the whole network; null if not timed.")
     measurements: list[ReportMeasurement] = Field(
         default_factory=list,
-        description="Every measurement of the whole network, oldest first: that of the compile, and those asked for later. `latency` "
-        "is the latest on a quiet device.",
+        description="Measurements of the whole network, oldest first: that of the compile, and those asked for later (the newest 20). "
+        "`latency` is the shown one.",
     )
     shapes: list[ReportShape] = Field(
         default_factory=list,

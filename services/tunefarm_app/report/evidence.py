@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, TypeVar
 
-from tunefarm_app.records.farm_facts import FARM, PEAK
+from tunefarm_app.records.farm_facts import FARM, PEAK, TIMED_ON
 from tunefarm_app.report.document import ReportCoverage, ReportedDevice
 from tunefarm_app.report.hybrid import ReportHybrid
 from tunefarm_app.report.parts import (
@@ -151,8 +151,8 @@ class Evidence:
         return self.read(FARM, dict, {})
 
     def device(self) -> ReportedDevice | None:
-        """Return the device as the farm stored it at the compile, else as the manifest describes it."""
-        noted = self.read(
+        """Return the device that measured the latency, as the farm stored it then, else as the manifest describes it."""
+        noted = self.read(TIMED_ON, ReportedDevice.model_validate, None) or self.read(
             FARM,
             lambda data: ReportedDevice.model_validate(data["device"]) if "device" in data else None,
             None,

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from tunefarm_app.report import charts, words
 from tunefarm_app.report.document import JobReport, ReportKernel
+from tunefarm_app.report.measurements import which_is_shown
 from tunefarm_app.storage.rows import file_stem
 from tunefarm_text import quantities
 from tunefarm_tuning.core.untrusted_text import clean
@@ -40,6 +41,7 @@ def report_page(report: JobReport) -> str:
         q=quantities,
         words=words,
         width=charts.WIDTH,
+        which_counts=which_is_shown(report.measurements),
     )
 
 

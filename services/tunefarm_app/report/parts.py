@@ -76,7 +76,9 @@ class ReportLatency(Part):
     tuned_is_untuned: bool = Field(
         description="Whether the artifact has no tuned kernel. Then `tuned` and `untuned` are the same samples."
     )
-    rejected: ReportTiming | None = Field(description="The tuned network, if it was rejected as too slow.")
+    rejected: ReportTiming | None = Field(
+        description="The tuned network at the compile, if it was rejected as too slow."
+    )
     ratios: dict[str, ReportRatio] = Field(
         default_factory=dict,
         description="How many times as fast as `untuned`, `onnxruntime` and `torch_compile` the artifact is.",
@@ -100,8 +102,13 @@ class ReportMeasurement(Part):
     device: str | None = Field(description="Name of the device; null if unknown.")
     device_model: str | None = Field(description="Model of the device; null if unknown.")
     at_compile: bool = Field(description="Whether the compile measured it.")
-    quiet: bool = Field(description="Whether other work on the device hardly slowed it.")
-    shown: bool = Field(description="Whether report, pages and lists show this one: the latest quiet one.")
+    quiet: bool | None = Field(
+        description="Whether other work on the device hardly slowed it; null if nobody looked."
+    )
+    shown: bool = Field(
+        description="Whether report, pages and lists show this one: the latest quiet one; if none is quiet, the latest. One that "
+        "timed fewer networks than the shown one is only listed."
+    )
     seconds: dict[str, float] = Field(
         description="Seconds per inference of `tuned` (the artifact), `untuned`, `onnxruntime` and `torch_compile`."
     )

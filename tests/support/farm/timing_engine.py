@@ -19,7 +19,7 @@ def timed(
     tuned_sec: float, *, slowdown: float | None = 1.0, others: Mapping[str, float] = WITH_RUNTIME
 ) -> TimedAgain:
     """Return a measurement beside `others`; nobody looked for other work on the device if `slowdown` is None."""
-    disturbance = None if slowdown is None else Disturbance(blocks=9, slowdown=slowdown)
+    disturbance = None if slowdown is None else Disturbance(blocks=9, slowdown=slowdown, others_cores=0.0)
     return TimedAgain(
         measured_at=time.time(),
         latency={

@@ -115,9 +115,17 @@ def wait_until_idle(longest_sec: float = _IDLE_TIMEOUT_SEC) -> None:
 _QUIET = 1.1
 
 
-def is_quiet(latencies: Iterable[Latency]) -> bool:
-    """Return whether other work on the device hardly slowed these latencies, which were measured side by side."""
-    return all(latency.slowdown <= _QUIET for latency in latencies)
+def is_quiet(latencies: Sequence[Latency]) -> bool | None:
+    """Return whether other work on the device hardly slowed these latencies, which were measured side by side.
+
+    None if nobody looked: only a reference loop, which may have shown nothing.
+    """
+    if any(latency.slowdown > _QUIET for latency in latencies):
+        return False
+    watched = [
+        each.disturbance is not None and each.disturbance.others_cores is not None for each in latencies
+    ]
+    return True if all(watched) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

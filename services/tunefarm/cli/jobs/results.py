@@ -104,7 +104,7 @@ def measure_job(
     """Measure a job's artifact again, now, on a device of its pool, and list all its measurements.
 
     Its network as TVM compiles it untuned and ONNX Runtime are timed beside it. The latest measurement on a quiet device is what
-    report, pages and lists show.
+    report, pages and lists show, unless it timed fewer networks than the shown one.
     """
     with server.connect() as client:
         job_id = find_job(client, job_id)

@@ -169,8 +169,9 @@ class Measurement(Shown, Result):
     Attributes:
         device: Name of the device; None if unknown. `device_model` is its model.
         at_compile: Whether the compile measured it.
-        quiet: Whether other work on the device hardly slowed it.
-        shown: Whether the job's report, page and lists show this one: the latest quiet one.
+        quiet: Whether other work on the device hardly slowed it; None if nobody looked.
+        shown: Whether the job's report, page and lists show this one: the latest quiet one; if none is quiet, the latest. One that
+            timed fewer networks than the shown one is only listed.
         seconds: Seconds per inference of ``tuned`` (the artifact), ``untuned``, ``onnxruntime`` and ``torch_compile``.
         ratios: How many times as fast as the others the artifact is.
     """
@@ -179,7 +180,7 @@ class Measurement(Shown, Result):
     device: str | None = None
     device_model: str | None = None
     at_compile: bool = False
-    quiet: bool = False
+    quiet: bool | None = None
     shown: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
@@ -190,7 +191,7 @@ class Measurement(Shown, Result):
         return {
             "": quantities.local_time(self.measured_at) + (" (compile)" if self.at_compile else ""),
             "device": self.device or quantities.NONE,
-            "other work": "quiet" if self.quiet else "disturbed",
+            "other work": quantities.other_work(self.quiet),
             "artifact": quantities.latency(self.seconds.get("tuned")),
             **{
                 text: self.ratios[name].text if name in self.ratios else quantities.NONE

@@ -30,6 +30,7 @@ from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.measurements import which_is_shown
 from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.numbers import (
     latency_of,
@@ -111,6 +112,7 @@ def job_page(
         over_runtime=speedup_over_runtime(job),
         disturbed=disturbance_note(report),
         measuring=measuring,
+        which_counts=which_is_shown(measuring.items) if measuring is not None else "",
         untried=_unreached(job, tasks, report),
         latencies=latency_lines(report),
         shapes=shape_lines(report),

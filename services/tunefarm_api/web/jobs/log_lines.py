@@ -82,7 +82,7 @@ def _unknown(data: Data) -> str:
 
 
 def _measured(data: Data) -> str:
-    disturbed = "" if data.get("quiet") else ", disturbed by other work"
+    disturbed = ", disturbed by other work" if data.get("quiet") is False else ""
     taken = quantities.latency(data.get("latency_sec"))
     return f"the artifact was measured again on {data.get('device', 'a device')}: {taken}{disturbed}"
 

@@ -1,4 +1,4 @@
-"""Waiting until a process is idle, so that its threads do not disturb a timing."""
+"""Waiting until a process is idle, so that its threads do not disturb a timing; whether other work disturbed one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tunefarm_tuning.core import latency
-from tunefarm_tuning.core.latency import wait_until_idle
+from tunefarm_tuning.core.latency import Disturbance, Latency, is_quiet, wait_until_idle
 
 
 def test_it_waits_until_processor_time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +31,16 @@ def test_a_process_that_never_rests_is_not_waited_for_without_end() -> None:
     finally:
         stop.set()
         busy.join()
+
+
+def test_nobody_knows_whether_an_unwatched_device_was_quiet() -> None:
+    def slowed(others_cores: float | None = None, slowdown: float = 1.0) -> Latency:
+        disturbance = Disturbance(blocks=1, others_cores=others_cores, slowdown=slowdown)
+        return Latency(samples_sec=(1.0,), threads=1, disturbance=disturbance)
+
+    quiet, unwatched = slowed(others_cores=0.1, slowdown=1.05), slowed()
+    assert is_quiet([quiet, quiet]) is True
+    assert is_quiet([quiet, slowed(others_cores=0.5, slowdown=1.2)]) is False
+    assert is_quiet([quiet, unwatched]) is None
+    assert is_quiet([Latency(samples_sec=(1.0,), threads=1)]) is None
+    assert is_quiet([unwatched, slowed(slowdown=1.5)]) is False, "its reference loop showed it"
