@@ -41,7 +41,7 @@ def run_measure(context: StepContext) -> None:
                 context.step.id, context.step.fence, delay_sec=services.settings.device_retry_sec
             )
             woken = wake_next(repos, job.device_key)
-        if woken is not None and woken.id != context.step.id:
+        if woken is not None:  # it may be this step: a device was freed meanwhile
             context.following.append(woken)
         log.info("waiting for a device")
         return

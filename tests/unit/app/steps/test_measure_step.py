@@ -6,12 +6,15 @@ import pytest
 from app_farm import Farm
 from timing_engine import measured, timed
 
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.step_lease import StepLease
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_app.report.numbers import latency_of, ratios_of, speedups_of
+from tunefarm_app.steps.measure_step import run_measure
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Job, StepKind
+from tunefarm_db.values import DeviceLease, Job, StepKind
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
 
@@ -139,3 +142,29 @@ def test_what_cannot_be_measured_is_refused(farm: Farm, done: Job) -> None:
     delete_model(farm.services, done.model_id)
     with pytest.raises(NotFoundError, match="deleted"):
         measure_again(farm.services, done.id)
+
+
+class FreedMeanwhile(StepLease):
+    """Gets no device; right after that, somebody else's is free."""
+
+    def take_device(self, device_key: str) -> DeviceLease | None:
+        with self._services.uow.write() as repos:
+            held = repos.devices.lease(device_key, "somebody else", 60.0)
+            assert held is not None
+        lease = super().take_device(device_key)
+        with self._services.uow.write() as repos:
+            repos.devices.release_lease(held.device.id, held.fence)
+        return lease
+
+
+def test_a_device_that_is_freed_meanwhile_is_not_left_idle(farm: Farm, done: Job) -> None:
+    measure_again(farm.services, done.id)
+    farm.inbox.messages.clear()
+    with farm.services.uow.write() as repos:
+        (waiting,) = repos.turns.measurements(done.device_key)
+        step = repos.steps.claim(waiting.id, "a worker", 60.0)
+        assert step is not None
+    with FreedMeanwhile(farm.services, step, limit_sec=60.0) as lease:
+        context = StepContext(services=farm.services, step=step, lease=lease)
+        run_measure(context)
+    assert [sent.id for sent in context.following] == [step.id], "marked as sent, so it is sent"
