@@ -128,7 +128,10 @@ class AsyncJobs(AsyncJobResults):
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:
-        """Request a job's cancellation, which may take some seconds. Its records stay."""
+        """Request a job's cancellation, which may take some seconds. Its records stay.
+
+        Of a job that has ended, a measurement of its artifact that is under way is cancelled.
+        """
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
 
     async def finish(self, job_id: str) -> Job:

@@ -167,7 +167,7 @@ def retry(job_id: str, services: ServicesDep) -> Job:
 
 @router.post("/{job_id}/cancel", **operation("write", "Cancel a job", 404))
 def stop_job(job_id: str, services: ServicesDep) -> Job:
-    """Its records stay. Cancelling an ended job has no effect."""
+    """Its records stay. Of an ended job, a measurement of its artifact that is under way is cancelled."""
     return job_out(services, cancel_job(services, job_id))
 
 

@@ -273,6 +273,7 @@ class Measurements(Output):
     error: StoredError | None = Field(
         description="Why it failed, or what it is repeated after; null if nothing."
     )
+    waiting: str | None = Field(description="What it waits for; null unless `state` is `waiting`.")
 
 
 class TaskAlternative(Output):

@@ -27,7 +27,7 @@ _STATE_OF_STEP: dict[StepKind, JobState] = {
 
 
 def cancel_job(services: Services, job_id: str) -> Job:
-    """Cancel the job; its measurements stay. Cancelling a finished job changes nothing.
+    """Cancel the job; its measurements stay. Of a finished job, an open measurement of its artifact is cancelled.
 
     Raises:
         NotFoundError: ``job-not-found``.

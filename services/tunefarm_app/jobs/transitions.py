@@ -8,7 +8,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
-from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.errors import CancelledError, NotFoundError
 from tunefarm_tuning.workload import revisions
 
 
@@ -64,12 +64,15 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
 
 
 def cancel(repos: Repositories, job_id: str) -> Job:
-    """End the job and all its steps now, also one that a worker runs; a finished job stays as it is.
+    """End the job and all its steps now, also one that a worker runs, and an open measurement of its artifact.
 
-    The worker cannot write any more, and stops within a second or two.
+    A finished job stays as it is. The worker cannot write any more, and stops within a second or two.
     """
     repos.steps.cancel_open(job_id=job_id)  # before the job's row: workers lock in this order too
+    measurements = repos.steps.cancel_open(subject_id=job_id)
     job = repos.jobs.request_cancel(job_id)
+    if measurements:
+        repos.events.add(job.id, "unmeasured", {"error": CancelledError("it was cancelled").to_json()})
     if not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.CANCELLED, progress={"phase": "cancelled"})
         repos.events.add(job.id, "finished", {"state": job.state.value})

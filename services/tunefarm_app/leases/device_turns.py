@@ -2,13 +2,14 @@
 
 The job of the highest priority comes first; among equals, the job that had the least device time (`Jobs.catch_up`
 keeps a new job from making up for all that others had before). A job holds a device for one round, so the job that
-comes first gets it when that round ends. A measurement of an artifact that somebody asked for comes before all jobs.
+comes first gets it when that round ends. A measurement of an artifact that somebody asked for comes before all jobs, as
+long as a worker may take it any moment.
 """
 
 from __future__ import annotations
 
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, Json, Step, StepKind, StepState
+from tunefarm_db.values import Job, Json, PoolCounts, Step, StepKind, StepState
 from tunefarm_text import quantities
 
 FOR_A_WORKER = "waiting for a worker"
@@ -44,6 +45,15 @@ def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
     if isinstance(for_a_device, str) and job.progress.get("waiting_told") != FOR_A_WORKER:
         return for_a_device
     return FOR_A_WORKER
+
+
+def without_device(device_key: str, pool: PoolCounts) -> str | None:
+    """Return why no device of the pool can be had; None if one is free."""
+    if pool.up == 0:
+        return f"waiting for a device of {device_key}: {pool}"
+    if pool.free == 0:
+        return f"waiting for a device of {device_key}: {pool.up} of {pool.total} online, all busy"
+    return None
 
 
 def import_wait(repos: Repositories, model_id: str) -> str | None:

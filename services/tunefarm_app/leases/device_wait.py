@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import structlog
 
-from tunefarm_app.leases.device_turns import FOR_A_WORKER, wake_next
+from tunefarm_app.leases.device_turns import FOR_A_WORKER, wake_next, without_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.tracks import ends_without_device
 from tunefarm_db.repositories.jobs.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, PoolCounts
+from tunefarm_text.quantities import plural
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -54,16 +55,22 @@ def _tell(repos: Repositories, job: Job, waits: int) -> None:
 
 
 def _why(repos: Repositories, job: Job, pool: PoolCounts) -> str:
-    if pool.up == 0:
-        return f"waiting for a device of {job.device_key}: {pool}"
+    reason = without_device(job.device_key, pool)
+    if reason is not None and pool.up == 0:
+        return reason
     ahead = repos.turns.ahead_of(job.id, job.device_key)
-    if pool.free == 0:
-        before = f", and {_jobs(ahead)} before it" if ahead.total else ""
-        return f"waiting for a device of {job.device_key}: {pool.up} of {pool.total} online, all busy{before}"
-    return f"waiting for its turn on a device of {job.device_key}: {_jobs(ahead)} before it"
+    before = _before(ahead, len(repos.turns.measurements(job.device_key)))
+    if reason is not None:
+        return f"{reason}, and {before}" if before else reason
+    turn = f"waiting for its turn on a device of {job.device_key}"
+    return f"{turn}: {before}" if before else turn
 
 
-def _jobs(ahead: Ahead) -> str:
-    if ahead.higher:
-        return f"{ahead.higher} {'job' if ahead.higher == 1 else 'jobs'} of higher priority"
-    return f"{ahead.total} {'job' if ahead.total == 1 else 'jobs'}"
+def _before(ahead: Ahead, measurements: int) -> str:
+    """Return what comes before the job; an empty text if nothing does."""
+    jobs = f"{plural(ahead.higher, 'job')} of higher priority" if ahead.higher else plural(ahead.total, "job")
+    waiting = [
+        *([plural(measurements, "measurement of an artifact")] if measurements else []),
+        *([jobs] if ahead.total else []),
+    ]
+    return f"{' and '.join(waiting)} before it" if waiting else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
 from tunefarm_app.report.measurements import measurements_of
 from tunefarm_app.report.parts import ReportMeasurement
 from tunefarm_app.runtime.composition import Services
@@ -29,12 +30,14 @@ class Measuring:
             asked for.
         asked_at: When that was asked for, in Unix seconds; None if nobody did.
         error: Why it failed, or what it waits to repeat after.
+        waiting: What it waits for; None unless it waits.
     """
 
     items: list[ReportMeasurement]
     state: str
     asked_at: float | None
     error: Json | None
+    waiting: str | None
 
 
 def measure_again(services: Services, job_id: str) -> Measuring:
@@ -86,6 +89,7 @@ def measuring_of(repos: Repositories, job_id: str) -> Measuring:
         state="idle" if step is None else states.get(step.state, "idle"),
         asked_at=None if step is None else step.created_at,
         error=None if step is None or step.state is StepState.DONE else step.error,
+        waiting=_why_waiting(repos, job, step),
     )
 
 
@@ -118,6 +122,14 @@ def artifact_file(services: Services, artifact: Artifact) -> Path:
             "from the same records",
             code="artifact-not-kept",
         ) from None
+
+
+def _why_waiting(repos: Repositories, job: Job, step: Step | None) -> str | None:
+    if step is None or step.state is not StepState.READY:
+        return None
+    if step.error is not None and step.not_before > repos.now():
+        return f"waiting to repeat it after: {step.error.get('message', '')}"
+    return without_device(job.device_key, repos.devices.counts(job.device_key)) or FOR_A_WORKER
 
 
 def _newest_step(repos: Repositories, job_id: str) -> Step | None:

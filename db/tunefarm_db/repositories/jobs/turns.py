@@ -15,6 +15,9 @@ from tunefarm_db.values import Job, Step, StepKind, StepState
 _JOBS = table_of(JobRow)
 _STEPS = table_of(StepRow)
 
+MEASUREMENT_WAITS_SEC = 10.0
+"""How long jobs wait for a measurement that is due. If no worker takes it by then, they use the devices meanwhile."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
@@ -70,7 +73,10 @@ class Turns(Repository):
         return int(self._run(query.where(_waits(device_key))).scalar_one())
 
     def measurements(self, device_key: str) -> tuple[Step, ...]:
-        """Return the steps that wait to measure an artifact on a device of this pool, oldest first: they come before all jobs."""
+        """Return the steps that wait to measure an artifact on a device of this pool, oldest first: they come before all jobs.
+
+        One that is due for longer than `MEASUREMENT_WAITS_SEC` waits for a worker, not for a device: it is left out.
+        """
         query = (
             select(_STEPS)
             .join(_JOBS, JobRow.id == StepRow.subject_id)
@@ -78,6 +84,7 @@ class Turns(Repository):
                 StepRow.kind == StepKind.MEASURE,
                 StepRow.state == StepState.READY,
                 or_(StepRow.error.is_(None), StepRow.not_before <= db_now()),
+                StepRow.not_before > db_now() - MEASUREMENT_WAITS_SEC,
                 JobRow.device_key == device_key,
             )
         )

@@ -21,7 +21,7 @@ def cancel_job(
     job_id: JobId,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
 ) -> None:
-    """Cancel a job. Its records stay in the history."""
+    """Cancel a job, or the measurement of its artifact if it has ended. Its records stay in the history."""
     with server.connect() as client:
         job_id = find_job(client, job_id)
         job = client.jobs.cancel(job_id)

@@ -124,7 +124,8 @@ def measure_job(
     )
     out.table(columns, [tuple(row.values()) for row in rows])
     if measurements.is_open:
-        out.note(f"it is {measurements.state}: `tunefarm jobs report {job_id}` shows it when it is done")
+        state = measurements.waiting or measurements.state
+        out.note(f"it is {state}; `tunefarm jobs report {job_id}` shows it when it is done")
 
 
 @command(app, "trace")

@@ -210,12 +210,14 @@ class Measurements(Answer):
             ``idle``.
         asked_at: When it was asked for, Unix seconds; None if nobody has asked for one.
         error: Why it failed, or what it is repeated after.
+        waiting: What it waits for; None unless `state` is ``waiting``.
     """
 
     items: tuple[Measurement, ...] = ()
     state: str = "idle"
     asked_at: float | None = None
     error: Problem | None = None
+    waiting: str | None = None
 
     @property
     def is_open(self) -> bool:

@@ -104,7 +104,9 @@ def test_orders_that_make_no_sense_are_refused(browser: Browser, farm, done) -> 
 
 def test_the_artifact_is_measured_again(browser: Browser, farm, done) -> None:
     assert browser.post(f"/jobs/{done.id}/measure").url.path == f"/jobs/{done.id}"
-    assert "Waiting for a worker and a device" in browser.page(f"/jobs/{done.id}").text
+    page = browser.page(f"/jobs/{done.id}")
+    assert "Waiting for a worker." in page.text
+    assert page.element("form", action=f"/jobs/{done.id}/cancel").text == "Cancel the measurement"
     farm.run()
     browser.post(f"/jobs/{done.id}/measure")
     farm.run()

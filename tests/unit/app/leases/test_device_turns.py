@@ -10,8 +10,10 @@ from tunefarm_app.jobs.control import pause_job, resume_job
 from tunefarm_app.jobs.terms import parse_priority
 from tunefarm_app.leases.device_turns import FOR_A_WORKER, why_waiting
 from tunefarm_app.operations.reconcile import send_due
+from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
+from tunefarm_db.values import StepState
 from tunefarm_text.job_terms import PRIORITIES
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
@@ -177,6 +179,35 @@ def test_nobody_takes_a_step_for_long(farm) -> None:
     assert farm.events(job.id).count("waiting") == 1
     farm.run_until_quiet()
     assert farm.job(job.id).state is JobState.SUCCEEDED
+
+
+def test_jobs_wait_for_a_measurement_only_while_a_worker_may_take_it(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    done = farm.submit(model, trials=8)
+    farm.run_until_quiet()
+    measure_again(farm.services, done.id)
+    untaken = list(farm.inbox.messages)  # its queue's workers have no time
+    farm.inbox.messages.clear()
+    job = farm.submit(model, trials=16)
+    farm.run(steps=1)  # extracted
+    with farm.services.uow.write() as repos:
+        repos.steps.expedite(untaken[0])
+    farm.run()
+    assert waiting(farm, job) == (
+        "waiting for its turn on a device of pool: 1 measurement of an artifact before it"
+    )
+    with farm.services.uow.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE steps SET not_before = not_before - 100 WHERE state = 'ready'")
+    with farm.services.uow.read() as repos:
+        (step,) = [step for step in repos.steps.for_job(job.id) if step.state is StepState.READY]
+    farm.inbox.messages.append(step.id)
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    farm.inbox.messages += untaken
+    farm.run()
+    with farm.services.uow.read() as repos:
+        assert len(measuring_of(repos, done.id).items) == 1
 
 
 def test_priorities_are_numbers_or_names(farm) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from app_farm import Farm
-from timing_engine import measured, timed
+from timing_engine import TimingEngine, measured, timed
 
+from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.step_lease import StepLease
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.report.assemble import job_report
-from tunefarm_app.report.measuring import measure_again, measuring_of
+from tunefarm_app.report.measuring import Measuring, measure_again, measuring_of
 from tunefarm_app.report.numbers import latency_of, ratios_of, speedups_of
 from tunefarm_app.steps.measure_step import run_measure
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceLease, Job, StepKind
 from tunefarm_tuning.compiler.report import latency_report
-from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, DeviceLostError, InvalidModelError, NotFoundError
+from tunefarm_tuning.core.latency import TimedAgain
 
 
 @pytest.fixture
@@ -168,3 +173,54 @@ def test_a_device_that_is_freed_meanwhile_is_not_left_idle(farm: Farm, done: Job
         context = StepContext(services=farm.services, step=step, lease=lease)
         run_measure(context)
     assert [sent.id for sent in context.following] == [step.id], "marked as sent, so it is sent"
+
+
+def measuring(farm: Farm, job: Job) -> Measuring:
+    with farm.services.uow.read() as repos:
+        return measuring_of(repos, job.id)
+
+
+def test_it_says_what_it_waits_for(farm: Farm, done: Job) -> None:
+    measure_again(farm.services, done.id)
+    assert measuring(farm, done).waiting == "waiting for a worker"
+    with farm.services.uow.write() as repos:
+        (device,) = repos.devices.list().items
+        repos.devices.apply(device.id, DeviceEvent.FAIL, "wrong answer")
+    farm.run()
+    assert measuring(farm, done).waiting == "waiting for a device of pool: 0 of 1 online (1 quarantined)"
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(device.id, DeviceEvent.CLEAN)
+        lease = repos.devices.lease(done.device_key, "somebody else", 60.0)
+        assert lease is not None
+    assert measuring(farm, done).waiting == "waiting for a device of pool: 1 of 1 online, all busy"
+    with farm.services.uow.write() as repos:
+        repos.devices.release_lease(device.id, lease.fence)
+    farm.run_again(TimingEngine(DeviceLostError("it went away")))
+    assert measuring(farm, done).waiting == "waiting to repeat it after: it went away"
+    farm.run_again(TimingEngine(timed(0.02)))
+    assert (measuring(farm, done).state, measuring(farm, done).waiting) == ("idle", None)
+
+
+def test_an_open_measurement_is_cancelled(farm: Farm, done: Job) -> None:
+    measure_again(farm.services, done.id)
+    assert cancel_job(farm.services, done.id).state is JobState.SUCCEEDED
+    assert (measuring(farm, done).state, farm.events(done.id)[-1]) == ("idle", "unmeasured")
+    farm.run()
+    assert measuring(farm, done).items == []
+    assert cancel_job(farm.services, done.id).cancel_requested is False
+    assert farm.events(done.id).count("unmeasured") == 1, "nothing is open any more"
+    assert len(measured(farm, done.id, timed(0.02)).items) == 1
+
+
+def test_a_running_measurement_is_cancelled(farm: Farm, done: Job) -> None:
+    class CancellingEngine(TimingEngine):
+        def time_artifact(self, *args: Any, **named: Any) -> TimedAgain:
+            cancel_job(farm.services, done.id)
+            return super().time_artifact(*args, **named)
+
+    measure_again(farm.services, done.id)
+    farm.with_engine(CancellingEngine(timed(0.02))).run()
+    assert measuring(farm, done).items == []
+    assert measuring(farm, done).state == "idle"
+    with farm.services.uow.read() as repos:
+        assert repos.devices.counts(done.device_key).free == 1
