@@ -31,6 +31,10 @@ KINDS = (
     "retried",
     "device-trouble",
     "lane-lost",
+    "compile-now",
+    "measure",
+    "measured",
+    "unmeasured",
     "finished",
     *(state.value for state in JobState if state.is_finished),
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from job_values import event
 
+from tunefarm_api.web.jobs import log_lines
 from tunefarm_api.web.jobs.log_lines import log_line
 from tunefarm_app.webhooks.register import KINDS
 from tunefarm_db.states.job import JobState
@@ -35,3 +36,8 @@ def test_events_in_words(kind: str, data: dict[str, Any], text: str) -> None:
 )
 def test_every_kind_of_event_has_a_sentence(kind: str) -> None:
     assert log_line(event(1, 0.0, kind, of_no_sentence=1)).text != "of_no_sentence 1"
+
+
+def test_every_kind_that_the_log_tells_can_be_subscribed_to() -> None:
+    states = {state.value for state in JobState}
+    assert set(KINDS) - states == set(log_lines._KINDS)
