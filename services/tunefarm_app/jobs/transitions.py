@@ -69,9 +69,9 @@ def cancel(repos: Repositories, job_id: str) -> Job:
     A finished job stays as it is. The worker cannot write any more, and stops within a second or two.
     """
     repos.steps.cancel_open(job_id=job_id)  # before the job's row: workers lock in this order too
-    measurements = repos.steps.cancel_open(subject_id=job_id)
+    others = repos.steps.cancel_open(subject_id=job_id)  # a measurement belongs to no job
     job = repos.jobs.request_cancel(job_id)
-    if measurements:
+    if any(step.kind is StepKind.MEASURE for step in others):
         repos.events.add(job.id, "unmeasured", {"error": CancelledError("it was cancelled").to_json()})
     if not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.CANCELLED, progress={"phase": "cancelled"})
