@@ -245,9 +245,7 @@ class ReplayEngine:
         sec = 0.001 * Scenario.read(model.path).num_tasks
         times = {"tuned": sec, "untuned": 2 * sec, "onnxruntime": 1.5 * sec}
         quiet = Disturbance(blocks=5, others_cores=0.0)
-        latency = {
-            name: Latency(samples_sec=(t,) * 5, threads=1, disturbance=quiet) for name, t in times.items()
-        }
+        latency = {n: Latency(samples_sec=(t,) * 5, threads=1, disturbance=quiet) for n, t in times.items()}
         return TimedAgain(measured_at=time.time(), latency=latency)
 
     def kernel_source(self, task: TuningTask, record: TuningRecord, **_: Any) -> KernelSource:
