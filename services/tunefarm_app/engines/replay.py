@@ -242,9 +242,8 @@ class ReplayEngine:
 
     def time_artifact(self, artifact: Path, model: Model, **_: Any) -> TimedAgain:  # noqa: ARG002
         """Return constant times: a simulated artifact is twice as fast as untuned."""
-        sec = 0.001 * Scenario.read(model.path).num_tasks
+        sec, quiet = 0.001 * Scenario.read(model.path).num_tasks, Disturbance(blocks=5, others_cores=0.0)
         times = {"tuned": sec, "untuned": 2 * sec, "onnxruntime": 1.5 * sec}
-        quiet = Disturbance(blocks=5, others_cores=0.0)
         latency = {n: Latency(samples_sec=(t,) * 5, threads=1, disturbance=quiet) for n, t in times.items()}
         return TimedAgain(measured_at=time.time(), latency=latency)
 
