@@ -66,7 +66,7 @@ def test_an_artifact_is_measured_again(
 ) -> None:
     path = f"/v1/jobs/{finished_job['id']}"
     idle = client.get(f"{path}/measurements").json()
-    assert idle == {"items": [], "state": "idle", "asked_at": None, "error": None}
+    assert idle == {"items": [], "state": "idle", "asked_at": None, "error": None, "waiting": None}
     asked = client.post(f"{path}/measure")
     assert (asked.status_code, asked.json()["state"]) == (202, "waiting")
     assert client.post(f"{path}/measure").json() == client.get(f"{path}/measurements").json() == asked.json()
