@@ -192,12 +192,17 @@ def _compared_with_xla(file: Path, model: Model, limits: ImportLimits, *, bfloat
         try:
             expected = run_in_source(file, FileFormat.STABLEHLO, inputs, limits)
         except InvalidModelError as error:
-            warning = f"not compared with XLA: {error.message}"
-            return Conversion(model=model, compared="not compared", warning=warning)
+            return _not_compared(model, "XLA", error)
         if not any(array.dtype.kind == "f" and np.isnan(array).any() for array in (*results, *expected)):
             break
     check_outputs(model, results, expected, "XLA", rounding=BFLOAT16 if bfloat16 else "float32")
     return Conversion(model=model, compared="as XLA computes them")
+
+
+def _not_compared(model: Model, program: str, error: InvalidModelError) -> Conversion:
+    return Conversion(
+        model=model, compared="not compared", warning=f"not compared with {program}: {error.message}"
+    )
 
 
 def _compared_with_litert(file: Path, model: Model, limits: ImportLimits, *, quantized: bool) -> Conversion:
@@ -210,8 +215,7 @@ def _compared_with_litert(file: Path, model: Model, limits: ImportLimits, *, qua
     except (
         InvalidModelError
     ) as error:  # custom operators: MediaPipe's are converted here, and LiteRT lacks them
-        warning = f"not compared with LiteRT: {error.message}"
-        return Conversion(model=model, compared="not compared", warning=warning)
+        return _not_compared(model, "LiteRT", error)
     results = run_in_onnxruntime(model, inputs, limits)
     skipped = check_tflite_outputs(model, results, expected, quantized=quantized)
     if not skipped:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,20 +13,23 @@ from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app, show_state
 
+if TYPE_CHECKING:
+    from tunefarm.client import Client, Job
+
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")]
+
 
 @command(app, "cancel")
 def cancel_job(
     out: Output,
     server: Server,
     job_id: JobId,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
+    wait: Wait = True,
 ) -> None:
     """Cancel a job, or the measurement of its artifact if it has ended. Its records stay in the history."""
     with server.connect() as client:
         job_id = find_job(client, job_id)
-        job = client.jobs.cancel(job_id)
-        if wait:
-            job = client.job(job_id).wait(check=False, progress_bar=False)
+        job = _after(client, client.jobs.cancel(job_id), wait=wait)
     show_state(out, job)
 
 
@@ -35,15 +38,18 @@ def finish_job(
     out: Output,
     server: Server,
     job_id: JobId,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
+    wait: Wait = True,
 ) -> None:
     """End a job's search now, and compile the best so far; `tunefarm jobs artifact` downloads it then."""
     with server.connect() as client:
         job_id = find_job(client, job_id)
-        job = client.jobs.finish(job_id)
-        if wait:
-            job = client.job(job_id).wait(check=False, progress_bar=False)
+        job = _after(client, client.jobs.finish(job_id), wait=wait)
     show_state(out, job)
+
+
+def _after(client: Client, job: Job, *, wait: bool) -> Job:
+    """Return the job once it has ended, or as it is now."""
+    return client.job(job.id).wait(check=False, progress_bar=False) if wait else job
 
 
 @command(app, "change")

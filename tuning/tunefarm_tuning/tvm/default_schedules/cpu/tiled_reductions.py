@@ -188,13 +188,10 @@ class _TiledReduction:
             count += 1
         if extent == 1 and count < len(spatial):
             # A loop with a tail stays alone, so that TVM can split the tail off.
-            if (
-                self._stage.points >= _PARALLEL_SUMS
-                and nominal_size(self._sch.get(spatial[count]).extent) > 1
-            ):
-                self._sch.parallel(spatial[count])
-            return spatial[count], count + 1
-        fused = self._sch.fuse(*spatial[:count]) if count > 1 else spatial[0]
+            fused = spatial[count]
+            count, extent = count + 1, nominal_size(self._sch.get(fused).extent)
+        else:
+            fused = self._sch.fuse(*spatial[:count]) if count > 1 else spatial[0]
         if self._stage.points >= _PARALLEL_SUMS and extent > 1:
             self._sch.parallel(fused)
         return fused, count
