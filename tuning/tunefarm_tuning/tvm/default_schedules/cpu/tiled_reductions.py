@@ -39,6 +39,8 @@ _NEAR_BYTES = 256 << 10
 _PANEL_USES = 4
 """Least number of tiles that use a panel, so that its copy pays."""
 _MAX_PARALLEL = 256
+_MAX_DROPPED = 1 / 16
+"""Largest share of results that the elementwise stage may leave out: columns that fill up vectors."""
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 
 
@@ -69,7 +71,8 @@ class _TiledReduction:
             for index, read in enumerate(stage.reads)
             if read.strides[tile.vector_loop] == 1
             and (
-                any(read.strides[loop] == 0 for loop in tile.row_loops)
+                not tile.row_loops
+                or any(read.strides[loop] == 0 for loop in tile.row_loops)
                 or self._given_order(index) is not None
             )
         ]
@@ -77,6 +80,8 @@ class _TiledReduction:
             max(panels, key=lambda indexed: read_bytes(indexed[1])) if panels else None
         )
         self._lies_in_panels = False
+        self._tails: set[int] = set()  # loops that the tile does not divide
+        self._drops_columns = False  # behind whole vectors, the last columns of the result are not wanted
 
     def _given_order(self, index: int) -> Any | None:
         """Return the order in which a weight is given, if the tile's vectors lie side by side in it."""
@@ -94,7 +99,6 @@ class _TiledReduction:
         producers = [block for block in sch.get_producers(self._block) if self._is_padding(block)]
         self._lay_out_panel()
         epilogue = self._epilogue()
-        self._tails: set[int] = set()  # loops that the tile does not divide
         inner: list[Any] = []
         outer: dict[int, Any] = {}
         for axis, rows in zip(tile.row_loops, tile.rows, strict=True):
@@ -167,6 +171,9 @@ class _TiledReduction:
             return outer, vectors, lanes
         blocks, lanes = self._sch.split(loop, [None, tile.lanes])
         outer, vectors = self._split(blocks, extent // tile.lanes, tile.vectors, tile.vector_loop)
+        if self._drops_columns:
+            self._tails.add(tile.vector_loop)
+            hint_tail(self._sch, outer)
         return outer, vectors, lanes
 
     def _outer_order(self) -> list[int]:
@@ -203,9 +210,10 @@ class _TiledReduction:
             return None
         stage = stage_of(self._sch, consumers[0])
         written = self._stage.writes[0]
-        if stage is None or not stage.is_injective or stage.points != written.elements:
+        if stage is None or not stage.is_injective:
             return None
-        return consumers[0]
+        self._drops_columns = 0 < written.elements - stage.points <= written.elements * _MAX_DROPPED
+        return consumers[0] if self._drops_columns or stage.points == written.elements else None
 
     def _place_epilogue(self, epilogue: Any | None, loop: Any) -> None:
         sch = self._sch
