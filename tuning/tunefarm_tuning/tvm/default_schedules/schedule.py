@@ -33,7 +33,14 @@ from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
     schedule_row_reduction,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, finished, inline_stages, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import (
+    Machine,
+    blocks_of,
+    finished,
+    inline_stages,
+    stage_of,
+    with_inlined_scalars,
+)
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
     Packing,
@@ -198,7 +205,9 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
 
 
 def _apply_kernel_rules(func: tvm.tirx.PrimFunc, machine: Machine) -> tvm.tirx.PrimFunc | None:
-    sch = Schedule(tvm.IRModule({"main": func}), debug_mask=0, error_render_level="none")
+    sch = Schedule(
+        tvm.IRModule({"main": with_inlined_scalars(func)}), debug_mask=0, error_render_level="none"
+    )
     inline_stages(sch)
     blocks = blocks_of(sch)
     if any(rule(sch, blocks, machine) for rule in KERNEL_RULES):

@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer, detect_linear_equation
 
@@ -283,6 +284,75 @@ def finished(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:
 def blocks_of(sch: Any) -> list[Any]:
     """Return the blocks of a kernel in program order."""
     return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def with_inlined_scalars(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a kernel in which stages compute the single numbers that they read, as the scale of a quantised product.
+
+    TVM does not inline a stage without loops, and no stage moves into a reduction's loops that reads what is computed outside of
+    them. LLVM computes the numbers before the loops.
+    """
+    root = func.body.block if isinstance(func.body, SBlockRealize) else None
+    if root is None or not isinstance(root.body, tirx.SeqStmt):
+        return func
+    scalars: list[tuple[Any, SBlock]] = []  # buffers and the blocks that compute them
+    stmts = []
+    for given in root.body.seq:
+        stmt = _reading_computed(given, scalars)
+        if isinstance(stmt, SBlockRealize) and _computes_scalar(stmt.block, root):
+            scalars.append((stmt.block.body.buffer, stmt.block))
+        else:
+            stmts.append(stmt)
+    if not scalars or not stmts:
+        return func
+    inlined = [buffer for buffer, _ in scalars]
+    kept = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(other) for other in inlined)]
+    body = tirx.SeqStmt(stmts) if len(stmts) > 1 else stmts[0]
+    block = SBlock(root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, kept)
+    return func.with_body(SBlockRealize(func.body.iter_values, func.body.predicate, block))
+
+
+def _computes_scalar(block: SBlock, root: SBlock) -> bool:
+    """Return whether a block stores a single number, which no one reads but the kernel."""
+    store = block.body
+    return (
+        block.init is None
+        and type_key(store).endswith("BufferStore")
+        and not store.indices
+        and not any(node.same_as(item.var) for item in block.iter_vars for node in walk(store.value))
+        and any(buffer.same_as(store.buffer) for buffer in root.alloc_buffers)
+    )
+
+
+def _reading_computed(stmt: Any, scalars: Sequence[tuple[Any, SBlock]]) -> Any:
+    """Return a statement that computes scalars instead of reading them."""
+    for buffer, scalar in scalars:
+
+        def value(load: Any, buffer: Any = buffer, scalar: SBlock = scalar) -> Any:
+            return scalar.body.value if load.source.same_as(buffer) else load
+
+        def reads(block: Any, buffer: Any = buffer, scalar: SBlock = scalar) -> Any:
+            others = [region for region in block.reads if not region.source.same_as(buffer)]
+            if len(others) == len(block.reads):
+                return block
+            known = [region.source for region in others]
+            others += [
+                region for region in scalar.reads if not any(region.source.same_as(it) for it in known)
+            ]
+            return SBlock(
+                block.iter_vars,
+                others,
+                block.writes,
+                block.name_hint,
+                block.body,
+                block.init,
+                block.alloc_buffers,
+                block.match_buffers,
+                block.annotations,
+            )
+
+        stmt = tvm_ffi.structural_map(stmt, [(tvm.ir.expr.TensorLoad, value), (SBlock, reads)])
+    return stmt
 
 
 def inline_stages(sch: Any) -> None:

@@ -2,7 +2,8 @@
 
 The importer follows ONNX's definition: it scales integers to floats, computes, and rounds the results. If both factors of a product are
 8-bit integers times a scale, the integers can be multiplied as they are, and their sum scaled: exactly, and several times as fast
-on a CPU that has ``vpdpbusd`` (ADR 0031).
+on a CPU that has ``vpdpbusd`` (ADR 0031). So can those of products that are integers in the file, whose activations are quantised when
+the model runs (``DynamicQuantizeLinear``, ``MatMulInteger``, ``ConvInteger``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
     int8_conv2d,
     int8_matmul,
+    integer_conv2d,
+    integer_matmul,
     offsets,
     unsigned_zero,
 )
@@ -31,6 +34,7 @@ from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 
 _MOVES = {"relax.reshape", "relax.permute_dims"}
 _BYTES = {"int8", "uint8"}
+_BYTE = 255
 _WEIGHT_RANK = {"relax.matmul": 2, "relax.nn.conv2d": 4}
 
 
@@ -50,13 +54,15 @@ class _Quantised:
 
     Attributes:
         values: 8-bit integers.
+        zero: A number; or an int32 tensor of one element, or None for 0, where the product is one of integers.
+        scale: 1.0 where the product is one of integers.
         moves: Calls that moved the elements after they were scaled, the last one first.
     """
 
     values: Any
-    scale: float
-    zero: int
+    zero: Any
     moves: tuple[Any, ...]
+    scale: float = 1.0
 
     @property
     def dtype(self) -> str:
@@ -76,52 +82,93 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         }
 
     def visit_call_(self, call: Any) -> Any:
-        kernel = self._kernel_of(call)
+        if self._is_supported(call):
+            product = self._scaled(call) if tensor_dtype(call) == "float32" else self._integer(call)
+            if product is not None:
+                return product
+        return super().visit_call_(call)
+
+    def _scaled(self, call: Any) -> Any | None:
+        """Return a float32 product computed in integers; None if its factors are not quantised."""
         # Looking through weights is slow, so it comes last: networks without quantised activations skip it.
-        data = None if kernel is None else self._quantised(call.args[0])
+        data = self._quantised(call.args[0])
         weights = None if data is None else _weights(call.args[1], _WEIGHT_RANK[call.op.name])
-        if kernel is None or data is None or weights is None:
-            return super().visit_call_(call)
+        if data is None or weights is None:
+            return None
         steps, scales = weights
         zero = unsigned_zero(data.zero, data.dtype)
         scale = (np.float32(data.scale) * scales).astype(np.float32)
-        return self.builder_.call_te(
+        kernel = int8_matmul if steps.ndim == 2 else partial(int8_conv2d, **_geometry(call))
+        return self._emit(
             partial(kernel, zero=zero),
-            self._with_moves(data),
-            relax.const(packed(steps, self._lanes, BYTES.products), "int8"),
+            data,
+            steps,
             relax.const(offsets(steps, zero), "int32"),
             relax.const(scale, "float32"),
+        )
+
+    def _integer(self, call: Any) -> Any | None:
+        """Return a product of integers computed from bytes; None if its factors do not fit into bytes."""
+        data = self._shifted(call.args[0])
+        weights = None if data is None else self._integers(call.args[1])
+        if data is None or weights is None or weights.size == 0:
+            return None
+        centres = _centres(weights)
+        if weights.ndim != _WEIGHT_RANK[call.op.name] or centres is None:
+            return None
+        steps = (weights - centres).astype(np.int8)
+        zero: Any = relax.const(np.zeros(1, np.int32), "int32")
+        if data.zero is not None:
+            zero = self._emitted(relax.op.reshape(self.visit_expr(data.zero), [1]))
+        if (shift := unsigned_zero(0, data.dtype)) != 0:
+            zero = self._emitted(relax.op.add(zero, relax.const(np.full(1, shift, np.int32), "int32")))
+        sums = relax.const(steps.sum(axis=tuple(range(steps.ndim - 1)), dtype=np.int32), "int32")
+        kernel = integer_matmul if steps.ndim == 2 else partial(integer_conv2d, **_geometry(call))
+        product = self._emit(kernel, data, steps, zero, sums)
+        if not centres.any():
+            return product
+        added = relax.op.multiply(self._summed_activations(call), relax.const(centres, "int32"))
+        return relax.op.add(self.builder_.emit(product), self._emitted(added))
+
+    def _summed_activations(self, call: Any) -> Any:
+        """Return the sum of the activations that each result multiplies, with one channel."""
+        sums = self._emitted(relax.op.sum(self.visit_expr(call.args[0]), axis=-1, keepdims=True))
+        if operator_name(call) == "relax.matmul":
+            return sums
+        ones = np.ones((*static_shape(call.args[1])[:2], 1, 1), np.int32)  # type: ignore[index]
+        window = tvm.ir.Call(call.op, [sums, relax.const(ones, "int32")], call.attrs)
+        return self._emitted(window)
+
+    def _emit(self, kernel: Callable[..., Any], data: _Quantised, steps: NDArray[Any], *more: Any) -> Any:
+        return self.builder_.call_te(
+            kernel,
+            self._with_moves(data),
+            relax.const(packed(steps, self._lanes, BYTES.products), "int8"),
+            *more,
             primfunc_name_hint="byte_conv2d" if steps.ndim == 4 else "byte_matmul",
         )
 
-    def _kernel_of(self, call: Any) -> Callable[..., Any] | None:
-        """Return the kernel that computes a call in integers; None if there is none."""
+    def _emitted(self, value: Any) -> Any:
+        return self.builder_.emit(self.builder_.normalize(value))
+
+    @staticmethod
+    def _is_supported(call: Any) -> bool:
+        """Return whether a call is a product of the supported kinds, if its factors are quantised."""
         name = operator_name(call)
-        if name not in _WEIGHT_RANK or tensor_dtype(call) != "float32":
-            return None
+        if name not in _WEIGHT_RANK or tensor_dtype(call) not in ("float32", "int32"):
+            return False
         shape = static_shape(call)
         if shape is None or 0 in shape:
-            return None
+            return False
         if name == "relax.matmul":
-            return int8_matmul if len(call.args[0].ty.shape) > 1 else None
+            return len(call.args[0].ty.shape) > 1
         attributes = call.attrs
         layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
-        if layouts != ("NHWC", "HWIO", "NHWC") or int(attributes.groups) != 1:
-            return None
-        return partial(
-            int8_conv2d,
-            strides=[int(stride) for stride in attributes.strides],
-            padding=[int(width) for width in attributes.padding],
-            dilation=[int(dilation) for dilation in attributes.dilation],
-        )
+        return layouts == ("NHWC", "HWIO", "NHWC") and int(attributes.groups) == 1
 
     def _quantised(self, value: Any) -> _Quantised | None:
         """Return activations in quantised form; None if they are not quantised."""
-        moves = []
-        call = self._value(value)
-        while operator_name(call) in _MOVES:
-            moves.append(call)
-            call = self._value(call.args[0])
+        call, moves = self._before_moves(value)
         scaled = self._by_scalar(call, "relax.multiply")
         if scaled is None:
             return None
@@ -135,7 +182,44 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         limits = np.iinfo(np.int8 if dtype == "int8" else np.uint8)
         if dtype not in _BYTES or not float(zero).is_integer() or not limits.min <= zero <= limits.max:
             return None
-        return _Quantised(values=values, scale=scale, zero=int(zero), moves=tuple(moves))
+        return _Quantised(values=values, scale=scale, zero=int(zero), moves=moves)
+
+    def _shifted(self, value: Any) -> _Quantised | None:
+        """Return int32 activations as bytes and their zero point, if they are a difference of the two; None otherwise."""
+        call, moves = self._before_moves(value)
+        zero = None
+        if operator_name(call) == "relax.subtract":
+            rank = len(call.args[0].ty.shape)
+            size = static_shape(call.args[1])
+            if size is None or prod(size) != 1 or len(size) > rank:
+                return None
+            call, zero = self._value(call.args[0]), call.args[1]
+        if operator_name(call) != "relax.astype" or tensor_dtype(call.args[0]) not in _BYTES:
+            return None
+        return _Quantised(values=call.args[0], zero=zero, moves=moves)
+
+    def _before_moves(self, value: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Return the call whose elements a value has, and the calls that moved them, the last one first."""
+        moves = []
+        call = self._value(value)
+        while operator_name(call) in _MOVES:
+            moves.append(call)
+            call = self._value(call.args[0])
+        return call, tuple(moves)
+
+    def _integers(self, value: Any) -> NDArray[Any] | None:
+        """Return constant integers, or the difference of two, as int32; None for anything else."""
+        value = self._value(value)
+        if isinstance(value, tvm.ir.GenericConst):
+            array = value.value.numpy()
+            return array.astype(np.int32) if array.dtype.kind in "iu" and array.itemsize <= 4 else None
+        name = operator_name(value)
+        if name == "relax.astype" and tensor_dtype(value) == "int32":
+            return self._integers(value.args[0])
+        if name == "relax.subtract" and tensor_dtype(value) == "int32":
+            left, right = (self._integers(argument) for argument in value.args)
+            return None if left is None or right is None else left - right
+        return None
 
     def _by_scalar(self, call: Any, name: str) -> tuple[Any, float] | None:
         """Return the value of the first operand of an operator, and its second operand, a scalar constant; None otherwise."""
@@ -159,6 +243,25 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             moved = tvm.ir.Call(move.op, [value, *move.args[1:]], move.attrs)
             value = self.builder_.emit(self.builder_.normalize(moved))
         return value
+
+
+def _centres(weights: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the int32 number per result whose subtraction moves its weights into int8; None if they reach too far apart."""
+    kernel = tuple(range(weights.ndim - 1))
+    least, most = weights.min(axis=kernel), weights.max(axis=kernel)
+    if (most - least).max() > _BYTE:
+        return None
+    return np.asarray(np.maximum(most - 127, 0) + np.minimum(least + 128, 0), np.int32)
+
+
+def _geometry(call: Any) -> dict[str, Any]:
+    """Return a convolution's strides, padding and dilation."""
+    attributes = call.attrs
+    return {
+        "strides": [int(stride) for stride in attributes.strides],
+        "padding": [int(width) for width in attributes.padding],
+        "dilation": [int(dilation) for dilation in attributes.dilation],
+    }
 
 
 def _weights(value: Any, rank: int) -> tuple[NDArray[Any], NDArray[Any]] | None:

@@ -129,6 +129,26 @@ def q_linear() -> onnx.ModelProto:
     return graph.model()
 
 
+def dynamic(
+    shape: Sequence[int],
+    weights: Sequence[int],
+    dtype: Any = np.int8,
+    zero: int = 0,
+    **how: Any,
+) -> onnx.ModelProto:
+    """An integer product of activations that are quantised when the model runs, as `quantize_dynamic` writes it."""
+    graph = Quantised()
+    q, scale, x_zero = graph.node("DynamicQuantizeLinear", graph.input("x", shape), outputs=3)
+    limits = np.iinfo(dtype)
+    values = graph.rng.integers(limits.min, limits.max + 1, weights).astype(dtype)
+    parts = [q, graph.constant(values), x_zero, graph.number(zero, dtype)]
+    y = graph.node("ConvInteger", *parts, **how) if how else graph.node("MatMulInteger", *parts)
+    scaled = graph.node("Mul", scale, graph.number(0.002))
+    y = graph.node("Mul", graph.node("Cast", y, to=onnx.TensorProto.FLOAT), scaled)
+    graph.output(graph.node("Mul", y, graph.node("Sigmoid", y)))
+    return graph.model()
+
+
 NETWORKS: dict[str, onnx.ModelProto] = {
     "3x3 u8": conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4),
     "3x3 s8": conv([1, 16, 10, 10], 32, 3, np.int8, pads=[1] * 4),
@@ -148,6 +168,16 @@ NETWORKS: dict[str, onnx.ModelProto] = {
     "rows of one": product([64, 1, 64], 64, np.uint8),
     "residual": residual(),
     "QLinear": q_linear(),
+    "dynamic": dynamic([1, 13, 64], [64, 80]),
+    "dynamic, zero points, odd": dynamic([2, 7, 27], [27, 21], np.uint8, 121),
+    "dynamic, a row": dynamic([1, 100], [100, 70], np.uint8, 131),
+    "dynamic, 3x3": dynamic([1, 16, 10, 10], [32, 16, 3, 3], pads=[1] * 4, kernel_shape=[3, 3]),
+    "dynamic, 3x3, zero points": dynamic(
+        [2, 5, 11, 13], [19, 5, 3, 3], np.uint8, 140, pads=[1, 0, 2, 1], strides=[2, 1], kernel_shape=[3, 3]
+    ),
+    "dynamic, 1x1, zero points": dynamic(
+        [1, 32, 8, 8], [48, 32, 1, 1], np.uint8, 126, strides=[2, 2], kernel_shape=[1, 1]
+    ),
 }
 
 

@@ -148,6 +148,8 @@ class _DownPropagation(relax.PyExprMutator):  # type: ignore[misc]
         result = rule(visited, transposed, lambda expr: self._emit(expr, group))
         if result is None:
             return visited
+        if not result.order:
+            return result.source
         if not isinstance(result.source.ty, relax.TupleType):
             return self._transpose(result.source, result.order, group)
         fields = [

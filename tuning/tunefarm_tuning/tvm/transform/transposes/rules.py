@@ -20,6 +20,25 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.branches import ELEMENTWISE
 
 Emit = Callable[[Any], Any]
 
+_ELEMENTWISE = ELEMENTWISE | {
+    f"relax.{name}"
+    for name in (
+        *("astype", "ceil", "cos", "equal", "floor", "floor_divide", "floor_mod", "greater", "greater_equal"),
+        *(
+            "isfinite",
+            "isinf",
+            "isnan",
+            "less",
+            "less_equal",
+            "log",
+            "logical_and",
+            "logical_not",
+            "logical_or",
+        ),
+        *("mod", "not_equal", "power", "round", "sign", "sin", "square", "trunc", "where"),
+    )
+}
+
 CHANNELS_LAST = (0, 3, 1, 2)
 """The order that transposes images from channels last to channels first."""
 
@@ -47,7 +66,7 @@ Rule = Callable[[Any, Sequence[Transposed | None], Emit], Transposed | None]
 def rule_of(call: Any) -> Rule | None:
     """Return the rule for a call; None if there is none."""
     name = operator_name(call)
-    return _elementwise if name in ELEMENTWISE else _RULES.get(name)
+    return _elementwise if name in _ELEMENTWISE else _RULES.get(name)
 
 
 def _with_arguments(call: Any, *args: Any) -> Any:
@@ -189,6 +208,8 @@ def _reduction(make: Callable[..., Any]) -> Rule:
     def rule(call: Any, operands: Sequence[Transposed | None], emit: Emit) -> Transposed | None:
         (first,) = operands
         assert first is not None
+        if call.attrs.axis is None and not call.attrs.keepdims:
+            return Transposed(source=emit(make(first.source)), order=())
         if call.attrs.axis is None or not call.attrs.keepdims:
             return None
         axes = [first.axis(int(axis)) for axis in call.attrs.axis]
