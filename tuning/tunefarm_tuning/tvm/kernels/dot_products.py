@@ -113,6 +113,25 @@ def matmul_sums(kind: DotProduct, x: Any, weights: Any, prepare: Prepare) -> Any
     return _sums(kind, weights, lead, [], lambda *indices: activations[indices])
 
 
+def add_byte_products(sums: Any, four: Any, factors: Any, lanes: int) -> Any:
+    """Return ``vpdpbusd``: sums (int32) of which each lane has four products added, of the same four bytes and factors of its own.
+
+    Args:
+        sums: A vector of `lanes`.
+        four: Unsigned bytes, a vector of 4.
+        factors: Signed bytes, a vector of ``4 x lanes``.
+        lanes: 16 or 8.
+    """
+    shared = tirx.Broadcast(tirx.reinterpret("int32", four), lanes)
+    return tirx.call_llvm_pure_intrin(
+        f"int32x{lanes}",
+        f"llvm.x86.avx512.vpdpbusd.{32 * lanes}",
+        sums,
+        tirx.reinterpret(f"int8x{BYTES.products * lanes}", shared),
+        factors,
+    )
+
+
 def padded(
     x: Any,
     shape: Sequence[int],

@@ -8,17 +8,18 @@ after step, bound by the memory of the matrix. The equations are those of ONNX (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
+from tunefarm_tuning.tvm.kernels.dot_products import BYTES, Array, add_byte_products
+from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, to_json
 
 _LANES = 16
 TILE = 4 * _LANES
@@ -31,53 +32,8 @@ _SHARED_POINTS_BOTH_WAYS = 1 << 20
 _LAST_INTEGER = 255  # of 8 bits without a sign
 _OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 
-Activation = Callable[[Any], Any]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recurrence:
-    """A layer in one direction.
-
-    Attributes:
-        kind: ``"LSTM"`` (gates i, o, f, c), ``"GRU"`` (z, r, h) or ``"RNN"``.
-        steps: Steps of the longest sequence; an expression if it is open.
-        batch: Sequences; an expression if their number is open.
-        activations: As ONNX orders them: of the gates, of the candidate, and of an LSTM's output.
-        reverse: Whether it goes from the last step to the first.
-        clip: Bound of the first activations' arguments; None for no bound.
-        coupled: LSTM's ``input_forget``: the forget gate is one minus the input gate.
-        reset_after: GRU's ``linear_before_reset``: the candidate's product with the state comes before the reset.
-        peepholes: LSTM: gates also depend on the cell, by three more vectors.
-        ragged: Each sequence has a length of its own.
-        rounded: Each step's states are rounded to 8 bits before the product, as ONNX Runtime's `DynamicQuantizeLSTM` does.
-    """
-
-    kind: str
-    steps: Any
-    batch: Any
-    hidden: int
-    dtype: str
-    activations: Sequence[Activation] = field(repr=False)
-    reverse: bool = False
-    clip: float | None = None
-    coupled: bool = False
-    reset_after: bool = False
-    peepholes: bool = False
-    ragged: bool = False
-    rounded: bool = False
-
-    @property
-    def gates(self) -> int:
-        """Number of gates."""
-        return {"LSTM": 4, "GRU": 3, "RNN": 1}[self.kind]
-
-    @property
-    def products(self) -> tuple[int, ...]:
-        """Gates of each product with a state; a GRU whose reset comes first has two products."""
-        return (2, 1) if self.kind == "GRU" and not self.reset_after else (self.gates,)
-
-
-def tiled(matrix: NDArray[Any]) -> NDArray[Any]:
+def tiled(matrix: Array) -> Array:
     """Return a matrix ``[columns, hidden]`` as kernels read it: ``[tiles, hidden, columns of a tile]``, padded with zeros."""
     columns, hidden = matrix.shape
     tiles = -(-columns // TILE)
@@ -86,13 +42,31 @@ def tiled(matrix: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(full.reshape(tiles, TILE, hidden).transpose(0, 2, 1))
 
 
+def tiled_bytes(matrix: Array) -> Array:
+    """Return a `tiled` matrix of int8 as kernels of `byte_lanes` read it: four products of each column side by side.
+
+    Returns:
+        ``[tiles, hidden / 4 rounded up, 4 x columns of a tile]``, padded with zeros.
+    """
+    tiles, hidden, columns = matrix.shape
+    full = np.zeros((tiles, _fours(hidden) * BYTES.products, columns), np.int8)
+    full[:, :hidden] = matrix
+    by_four = full.reshape(tiles, -1, BYTES.products, columns).transpose(0, 1, 3, 2)
+    return np.ascontiguousarray(by_four).reshape(tiles, -1, columns * BYTES.products)
+
+
+def _fours(hidden: int) -> int:
+    return -(-hidden // BYTES.products)
+
+
 def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
     """Return the kernel of a layer's directions.
 
     Its arguments, for each direction:
 
     - the inputs' products with biases ``[steps, batch, gates x hidden]``;
-    - a `tiled` matrix for each of `Recurrence.products`;
+    - a `tiled` matrix for each of `Recurrence.products`; with `byte_lanes` a `tiled_bytes` one, and for each of its columns the
+      scale (float) and the sum of its weights (int32), ``[tiles x columns of a tile]``;
     - for `reset_after` the bias of the candidate's product ``[hidden]``; for `peepholes` their vectors ``[3, hidden]``; for
       `ragged` the lengths ``[batch]`` (int32);
     - the first state ``[batch, hidden]``, and an LSTM's first cell.
@@ -110,6 +84,8 @@ def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: kind})
+        if any(cell.rounded for cell in cells):
+            T.func_attr({RECURRENCES: to_json(cells)})
         shared_from = _SHARED_POINTS if len(cells) == 1 else _SHARED_POINTS_BOTH_WAYS
         writers = [_Writer(cell, f"_{number}", shared_from) for number, cell in enumerate(cells)]
         for writer in writers:
@@ -153,9 +129,16 @@ class _Writer:
         state = (cell.batch, cell.hidden)
         self._x = self._argument("x", (cell.steps, cell.batch, cell.gates * cell.hidden))
         self._matrices = [
-            self._argument(f"matrix{i}", (-(-count * cell.hidden // TILE), cell.hidden, TILE))
+            self._argument(f"matrix{i}", *self._layout(-(-count * cell.hidden // TILE)))
             for i, count in enumerate(cell.products)
         ]
+        self._of_columns = []  # scales and sums of the columns of a matrix of bytes
+        if cell.byte_lanes:
+            columns = self._matrices[0].shape[0] * TILE
+            self._of_columns = [
+                self._argument("scales", (columns,)),
+                self._argument("weight_sums", (columns,), BYTES.sum_dtype),
+            ]
         self._bias = self._argument("bias", (cell.hidden,)) if cell.reset_after else None
         self._peepholes = self._argument("peepholes", (3, cell.hidden)) if cell.peepholes else None
         self._lengths = self._argument("lengths", (cell.batch,), "int32") if cell.ragged else None
@@ -164,7 +147,13 @@ class _Writer:
             self._first.append(self._argument("first_c", state))
         more = (self._bias, self._peepholes, self._lengths)
         optional_buffers = [buffer for buffer in more if buffer is not None]
-        self.inputs = [self._x, *self._matrices, *optional_buffers, *self._first]
+        self.inputs = [self._x, *self._matrices, *self._of_columns, *optional_buffers, *self._first]
+
+    def _layout(self, tiles: int) -> tuple[tuple[int, int, int], str]:
+        """Return the shape and the type of a matrix."""
+        if self._cell.byte_lanes:
+            return (tiles, _fours(self._cell.hidden), TILE * BYTES.products), "int8"
+        return (tiles, self._cell.hidden, TILE), self._cell.dtype
 
     def _argument(self, name: str, shape: Sequence[int], dtype: str | None = None) -> Any:
         return T.arg(name + self._suffix, T.Buffer(shape, dtype or self._cell.dtype))
@@ -185,7 +174,10 @@ class _Writer:
         ]
         self._reset = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
         if cell.rounded:
-            self._rounded = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
+            padded = _fours(cell.hidden) * BYTES.products if cell.byte_lanes else cell.hidden
+            self._rounded = T.sblock_alloc_buffer(
+                (cell.batch, padded), "uint8" if cell.byte_lanes else cell.dtype
+            )
             # the least and the largest state, a step, and the integer that stands for zero
             self._range = T.sblock_alloc_buffer((4,), cell.dtype)
 
@@ -246,7 +238,8 @@ class _Writer:
         def steps(b: Any, j: Any) -> None:
             integer = tirx.nearbyint(state[b, j] / bounds[2]) + bounds[3]
             integer = tirx.min(tirx.max(integer, zero), last)
-            T.buffer_store(self._rounded, (integer - bounds[3]) * bounds[2], [b, j])
+            value = integer.astype("uint8") if cell.byte_lanes else (integer - bounds[3]) * bounds[2]
+            T.buffer_store(self._rounded, value, [b, j])
 
         self._for_each_unit(steps)
 
@@ -281,6 +274,9 @@ class _Writer:
 
     def _tile_sums(self, number: int, state: Any, block: Any, first: Any, rows: int) -> None:
         cell, matrix, sums = self._cell, self._matrices[number], self._sums[number]
+        if cell.byte_lanes:
+            self._tile_sums_of_bytes(matrix, sums, block, first, rows)
+            return
         tile = T.sblock_alloc_buffer((rows, TILE), cell.dtype, scope="local")
         zero = _number(0, cell.dtype)
         self._lanes(rows, lambda row, i: T.buffer_store(tile, zero, [row, i]))
@@ -292,6 +288,28 @@ class _Writer:
                 ),
             )
         self._lanes(rows, lambda row, i: T.buffer_store(sums, tile[row, i], [first + row, block * TILE + i]))
+
+    def _tile_sums_of_bytes(self, matrix: Any, sums: Any, block: Any, first: Any, rows: int) -> None:
+        """Sum products of bytes, and turn the sums of integers into floats."""
+        scales, weight_sums = self._of_columns
+        lanes, step, zero = self._cell.byte_lanes, self._range[2], self._range[3].astype(BYTES.sum_dtype)
+        tile = T.sblock_alloc_buffer((rows, TILE), BYTES.sum_dtype, scope="local")
+        self._lanes(rows, lambda row, i: T.buffer_store(tile, _number(0, BYTES.sum_dtype), [row, i]))
+        with T.serial(matrix.shape[1]) as k, T.unroll(rows) as row, T.unroll(TILE // lanes) as v:
+            sums_at = [row, tirx.Ramp(v * lanes, tirx.const(1, "int32"), lanes)]
+            factors = tirx.Ramp(v * lanes * BYTES.products, tirx.const(1, "int32"), lanes * BYTES.products)
+            four = tirx.Ramp(k * BYTES.products, tirx.const(1, "int32"), BYTES.products)
+            added = add_byte_products(
+                tile[tuple(sums_at)], self._rounded[first + row, four], matrix[block, k, factors], lanes
+            )
+            T.buffer_store(tile, added, sums_at)
+
+        def scaled(row: Any, i: Any) -> None:
+            column = block * TILE + i
+            total = (tile[row, i] - zero * weight_sums[column]).astype(self._cell.dtype)
+            T.buffer_store(sums, total * (scales[column] * step), [first + row, column])
+
+        self._lanes(rows, scaled)
 
     @staticmethod
     def _lanes(rows: int, body: Callable[[Any, Any], None]) -> None:

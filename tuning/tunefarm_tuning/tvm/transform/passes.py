@@ -29,6 +29,7 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import (
     select_read_in_place,
 )
 from tunefarm_tuning.tvm.transform.int8_products import multiply_int8
+from tunefarm_tuning.tvm.transform.int8_recurrences import multiply_rounded_states
 from tunefarm_tuning.tvm.transform.layout import convert_layout, convolve_channels_last
 from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES
 from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
@@ -123,7 +124,7 @@ def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
 
 
 def _multiply_int8(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
-    return multiply_int8(mod, context.int8_lanes)
+    return multiply_rounded_states(multiply_int8(mod, context.int8_lanes), context.int8_lanes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, nominal_size, stage_of
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import LANES
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BYTES, KINDS, DotProduct
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BYTES, KINDS, DotProduct, add_byte_products
 
 _REGISTERS = {16: 32, 8: 16}
 """Number of registers of the AVX-512 or AVX form of the instruction, by lanes."""
@@ -188,14 +188,7 @@ def instruction(block: Any, lanes: int) -> Any:
     if products == BFLOAT16.products:
         added = dot_bfloat16(sums, shared, own)
     else:
-        four = tirx.Broadcast(tirx.reinterpret("int32", shared), lanes)
-        added = tirx.call_llvm_pure_intrin(
-            f"int32x{lanes}",
-            f"llvm.x86.avx512.vpdpbusd.{32 * lanes}",
-            sums,
-            tirx.reinterpret(f"int8x{products * lanes}", four),
-            own,
-        )
+        added = add_byte_products(sums, shared, own, lanes)
     return tirx.BufferStore(result.source, added, list(indices))
 
 

@@ -5,12 +5,12 @@ TVM's importer knows none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.converters.quantized import dequantize
 from tunefarm_tuning.tvm.frontend.converters.weight_parts import (
@@ -34,7 +34,8 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     symbolic_shape,
     text,
 )
-from tunefarm_tuning.tvm.kernels.recurrent import Activation, Recurrence, recurrent_kernel
+from tunefarm_tuning.tvm.kernels.recurrence import ACTIVATION_DEFAULTS, Activation, Recurrence
+from tunefarm_tuning.tvm.kernels.recurrent import recurrent_kernel
 
 _USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _CANDIDATE = 2  # the index of the candidate state among a GRU's gates
@@ -226,47 +227,17 @@ def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iter
     alphas, betas = (iter(attributes.get(f"activation_{which}", ())) for which in ("alpha", "beta"))
     activations = []
     for name in names:
-        known = {known_name.lower(): known_name for known_name in _ACTIVATIONS}.get(name.lower())
+        known = {known_name.lower(): known_name for known_name in ACTIVATION_DEFAULTS}.get(name.lower())
         if known is None:
             raise UnsupportedFormError(f"its activation {name} is not supported")
-        make, defaults = _ACTIVATIONS[known]
         numbers = [
-            next(iterator, usually) for iterator, usually in zip((alphas, betas), defaults, strict=False)
+            next(iterator, usually)
+            for iterator, usually in zip((alphas, betas), ACTIVATION_DEFAULTS[known], strict=False)
         ]
         if None in numbers:
             raise UnsupportedFormError(
                 f"its activation {name} is given no alpha or beta, where runtimes differ"
             )
-        activations.append(make(*numbers))
+        activations.append(Activation(known, tuple(float(number) for number in numbers)))
     for first in range(0, len(activations), len(usual)):
         yield tuple(activations[first : first + len(usual)])
-
-
-def _like(x: Any, value: float) -> Any:
-    return tirx.const(value, x.ty.dtype)
-
-
-def _affine(alpha: float, beta: float) -> Activation:
-    return lambda x: x * _like(x, alpha) + _like(x, beta)
-
-
-def _hard_sigmoid(alpha: float, beta: float) -> Activation:
-    line = _affine(alpha, beta)
-    return lambda x: tirx.max(_like(x, 0), tirx.min(_like(x, 1), line(x)))
-
-
-_ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float | None, ...]]] = {
-    "Affine": (_affine, (None, None)),
-    "HardSigmoid": (_hard_sigmoid, (0.2, 0.5)),
-    "LeakyRelu": (lambda alpha: lambda x: tirx.Select(x < 0, x * _like(x, alpha), x), (0.01,)),
-    "Relu": (lambda: lambda x: tirx.max(x, _like(x, 0)), ()),
-    "ScaledTanh": (
-        lambda alpha, beta: lambda x: tirx.tanh(x * _like(x, beta)) * _like(x, alpha),
-        (None, None),
-    ),
-    "Sigmoid": (lambda: tirx.sigmoid, ()),
-    "Softsign": (lambda: lambda x: x / (tirx.abs(x) + _like(x, 1)), ()),
-    "Tanh": (lambda: tirx.tanh, ()),
-    "ThresholdedRelu": (lambda alpha: lambda x: tirx.Select(x >= _like(x, alpha), x, _like(x, 0)), (None,)),
-}
-"""Constructors by name, with the defaults of alpha and beta; None if ONNX and ONNX Runtime differ in a default."""
