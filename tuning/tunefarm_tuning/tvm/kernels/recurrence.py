@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tvm import tirx
@@ -82,10 +82,12 @@ def to_json(cells: Sequence[Recurrence]) -> str:
 
 def from_json(text: str) -> list[Recurrence]:
     """Return what `to_json` wrote."""
-    cells = [Recurrence(**values) for values in json.loads(text)]
     return [
-        replace(cell, activations=[Activation(name, tuple(rest)) for name, *rest in cell.activations])  # type: ignore[misc]
-        for cell in cells
+        Recurrence(
+            **values
+            | {"activations": [Activation(name, tuple(rest)) for name, *rest in values["activations"]]}
+        )
+        for values in json.loads(text)
     ]
 
 

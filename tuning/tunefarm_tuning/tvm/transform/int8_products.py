@@ -9,7 +9,7 @@ the model runs (``DynamicQuantizeLinear``, ``MatMulInteger``, ``ConvInteger``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -54,15 +54,15 @@ class _Quantised:
 
     Attributes:
         values: 8-bit integers.
-        zero: A number; or an int32 tensor of one element, or None for 0, where the product is one of integers.
-        scale: 1.0 where the product is one of integers.
+        zero: A number; or a tensor of one integer, or None for 0, where it is known at run time only.
+        scale: A number; 1.0 where the product is one of integers; or a tensor of one element.
         moves: Calls that moved the elements after they were scaled, the last one first.
     """
 
     values: Any
     zero: Any
     moves: tuple[Any, ...]
-    scale: float = 1.0
+    scale: Any = 1.0
 
     @property
     def dtype(self) -> str:
@@ -92,10 +92,20 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         """Return a float32 product computed in integers; None if its factors are not quantised."""
         # Looking through weights is slow, so it comes last: networks without quantised activations skip it.
         data = self._quantised(call.args[0])
-        weights = None if data is None else _weights(call.args[1], _WEIGHT_RANK[call.op.name])
-        if data is None or weights is None:
+        when_run = self._quantised_when_run(call.args[0]) if data is None else None
+        quantised = data is not None or when_run is not None
+        weights = _weights(call.args[1], _WEIGHT_RANK[call.op.name]) if quantised else None
+        if weights is None:
             return None
         steps, scales = weights
+        if when_run is not None:
+            product = relax.op.astype(self.builder_.emit(self._product(call, when_run, steps)), "float32")
+            scale = relax.op.multiply(
+                self._emitted(relax.op.reshape(self.visit_expr(when_run.scale), [1])),
+                relax.const(scales, "float32"),
+            )
+            return relax.op.multiply(self._emitted(product), self._emitted(scale))
+        assert data is not None
         zero = unsigned_zero(data.zero, data.dtype)
         scale = (np.float32(data.scale) * scales).astype(np.float32)
         kernel = int8_matmul if steps.ndim == 2 else partial(int8_conv2d, **_geometry(call))
@@ -117,18 +127,23 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         if weights.ndim != _WEIGHT_RANK[call.op.name] or centres is None:
             return None
         steps = (weights - centres).astype(np.int8)
-        zero: Any = relax.const(np.zeros(1, np.int32), "int32")
-        if data.zero is not None:
-            zero = self._emitted(relax.op.reshape(self.visit_expr(data.zero), [1]))
-        if (shift := unsigned_zero(0, data.dtype)) != 0:
-            zero = self._emitted(relax.op.add(zero, relax.const(np.full(1, shift, np.int32), "int32")))
-        sums = relax.const(steps.sum(axis=tuple(range(steps.ndim - 1)), dtype=np.int32), "int32")
-        kernel = integer_matmul if steps.ndim == 2 else partial(integer_conv2d, **_geometry(call))
-        product = self._emit(kernel, data, steps, zero, sums)
+        product = self._product(call, data, steps)
         if not centres.any():
             return product
         added = relax.op.multiply(self._summed_activations(call), relax.const(centres, "int32"))
         return relax.op.add(self.builder_.emit(product), self._emitted(added))
+
+    def _product(self, call: Any, data: _Quantised, steps: NDArray[Any]) -> Any:
+        """Return the product of bytes of activations, whose zero point may be known at run time only, and weights, as int32."""
+        zero: Any = relax.const(np.zeros(1, np.int32), "int32")
+        if data.zero is not None:
+            zero = self._emitted(relax.op.reshape(self.visit_expr(data.zero), [1]))
+            zero = zero if tensor_dtype(zero) == "int32" else self._emitted(relax.op.astype(zero, "int32"))
+        if (shift := unsigned_zero(0, data.dtype)) != 0:
+            zero = self._emitted(relax.op.add(zero, relax.const(np.full(1, shift, np.int32), "int32")))
+        sums = relax.const(steps.sum(axis=tuple(range(steps.ndim - 1)), dtype=np.int32), "int32")
+        kernel = integer_matmul if steps.ndim == 2 else partial(integer_conv2d, **_geometry(call))
+        return self._emit(kernel, data, steps, zero, sums)
 
     def _summed_activations(self, call: Any) -> Any:
         """Return the sum of the activations that each result multiplies, with one channel."""
@@ -184,14 +199,20 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             return None
         return _Quantised(values=values, scale=scale, zero=int(zero), moves=moves)
 
+    def _quantised_when_run(self, value: Any) -> _Quantised | None:
+        """Return activations that are scaled by a number known at run time only; None if they are not quantised."""
+        call, moves = self._before_moves(value)
+        if operator_name(call) != "relax.multiply" or not _is_single(call.args[1], call.args[0]):
+            return None
+        inner = self._shifted(call.args[0])
+        return None if inner is None else replace(inner, scale=call.args[1], moves=moves + inner.moves)
+
     def _shifted(self, value: Any) -> _Quantised | None:
-        """Return int32 activations as bytes and their zero point, if they are a difference of the two; None otherwise."""
+        """Return activations as bytes and their zero point, if they are a difference of the two; None otherwise."""
         call, moves = self._before_moves(value)
         zero = None
         if operator_name(call) == "relax.subtract":
-            rank = len(call.args[0].ty.shape)
-            size = static_shape(call.args[1])
-            if size is None or prod(size) != 1 or len(size) > rank:
+            if not _is_single(call.args[1], call.args[0]):
                 return None
             call, zero = self._value(call.args[0]), call.args[1]
         if operator_name(call) != "relax.astype" or tensor_dtype(call.args[0]) not in _BYTES:
@@ -243,6 +264,12 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             moved = tvm.ir.Call(move.op, [value, *move.args[1:]], move.attrs)
             value = self.builder_.emit(self.builder_.normalize(moved))
         return value
+
+
+def _is_single(value: Any, other: Any) -> bool:
+    """Return whether a value is one number that does not raise the rank of what it is combined with."""
+    shape = static_shape(value)
+    return shape is not None and prod(shape) == 1 and len(shape) <= len(other.ty.shape)
 
 
 def _centres(weights: NDArray[Any]) -> NDArray[Any] | None:

@@ -34,7 +34,12 @@ from tunefarm_tuning.tvm.transform.layout import convert_layout, convolve_channe
 from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES
 from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
 from tunefarm_tuning.tvm.transform.ragged_products import widen_ragged_products
-from tunefarm_tuning.tvm.transform.simplify import crop_kernels, simplify_powers, simplify_takes
+from tunefarm_tuning.tvm.transform.simplify import (
+    crop_kernels,
+    simplify_powers,
+    simplify_takes,
+    split_extremes,
+)
 from tunefarm_tuning.tvm.transform.transposed_convolution import decompose_transposed_convolutions
 from tunefarm_tuning.tvm.transform.transposes.cancel import cancel_transposes
 from tunefarm_tuning.tvm.transform.transposes.propagate_down import propagate_transposes_down
@@ -184,6 +189,7 @@ PASSES: tuple[GraphPass, ...] = (
         "MultiplyBfloat16", Level.SPECIALIZE, _ours(multiply_bfloat16), lambda context: context.in_bfloat16
     ),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
+    GraphPass("SplitExtremes", Level.SPECIALIZE, _ours(split_extremes), _on_cpu),
     GraphPass("WidenRaggedProducts", Level.SPECIALIZE, _ours(widen_ragged_products), _on_cpu),
     # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps
     GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),

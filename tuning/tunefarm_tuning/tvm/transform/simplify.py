@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from tvm import relax
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_calls, static_shape
 from tunefarm_tuning.tvm.transform.convolution import CHANNELS_FIRST, convolution_name, convolve
 
+_MIN_SPLIT = 1 << 12
+_PARTS = (64, 32, 16, 8, 4, 2, 1)
 _POWERS: dict[float, Callable[[Any], Any]] = {
     1.0: lambda x: x,
     2.0: lambda x: relax.op.multiply(x, x),
@@ -47,6 +50,26 @@ def crop_kernels(mod: tvm.IRModule) -> tvm.IRModule:
     first are cropped.
     """
     return rewrite_calls(mod, _crop_kernel)
+
+
+def split_extremes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with the least or largest element of a large tensor found in parts: each is a row, which is vectorised.
+
+    Dynamically quantised networks look for both before each product.
+    """
+    return rewrite_calls(mod, _split_extreme)
+
+
+def _split_extreme(call: Any, builder: Any) -> Any:
+    reduce = {"relax.max": relax.op.max, "relax.min": relax.op.min}.get(operator_name(call))
+    shape = None if reduce is None else static_shape(call.args[0])
+    if reduce is None or shape is None or call.attrs.axis is not None or prod(shape) < _MIN_SPLIT:
+        return call
+    elements = prod(shape)
+    parts = next(count for count in _PARTS if elements % count == 0)
+    rows = builder.emit(relax.op.reshape(call.args[0], [parts, elements // parts]))
+    extreme = builder.emit(reduce(builder.emit(reduce(rows, axis=1))))
+    return builder.normalize(relax.op.reshape(extreme, [1] * len(shape) if call.attrs.keepdims else []))
 
 
 def _simplify_power(call: Any, builder: Any) -> Any:

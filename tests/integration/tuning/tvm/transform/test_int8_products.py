@@ -149,6 +149,15 @@ def dynamic(
     return graph.model()
 
 
+def scaled_back(shape: Sequence[int], out: int) -> onnx.ModelProto:
+    """A product of activations that are quantised, and scaled back to floats, when the model runs."""
+    graph = Quantised()
+    x = graph.node("Relu", graph.input("x", shape))
+    x = graph.node("DequantizeLinear", *graph.node("DynamicQuantizeLinear", x, outputs=3))
+    graph.output(graph.node("MatMul", x, graph.weights([shape[-1], out], 1)))
+    return graph.model()
+
+
 NETWORKS: dict[str, onnx.ModelProto] = {
     "3x3 u8": conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4),
     "3x3 s8": conv([1, 16, 10, 10], 32, 3, np.int8, pads=[1] * 4),
@@ -170,6 +179,8 @@ NETWORKS: dict[str, onnx.ModelProto] = {
     "QLinear": q_linear(),
     "dynamic": dynamic([1, 13, 64], [64, 80]),
     "dynamic, zero points, odd": dynamic([2, 7, 27], [27, 21], np.uint8, 121),
+    "dynamic, scaled back": scaled_back([3, 9, 40], 24),
+    "dynamic, large": scaled_back([96, 128], 24),
     "dynamic, a row": dynamic([1, 100], [100, 70], np.uint8, 131),
     "dynamic, 3x3": dynamic([1, 16, 10, 10], [32, 16, 3, 3], pads=[1] * 4, kernel_shape=[3, 3]),
     "dynamic, 3x3, zero points": dynamic(

@@ -27,7 +27,7 @@ def test_passes_of_a_cpu() -> None:
         *("CropKernels", "SimplifyTakes", "DecomposeTransposedConvolutions", "DecomposeOpsForInference"),
         *("CanonicalizeBindings", "FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
-        *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions", "WidenRaggedProducts"),
+        *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions", "SplitExtremes", "WidenRaggedProducts"),
         *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline"),
     ]
 

@@ -238,6 +238,8 @@ def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iter
             raise UnsupportedFormError(
                 f"its activation {name} is given no alpha or beta, where runtimes differ"
             )
-        activations.append(Activation(known, tuple(float(number) for number in numbers)))
+        activations.append(
+            Activation(known, tuple(float(number) for number in numbers if number is not None))
+        )
     for first in range(0, len(activations), len(usual)):
         yield tuple(activations[first : first + len(usual)])
