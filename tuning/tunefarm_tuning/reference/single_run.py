@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from tunefarm_convert import FileFormat
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
+from tunefarm_tuning.reference.widths import Width, load_widths
 from tunefarm_tuning.workload.model import Model
 
 _REFERENCE_CHILD = "tunefarm_tuning.frontend.onnx.reference_child"
+_WIDTHS_SEC = 30.0
 _CONVERSION_CHILD = "tunefarm_tuning.frontend.onnx.conversion_child"
 
 
@@ -28,6 +30,36 @@ def run_in_onnxruntime(
     """
     params = {"path": str(model.path.absolute()), "binding": model.binding.to_json()}
     return _run("running the model in ONNX Runtime", _REFERENCE_CHILD, params, inputs, limits)
+
+
+def run_with_widths(
+    model: Model, inputs: Sequence[NDArray[Any]], limits: ImportLimits
+) -> tuple[list[NDArray[Any]], list[Width]] | None:
+    """Return a network's outputs, in float64 where ONNX Runtime can compute them, and how far others may be from them.
+
+    Returns:
+        None for a network that rounds its activations to integers or computes in bfloat16, and has no such widths.
+
+    Raises:
+        InvalidModelError: As `run_in_onnxruntime`.
+    """
+    with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
+        files = {name: str(Path(folder, f"{name}.npz")) for name in ("inputs", "outputs", "widths")}
+        save_arrays(Path(files["inputs"]), inputs)
+        params = {
+            "path": str(model.path.absolute()),
+            "binding": model.binding.to_json(),
+            "threads": 1,
+            "budget_sec": _WIDTHS_SEC,
+            "probes": False,
+            "parts": [],
+            "sets": [{"kind": None, "seed": 0, "parts": [], **files}],
+        }
+        doing = "running the model in ONNX Runtime"
+        properties = call_model_child("reference", doing, _REFERENCE_CHILD, "make_reference", params, limits)
+        if properties["runs"] is None or properties["rounds"]:
+            return None
+        return load_arrays(files["outputs"]), load_widths(files["widths"]) or []
 
 
 def run_in_source(

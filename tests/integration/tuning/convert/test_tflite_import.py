@@ -9,6 +9,7 @@ import litert_outputs
 import numpy as np
 import onnx
 import pytest
+from onnx_models import GraphBuilder
 from onnx_reference import UNOPTIMISED, built_outputs
 from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO
@@ -16,7 +17,7 @@ from tflite_zoo.custom import CUSTOM
 
 from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.frontend.conversion import check_tflite_outputs, convert_tflite
+from tunefarm_tuning.frontend.conversion import check_litert_outputs, check_tflite_outputs, convert_tflite
 from tunefarm_tuning.frontend.onnx.conversion_child import convert_file
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.reference.single_run import run_in_onnxruntime
@@ -162,6 +163,34 @@ def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path:
         with pytest.raises(InvalidModelError) as caught:
             check_tflite_outputs(model, results, [values, right], quantized=quantized)
         assert caught.value.code == "conversion-differs"
+
+
+def test_a_network_that_enlarges_rounding_may_differ_by_it(tmp_path: Path) -> None:
+    """Its output is nothing but the rounding of two ways to add up."""
+    g = GraphBuilder(seed=3)
+    x, weights = (
+        g.input("x", [2, 512]),
+        np.random.default_rng(3).standard_normal((512, 16)).astype(np.float32),
+    )
+    left, right = g.node("Split", x, g.ints(101, 411), outputs=2, axis=1)
+    halves = [
+        g.node("MatMul", part, g.constant(rows))
+        for part, rows in ((left, weights[:101]), (right, weights[101:]))
+    ]
+    rounding = g.node("Sub", g.node("MatMul", x, g.constant(weights)), g.node("Add", *halves))
+    g.output(g.node("Mul", rounding, g.constant(np.array(1e4, np.float32))))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    model, limits = import_model(path), ImportLimits()
+    inputs = random_inputs(model.inputs, seed=0)
+    results = run_in_onnxruntime(model, inputs, limits)
+    exact = [np.zeros_like(result) for result in results]
+    with pytest.raises(InvalidModelError):
+        check_tflite_outputs(model, results, exact, quantized=False)
+    assert check_litert_outputs(model, inputs, results, exact, limits, quantized=False) == ()
+    wrong = [array + np.float32(100) for array in exact]
+    with pytest.raises(InvalidModelError, match="different results than LiteRT"):
+        check_litert_outputs(model, inputs, results, wrong, limits, quantized=False)
 
 
 def test_what_is_no_tflite_file_is_not_converted(stored: Path, tmp_path: Path) -> None:
