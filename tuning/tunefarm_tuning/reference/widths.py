@@ -27,7 +27,7 @@ MULTIPLE = 64.0
 """How many times as far as ONNX Runtime's runs an element may be."""
 _WHOLE_MULTIPLE = 16.0
 """The same for the largest error of the whole output, which elements of calm slices may reach."""
-STEPS_MULTIPLE = 4.0
+STEPS_MULTIPLE = 16.0
 """The same where a tie moves an output: errors of ties are large, but they do not differ as those of rounding do."""
 QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_FOR_QUANTILES = 256
