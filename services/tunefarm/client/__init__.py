@@ -39,11 +39,12 @@ from tunefarm.client.results.jobs import (
     Measurement,
     Measurements,
     Record,
+    RecordImport,
     Roofline,
     Speedup,
     Trial,
 )
-from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor
+from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor, WorkloadCode
 from tunefarm.client.results.shown import ReportPage
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
@@ -86,6 +87,7 @@ __all__ = [
     "Page",
     "ProtocolError",
     "Record",
+    "RecordImport",
     "ReportPage",
     "RetryPolicy",
     "Roofline",
@@ -99,4 +101,5 @@ __all__ = [
     "WaitTimeoutError",
     "Webhook",
     "WebhookDelivery",
+    "WorkloadCode",
 ]

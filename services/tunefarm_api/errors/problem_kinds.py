@@ -98,7 +98,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
     },
     415: {
         "unsupported-media-type": "The `Content-Type` must be `application/octet-stream` for an upload, "
-        "`application/offset+octet-stream` for a part of one.",
+        "`application/offset+octet-stream` for a part of one, `application/jsonl` for records.",
     },
     416: {
         "range-not-satisfiable": "The range is outside the file. `Content-Range` has the file's size.",
@@ -128,6 +128,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "invalid-input": "A part of the request is invalid; the detail says which.",
         "invalid-number": "A field of the page's form is not a number, or is out of range.",
         "invalid-priority": "There is no such priority.",
+        "invalid-record": "A line is no tuning record, or has values that none has. `line` is its number. Nothing was imported.",
         "invalid-request": "The request does not match the schema. `errors` lists each error and its place.",
         "invalid-round-size": "The round size is out of range.",
         "invalid-seed": "The seed is out of range.",
@@ -137,6 +138,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "not-npz": "The samples are no .npz file, by their first bytes.",
         "not-protobuf": "The upload is neither an ONNX file nor a TFLite file, by its first bytes.",
         "note-too-long": "The note is longer than 4,000 characters.",
+        "records-incomplete": "The last line of the records is cut. Nothing was imported.",
         "samples-refused": "The samples cannot be used: their `error` says why.",
         "too-many-tags": "More than 20 tags.",
         "too-many-sample-files": "The job names too many files of samples. `limit` is the largest number.",

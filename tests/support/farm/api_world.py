@@ -18,6 +18,7 @@ from tunefarm_app.jobs.control import pause_job
 from tunefarm_app.models.samples import submit_samples
 from tunefarm_app.models.uploads import begin_upload, end_upload, list_uploads
 from tunefarm_app.records.kernel_sources import source_of
+from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Model, Upload
@@ -93,6 +94,14 @@ class World:
 
     def _upload_model(self) -> Good:
         return Good(body=Scenario(seed=next(self._numbers)).to_bytes())
+
+    def _add_records(self) -> Good:
+        with self.farm.services.uow.read() as repos:
+            record = engine_record(repos.records.query(limit=1).items[0])
+        return Good(body=f"{record.to_json()}\n".encode())
+
+    def _get_workload_code(self) -> Good:
+        return Good(query={"toolchain": self.farm.services.require_engine().toolchain})
 
     def _upload_samples(self) -> Good:
         return Good(body=self._samples())
