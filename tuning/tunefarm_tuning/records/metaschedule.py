@@ -222,17 +222,17 @@ def import_metaschedule(
                 code="database-mismatch",
                 line=number,
             )
-        reason, found = _target_of(line, default)
-        if found is None:
+        reason, record_target = _target_of(line, default)
+        if record_target is None:
             left_out[reason] += 1
         else:
-            groups.setdefault((line.workload, found), []).append(line)
+            groups.setdefault((line.workload, record_target), []).append(line)
     measured_at = min((folder / RECORDS).stat().st_mtime, time.time())
     records: list[tuple[int, TuningRecord]] = []
     with ChildProcess(_MODULE, limits=ChildLimits()) as child:
-        for (workload, record_target), lines in groups.items():
+        for (workload, group_target), lines in groups.items():
             number, text = workloads[workload]
-            answer = _read(child, text, record_target, lines, f"{_name(folder / WORKLOADS)}, line {number}")
+            answer = _read(child, text, group_target, lines, f"{_name(folder / WORKLOADS)}, line {number}")
             if "refused" in answer:
                 left_out[answer["refused"]] += len(lines)
                 continue
@@ -242,7 +242,7 @@ def import_metaschedule(
                     continue
                 record = TuningRecord(
                     workload_key=answer["key"],
-                    target_key=record_target.key,
+                    target_key=group_target.key,
                     device_model=device_model,
                     toolchain=toolchain_key(),
                     space_key=answer["space_key"],
