@@ -27,6 +27,7 @@ from tunefarm_api.routes import (
     models,
     records,
     samples,
+    sweeps,
     uploads,
     webhooks,
 )
@@ -38,6 +39,7 @@ from tunefarm_api.web import (
     records_page,
     samples_page,
     sign_in,
+    sweeps_page,
     webhooks_page,
 )
 from tunefarm_api.web.devices import device_actions, device_page, devices_page
@@ -118,6 +120,7 @@ def create_app(
         uploads,
         jobs,
         job_details,
+        sweeps,
         devices,
         device_history,
         records,
@@ -136,6 +139,7 @@ def create_app(
         source_page,
         job_actions,
         log_file,
+        sweeps_page,
         models_page,
         samples_page,
         devices_page,

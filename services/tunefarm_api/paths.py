@@ -5,7 +5,20 @@ from __future__ import annotations
 import re
 
 _FIRST_PARTS = frozenset(
-    {"", "devices", "jobs", "keys", "live", "models", "records", "sign-in", "sign-out", "static", "webhooks"}
+    {
+        "",
+        "devices",
+        "jobs",
+        "keys",
+        "live",
+        "models",
+        "records",
+        "sign-in",
+        "sign-out",
+        "static",
+        "sweeps",
+        "webhooks",
+    }
 )
 _PUBLIC = frozenset({"sign-in", "static"})
 

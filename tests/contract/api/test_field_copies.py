@@ -35,6 +35,7 @@ from tunefarm_api.schemas import (
 )
 from tunefarm_app.jobs import terms as app_terms
 from tunefarm_app.records import importing
+from tunefarm_app.report import sweeps as report_sweeps
 from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db import values
 from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
@@ -100,6 +101,8 @@ COPIES = (
         value=values.Record,
         added="args kernel",
     ),
+    Copies(schema=report_sweeps.SweepReport, result=client.Sweep),
+    Copies(schema=report_sweeps.ReportedCell, result=client.SweepCell),
     Copies(schema=record.RecordImport, result=client.RecordImport, value=importing.RecordImport),
     Copies(schema=model.WorkloadCode, result=client.WorkloadCode, value=values.Workload),
     Copies(
