@@ -46,6 +46,7 @@ from tunefarm.client.results.jobs import (
 )
 from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor, WorkloadCode
 from tunefarm.client.results.shown import ReportPage
+from tunefarm.client.results.sweeps import Sweep, SweepCell
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
 __all__ = [
@@ -95,6 +96,8 @@ __all__ = [
     "ServerError",
     "SignInLink",
     "Speedup",
+    "Sweep",
+    "SweepCell",
     "Tensor",
     "Trial",
     "UnavailableError",
