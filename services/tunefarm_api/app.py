@@ -16,6 +16,7 @@ from tunefarm_api.errors.problems import install_handlers
 from tunefarm_api.gate import Gate
 from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
+from tunefarm_api.paths import SlashesInNames
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
     device_history,
@@ -154,6 +155,7 @@ def create_app(
     install_handlers(app)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, allowed_hosts=allowed_hosts)
+    app.add_middleware(SlashesInNames)
     app.add_middleware(RequestScope)
     app.add_middleware(PageFront)  # the middleware that is added last is the outermost
     return app
