@@ -162,7 +162,13 @@ def export_records(
         answers = (
             ask(**matching.keywords()) if job is None else filter(matching.admits, client.jobs.records(job))
         )
-        records = [replace(TuningRecord.from_fields(answer.raw), shapes=answer.shapes) for answer in answers]
+        records = [
+            replace(
+                TuningRecord.from_fields(answer.raw),
+                shapes=quantities.ascii_kernel_shapes(answer.raw.get("args") or ()),
+            )
+            for answer in answers
+        ]
         if best:
             records = pick_best(records)
         if format is Format.METASCHEDULE and output is not None:

@@ -12,7 +12,7 @@ from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record
-from tunefarm_text.quantities import kernel_shapes
+from tunefarm_text.quantities import ascii_kernel_shapes
 
 MEDIA_TYPE = "application/jsonl"
 _PART = 500
@@ -43,7 +43,7 @@ def record_lines(services: Services, read: ReadPart) -> Iterator[str]:
         for row in part.items:
             record = engine_record(row)
             if (workload := known.get((row.workload_key, row.toolchain))) is not None:
-                record = replace(record, kernel=workload.name, shapes=kernel_shapes(workload.args))
+                record = replace(record, kernel=workload.name, shapes=ascii_kernel_shapes(workload.args))
             yield record.to_json() + "\n"
         cursor = part.next_cursor
         if cursor is None:

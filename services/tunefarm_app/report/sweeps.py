@@ -17,6 +17,8 @@ from tunefarm_text.job_terms import RUNTIMES, SWEEP_RULE
 
 REFUSED = "refused"
 """The state of a combination that has no job."""
+_CLEARLY = 1.15
+"""Two runs of one network on one machine differ by up to 15 % (decision 57)."""
 RUNNING, ENDED, CANCELLED = "running", "ended", "cancelled"
 """The states of a sweep; it has ended when all of its jobs have."""
 
@@ -54,7 +56,8 @@ class ReportedCell(Part):
     )
     runtime: str | None = Field(description="That runtime's name.")
     is_fastest: bool = Field(
-        description="Whether its artifact is the fastest of its model on its pool; false if no other was measured."
+        description="Whether its artifact is clearly the fastest of its model on its pool: by 15 %, as timings at two times can differ; "
+        "false if no other was measured."
     )
     finished_at: float | None = Field(description="End of the job, Unix seconds; null before.")
 
@@ -136,14 +139,15 @@ def _state(job: Job | None) -> str:
 
 
 def _fastest(cells: Sequence[SweepCell], jobs: dict[str, Job]) -> set[str]:
-    """Return the jobs whose artifacts are the fastest of their model on their pool, where two were measured."""
+    """Return the jobs whose artifacts are clearly the fastest of their model on their pool, where two were measured."""
     measured: dict[tuple[str | None, str], list[tuple[float, str]]] = {}
     for cell in cells:
         job = jobs.get(cell.job_id or "")
         if job is not None and job.network_latency_sec is not None:
             key = (cell.model_id, cell.device_key)
             measured.setdefault(key, []).append((job.network_latency_sec, job.id))
-    return {min(of_model)[1] for of_model in measured.values() if len(of_model) > 1}
+    ranked = [sorted(of_model) for of_model in measured.values() if len(of_model) > 1]
+    return {job_id for (sec, job_id), (next_sec, _), *_ in ranked if next_sec >= _CLEARLY * sec}
 
 
 def _cell(cell: SweepCell, job: Job | None, fastest: set[str]) -> ReportedCell:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from tunefarm_text.quantities import kernel_shapes
+from tunefarm_text.quantities import ascii_kernel_shapes
 from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import DeviceInfo
@@ -101,5 +101,5 @@ class TrialOutcome(TrialResult):
             message=self.message,
             extra={**self.recorded_facts, **(extra or {})},
             kernel=task.workload.name,
-            shapes=kernel_shapes([spec.to_json() for spec in task.workload.args]),
+            shapes=ascii_kernel_shapes([spec.to_json() for spec in task.workload.args]),
         )

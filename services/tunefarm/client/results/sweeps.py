@@ -25,7 +25,7 @@ class SweepCell(Shown, Result):
         budget: The job's share of the budget.
         is_measured: Whether `latency_sec` is the artifact's, and not the sum of its kernels' best times.
         over_runtime: How many times as fast as the fastest other runtime, whose name is `runtime`.
-        is_fastest: Whether its artifact is the fastest of its model on its pool.
+        is_fastest: Whether its artifact is clearly the fastest of its model on its pool.
     """
 
     position: int

@@ -135,5 +135,5 @@ def test_exported_lines_are_imported(client: TestClient) -> None:
     """What a farm exports has the kernel and its shapes in words, and is read back."""
     send(client, RECORD)
     (listed,) = client.get("/v1/records").json()["items"]
-    line = json.dumps({**json.loads(RECORD.to_json()), "kernel": listed["kernel"], "shapes": "1×8 float32"})
+    line = json.dumps({**json.loads(RECORD.to_json()), "kernel": listed["kernel"], "shapes": "1x8 float32"})
     assert send_text(client, line).json() == {"imported": 0, "left_out": {"on-record": 1}}

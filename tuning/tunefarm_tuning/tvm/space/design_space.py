@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -180,9 +181,14 @@ class DesignSpace:
         if self._has_instruction:
             return None  # the sketches schedule another form of the workload
         instructions = instructions_of(trace)
-        sketches = (number for number, own in enumerate(self._traces) if instructions_of(own) == instructions)
-        for sketch in sketches:
-            config = self.config_of(sketch, trace)
+        decisions = [decision_of(trace, inst) for inst in sampling(trace)]
+        # a kernel on one thread has an instruction more than its sketch
+        sketches = [
+            number for number, own in enumerate(self._traces) if instructions.startswith(instructions_of(own))
+        ]
+        own_choices = product(*(range(len(knob)) for knob in self._own_knobs))
+        for sketch, choices in product(sketches, list(own_choices)):
+            config = Config(sketch, (*decisions, *choices))
             try:
                 schedule, applied = self.apply(config)
                 own, other = self._fresh_schedule(_SEED), self._fresh_schedule(_SEED)
