@@ -151,6 +151,7 @@ def _client() -> str:
     from tunefarm.client.keys import Keys
     from tunefarm.client.models import Models
     from tunefarm.client.records import Records
+    from tunefarm.client.sweeps import Sweeps
     from tunefarm.client.webhooks import Webhooks
 
     parts = [
@@ -166,6 +167,7 @@ def _client() -> str:
         Devices,
         Records,
         Keys,
+        Sweeps,
         Webhooks,
     ):
         parts.append(f"## `{kind.__name__}`\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 import time
 from typing import Any
@@ -33,6 +35,7 @@ def _postgresql_engine(url: URL) -> Engine:
         url,
         pool_size=5,
         hide_parameters=True,  # secrets are among them, and a message goes into the log
+        json_deserializer=_read_json,
         max_overflow=20,
         pool_pre_ping=True,  # so that no request fails after a restart of the server
         connect_args={"connect_timeout": 10, "application_name": "tunefarm"},
@@ -45,6 +48,16 @@ def _postgresql_engine(url: URL) -> Engine:
         connection.commit()
 
     return engine
+
+
+def _read_json(text: str) -> Any:
+    """Read stored JSON; a number that is not finite (1e400, NaN), which no answer can hold, is read as null."""
+    return json.loads(text, parse_float=_finite, parse_constant=lambda _: None)
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def parse_url(url: str) -> URL:
@@ -72,6 +85,7 @@ def _sqlite_engine(url: URL) -> Engine:
         url,
         pool_size=5,
         hide_parameters=True,  # secrets are among them, and a message goes into the log
+        json_deserializer=_read_json,
         max_overflow=20,
         connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False},
     )

@@ -9,7 +9,22 @@ import time
 from typing import Literal, get_args
 
 Prefix = Literal[
-    "mdl", "job", "stp", "trl", "rec", "dev", "dch", "cal", "art", "key", "whk", "whd", "upl", "smp", "trc"
+    "mdl",
+    "job",
+    "stp",
+    "trl",
+    "rec",
+    "dev",
+    "dch",
+    "cal",
+    "art",
+    "key",
+    "whk",
+    "whd",
+    "upl",
+    "smp",
+    "trc",
+    "swp",
 ]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that look like digits

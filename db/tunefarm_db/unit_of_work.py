@@ -24,6 +24,7 @@ from tunefarm_db.repositories.jobs.artifacts import Artifacts
 from tunefarm_db.repositories.jobs.events import Events
 from tunefarm_db.repositories.jobs.jobs import Jobs
 from tunefarm_db.repositories.jobs.steps import Steps
+from tunefarm_db.repositories.jobs.sweeps import Sweeps
 from tunefarm_db.repositories.jobs.traces import Traces
 from tunefarm_db.repositories.jobs.trials import Trials
 from tunefarm_db.repositories.jobs.turns import Turns
@@ -53,6 +54,7 @@ class Repositories:
         self.workloads = Workloads(connection)
         self.jobs = Jobs(connection)
         self.steps = Steps(connection)
+        self.sweeps = Sweeps(connection)
         self.turns = Turns(connection)
         self.traces = Traces(connection)
         self.trials = Trials(connection)

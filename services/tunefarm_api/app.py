@@ -16,6 +16,7 @@ from tunefarm_api.errors.problems import install_handlers
 from tunefarm_api.gate import Gate
 from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
+from tunefarm_api.paths import SlashesInNames
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
     device_history,
@@ -27,6 +28,7 @@ from tunefarm_api.routes import (
     models,
     records,
     samples,
+    sweeps,
     uploads,
     webhooks,
 )
@@ -38,6 +40,7 @@ from tunefarm_api.web import (
     records_page,
     samples_page,
     sign_in,
+    sweeps_page,
     webhooks_page,
 )
 from tunefarm_api.web.devices import device_actions, device_page, devices_page
@@ -118,6 +121,7 @@ def create_app(
         uploads,
         jobs,
         job_details,
+        sweeps,
         devices,
         device_history,
         records,
@@ -136,6 +140,7 @@ def create_app(
         source_page,
         job_actions,
         log_file,
+        sweeps_page,
         models_page,
         samples_page,
         devices_page,
@@ -150,6 +155,7 @@ def create_app(
     install_handlers(app)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, allowed_hosts=allowed_hosts)
+    app.add_middleware(SlashesInNames)
     app.add_middleware(RequestScope)
     app.add_middleware(PageFront)  # the middleware that is added last is the outermost
     return app

@@ -13,6 +13,7 @@ from fastapi import Depends, Path, Request
 
 from tunefarm_api.auth import needs
 from tunefarm_api.errors.problems import problems
+from tunefarm_api.paths import name_of
 from tunefarm_app.runtime.composition import Services
 
 
@@ -32,7 +33,7 @@ def _model_id(
     services: ServicesDep,
 ) -> str:
     with services.uow.read() as repos:
-        return repos.models.id_of(model_id)
+        return repos.models.id_of(name_of(model_id))
 
 
 ModelId = Annotated[str, Depends(_model_id)]

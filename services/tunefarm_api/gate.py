@@ -78,7 +78,7 @@ class Gate:
 def _is_upload(scope: Scope) -> bool:
     if scope["method"] == "PATCH":
         return is_upload_path(scope["path"])
-    is_file = scope["path"] == "/v1/models" or is_samples_path(scope["path"])
+    is_file = scope["path"] in ("/v1/models", "/v1/records") or is_samples_path(scope["path"])
     return scope["method"] == "POST" and is_file
 
 

@@ -1,11 +1,27 @@
-"""Paths of the pages, and of their uploads."""
+"""Paths of the pages and of their uploads, and models' names in paths."""
 
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 _FIRST_PARTS = frozenset(
-    {"", "devices", "jobs", "keys", "live", "models", "records", "sign-in", "sign-out", "static", "webhooks"}
+    {
+        "",
+        "devices",
+        "jobs",
+        "keys",
+        "live",
+        "models",
+        "records",
+        "sign-in",
+        "sign-out",
+        "static",
+        "sweeps",
+        "webhooks",
+    }
 )
 _PUBLIC = frozenset({"sign-in", "static"})
 
@@ -17,6 +33,29 @@ UPLOADS = "/models/uploads"
 
 API_UPLOADS = "/v1/uploads"
 TUS_VERSION = "1.0.0"
+
+
+_MODELS = "/v1/models/"
+_SLASH = "\x00"
+"""What a slash in a name is until `name_of` reads it: no name has this character."""
+
+
+class SlashesInNames:
+    """ASGI middleware: keeps a slash in a model's name (``team%2Fnet``) from being taken for the end of the name."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw = (scope.get("raw_path") or b"").decode("latin-1") if scope["type"] == "http" else ""
+        if raw.startswith(_MODELS) and "%2f" in raw.lower():
+            scope = {**scope, "path": unquote(re.sub("%2f", _SLASH, raw, flags=re.IGNORECASE))}
+        await self._app(scope, receive, send)
+
+
+def name_of(segment: str) -> str:
+    """Return the name that a segment of a path means, with its slashes."""
+    return segment.replace(_SLASH, "/")
 
 
 def is_page(path: str) -> bool:

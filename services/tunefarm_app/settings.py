@@ -39,6 +39,7 @@ class Settings(BaseSettings):
         max_upload_bytes: Largest accepted model, in bytes. Protobuf's own limit is 2 GiB.
         max_samples_bytes: Largest accepted file of samples, and the most that its arrays may have together once they are
             unpacked, in bytes.
+        max_records_bytes: Largest accepted import of records, in bytes; a record takes about one kilobyte.
         keep_uploads_hours: An interrupted upload can be resumed for this many hours after its last byte; then its bytes
             are deleted. Samples that no job uses are deleted after the same time.
         import_memory_bytes: Address space of each child process that parses an uploaded model, in bytes.
@@ -100,6 +101,7 @@ class Settings(BaseSettings):
     tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
     max_upload_bytes: PositiveInt = 2 << 30
     max_samples_bytes: PositiveInt = 256 << 20
+    max_records_bytes: PositiveInt = 64 << 20
     keep_uploads_hours: PositiveFloat = 24.0
     import_memory_bytes: PositiveInt = 8 << 30
     import_timeout_sec: PositiveFloat = 120.0

@@ -62,6 +62,12 @@ HELP: Mapping[str, str] = {
 }
 """The meaning of each term, in a sentence."""
 
+SWEEP_RULE = (
+    "Pools work side by side: each has all of the sweep's time, which its jobs share equally. All jobs share the trials equally. Patience "
+    "and least gain are each job's own. What a job leaves is not passed on."
+)
+"""How the jobs of a sweep share its budget."""
+
 LABELS: Mapping[str, str] = {
     "tags": "Words by which people find it again: up to 20, each of up to 40 letters, digits and . _ : / + = - between them. "
     "Small and capital letters are the same.",

@@ -240,6 +240,11 @@ def kernel_shapes(specs: Sequence[Mapping[str, object]]) -> str:
     return f"{joined} {dtypes.pop()}".rstrip() if len(dtypes) == 1 else joined
 
 
+def ascii_kernel_shapes(specs: Sequence[Mapping[str, object]]) -> str:
+    """Return `kernel_shapes` in ASCII, for files that are read by eye and by ``grep``: ``"1x64, 64x128 -> 1x128 float32"``."""
+    return kernel_shapes(specs).replace("×", "x").replace("→", "->")
+
+
 def budget(limits: Mapping[str, Any]) -> str:
     """Return a job's budget in words: ``"10 min 00 s, 200 trials"``."""
     parts = []

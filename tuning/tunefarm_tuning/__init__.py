@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from tunefarm_tuning.records.coverage import MissReason as MissReason
     from tunefarm_tuning.records.history import History as History
     from tunefarm_tuning.records.history import apply_history_best as apply_history_best
+    from tunefarm_tuning.records.metaschedule import ExportedDatabase as ExportedDatabase
+    from tunefarm_tuning.records.metaschedule import ImportedDatabase as ImportedDatabase
+    from tunefarm_tuning.records.metaschedule import export_metaschedule as export_metaschedule
+    from tunefarm_tuning.records.metaschedule import import_metaschedule as import_metaschedule
     from tunefarm_tuning.records.record import TuningRecord as TuningRecord
     from tunefarm_tuning.records.record import load_records as load_records
     from tunefarm_tuning.records.selection import pick_best as pick_best
@@ -114,6 +118,12 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "process.model_child": ("ImportLimits",),
     "records.coverage": ("Coverage", "CoveredTask", "MissedTask", "MissReason"),
     "records.history": ("History", "apply_history_best"),
+    "records.metaschedule": (
+        "ExportedDatabase",
+        "ImportedDatabase",
+        "export_metaschedule",
+        "import_metaschedule",
+    ),
     "records.record": ("TuningRecord", "load_records"),
     "records.selection": ("pick_best",),
     "records.transfer": ("TaskHistory",),

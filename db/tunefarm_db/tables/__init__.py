@@ -14,7 +14,17 @@ from tunefarm_db.tables.devices import (
     DeviceSlotRow,
 )
 from tunefarm_db.tables.farm import ApiKeyRow, CounterRow
-from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow, TraceRow, TrialRow
+from tunefarm_db.tables.jobs import (
+    ArtifactRow,
+    EventRow,
+    JobRow,
+    JobTaskRow,
+    StepRow,
+    SweepCellRow,
+    SweepRow,
+    TraceRow,
+    TrialRow,
+)
 from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, SampleFileRow, UploadRow
 from tunefarm_db.tables.records import FindingRow, RecordRow, SourceRow, SpaceRow, WorkloadRow
 from tunefarm_db.tables.webhooks import WebhookDeliveryRow, WebhookRow
@@ -41,6 +51,8 @@ __all__ = [
     "SourceRow",
     "SpaceRow",
     "StepRow",
+    "SweepCellRow",
+    "SweepRow",
     "TraceRow",
     "TrialRow",
     "UploadRow",

@@ -58,6 +58,36 @@ class JobRow(Base):
     finished_at: Mapped[float | None]
 
 
+class SweepRow(Base):
+    """Several jobs that were asked for together, with one budget."""
+
+    __tablename__ = "sweeps"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    budget: Mapped[Json]
+    tags: Mapped[list[Any]] = mapped_column(default=list)
+    note: Mapped[str] = mapped_column(default="")
+    idempotency_key: Mapped[str | None] = mapped_column(unique=True)
+    request_digest: Mapped[str]
+    cancelled_at: Mapped[float | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class SweepCellRow(Base):
+    """One combination of a sweep: its job, or why there is none."""
+
+    __tablename__ = "sweep_cells"
+
+    sweep_id: Mapped[str] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    model_name: Mapped[str]
+    device_key: Mapped[str]
+    precision: Mapped[str]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    error: Mapped[Json | None]
+
+
 class JobTaskRow(Base):
     """A tuning task of a job: its weight, trials and best cost."""
 

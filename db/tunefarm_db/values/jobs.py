@@ -76,6 +76,51 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Several jobs that were asked for together, with one budget.
+
+    Attributes:
+        budget: What was asked for the whole sweep; each job has its share (`tunefarm_app.jobs.sweeps`). Empty without a search.
+        request_digest: As a job's.
+        cancelled_at: When a person cancelled it.
+    """
+
+    id: str
+    budget: Json
+    tags: list[str]
+    note: str
+    idempotency_key: str | None
+    request_digest: str
+    cancelled_at: float | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSweepCell:
+    """A cell to be stored. See `SweepCell` for the fields."""
+
+    model_id: str | None
+    model_name: str
+    device_key: str
+    precision: str
+    job_id: str | None = None
+    error: Json | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCell(NewSweepCell):
+    """One combination of a sweep: a model, a pool and a precision.
+
+    Attributes:
+        model_id: None of a file that was not even taken; its pool and its precision are empty then.
+        job_id: Its job; None if the combination was refused, for the reason in `error`.
+    """
+
+    sweep_id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobTask:
     """A job's view of one of its tuning tasks.
 

@@ -1,11 +1,15 @@
-"""``tunefarm records``: list, export and compare tuning records, on the server and in files."""
+"""``tunefarm records``: list, export, import and reduce tuning records, on the server and in files."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,9 +25,23 @@ from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from tunefarm.client import Record
+    from tunefarm.client import Client, Record
+    from tunefarm_tuning.records.record import TuningRecord
 
-app = group("records", "Search, export and reduce tuning records, on the server and in files.")
+app = group("records", "Search, export, import and reduce tuning records, on the server and in files.")
+
+
+class Format(StrEnum):
+    """A format of records in files."""
+
+    JSON_LINES = "json-lines"
+    METASCHEDULE = "metaschedule"
+
+
+_SERVERS_REASONS: Mapping[str, str] = {
+    "on-record": "the farm has it already",
+    "unknown-workload": "no model of the farm has its kernel with this version of TVM; --keep-unknown takes it all the same",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,24 +133,115 @@ def export_records(
             help="Only the fastest record of every workload, target, device model, toolchain and space.",
         ),
     ] = False,
+    format: Annotated[  # noqa: A002  (the option's name)
+        Format,
+        typer.Option(
+            "--format",
+            help="JSON lines, or a folder (--output) with a database of TVM's MetaSchedule, which needs TVM here.",
+        ),
+    ] = Format.JSON_LINES,
     output: OutFile = None,
 ) -> None:
-    """Write records as JSON lines, for the engine's `apply_history_best` and `load_records`."""
+    """Write records as JSON lines, for the engine's `apply_history_best` and `load_records`, or for TVM's own flow.
+
+    TVM's database is of one target and one device model. Records that it cannot hold are counted.
+    """
     from tunefarm_tuning.records.record import TuningRecord
     from tunefarm_tuning.records.selection import pick_best
 
     if job is not None and (matching.operator or matching.shape):
         raise InvalidInputError("--job cannot be combined with --operator or --shape", code="invalid-request")
+    if format is Format.METASCHEDULE and output is None:
+        raise InvalidInputError(
+            "--format metaschedule writes two files: name their folder, --output FOLDER",
+            code="invalid-request",
+        )
     with server.connect() as client:
         job = None if job is None else find_job(client, job)
         ask = client.records.best if best else client.records.all
         answers = (
             ask(**matching.keywords()) if job is None else filter(matching.admits, client.jobs.records(job))
         )
-        records = [TuningRecord.from_fields(answer.raw) for answer in answers]
-    if best:
-        records = pick_best(records)
+        records = [
+            replace(
+                TuningRecord.from_fields(answer.raw),
+                shapes=quantities.ascii_kernel_shapes(answer.raw.get("args") or ()),
+            )
+            for answer in answers
+        ]
+        if best:
+            records = pick_best(records)
+        if format is Format.METASCHEDULE and output is not None:
+            _write_database(out, client, records, output)
+            return
     _write_lines(out, [record.to_json() for record in records], output)
+
+
+@command(app, "import")
+def import_records(
+    out: Output,
+    server: Server,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A file of records, one JSON object a line; or the folder of a database of TVM's MetaSchedule.",
+        ),
+    ],
+    *,
+    format: Annotated[  # noqa: A002  (the option's name)
+        Format | None,
+        typer.Option(
+            "--format", help="By default, a folder is a database of MetaSchedule, a file JSON lines."
+        ),
+    ] = None,
+    device_model: Annotated[
+        str | None,
+        typer.Option(
+            "--device-model",
+            metavar="MODEL",
+            help="What TVM measured on, spelled as in records; the farm's only device model by default. For MetaSchedule.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Target of records that TVM noted none for. For MetaSchedule."),
+    ] = None,
+    keep_unknown: Annotated[
+        bool,
+        typer.Option("--keep-unknown", help="Add records of kernels that no model of the farm has, too."),
+    ] = False,
+) -> None:
+    """Add records to the farm's history: of another farm, of the engine's log, or of a search of TVM's own.
+
+    If the source is damaged, nothing is added. Records that the farm has are left out, so an import can be repeated. Reading
+    MetaSchedule's database needs TVM here; a trace is imported if one of our configs gives exactly its kernel.
+    """
+    if not source.exists():
+        raise InvalidInputError(f"{source}: there is no such file", code="no-file")
+    is_database = format is Format.METASCHEDULE or (format is None and source.is_dir())
+    if not is_database and source.is_dir():
+        raise InvalidInputError(f"{source} is a folder: name a file of JSON lines", code="no-file")
+    left_out: Counter[str] = Counter()
+    with server.connect() as client:
+        if is_database:
+            from tunefarm_tuning.records.metaschedule import import_metaschedule
+
+            model = device_model or _only_device_model(client)
+            database = import_metaschedule(source, device_model=model, target=target)
+            left_out.update(database.left_out)
+            with TemporaryDirectory(prefix="tunefarm-records-") as folder:
+                lines = Path(folder, "records.jsonl")
+                lines.write_text("".join(f"{record.to_json()}\n" for record in database.records), "utf-8")
+                answer = client.records.add(lines, keep_unknown=keep_unknown)
+        else:
+            answer = client.records.add(source, keep_unknown=keep_unknown)
+    left_out.update(answer.left_out)
+    out.result(
+        {"imported": answer.imported, "left_out": dict(left_out)},
+        f"{quantities.plural(answer.imported, 'record')} imported",
+    )
+    _note_left_out(out, left_out)
 
 
 @command(app, "pick-best")
@@ -170,6 +279,49 @@ def _print(out: Output, records: list[Record]) -> None:
             "measured": lambda record: quantities.local_time(record.measured_at),
         },
         json_lines=True,
+    )
+
+
+def _write_database(out: Output, client: Client, records: Sequence[TuningRecord], folder: Path) -> None:
+    """Write a database of MetaSchedule, with the code of the records' kernels from the server."""
+    from tunefarm.client import NotFoundError
+    from tunefarm_tuning.records.metaschedule import export_metaschedule
+    from tunefarm_tuning.target.toolchain import toolchain_key
+    from tunefarm_tuning.workload.task import TensorSpec, Workload
+
+    workloads = []
+    for key in dict.fromkeys(record.workload_key for record in records):
+        try:
+            code = client.records.workload(key, toolchain_key())
+        except NotFoundError:
+            continue  # its records are counted
+        args = tuple(TensorSpec.from_json(spec) for spec in code.raw["args"])
+        workloads.append(Workload(key=key, name=code.name, flops=code.flops, args=args, ir=code.ir))
+    written = export_metaschedule(records, workloads, folder)
+    out.result(
+        {"records": written.records, "left_out": dict(written.left_out), "output": str(folder)},
+        f"{folder}: {quantities.plural(written.records, 'record')}",
+    )
+    _note_left_out(out, written.left_out)
+
+
+def _note_left_out(out: Output, left_out: Mapping[str, int]) -> None:
+    from tunefarm_tuning.records.metaschedule import REASONS
+
+    for reason, count in left_out.items():
+        why = _SERVERS_REASONS.get(reason) or REASONS.get(reason, reason)
+        out.note(f"{quantities.plural(count, 'record')} left out ({reason}): {why}")
+
+
+def _only_device_model(client: Client) -> str:
+    models = sorted({device.device_model for device in client.devices.list()})
+    if len(models) == 1:
+        return models[0]
+    known = f" The farm has {', '.join(models)}." if models else ""
+    raise InvalidInputError(
+        f"TVM's records do not say what they were measured on: give --device-model.{known}",
+        code="device-model-required",
+        known=models,
     )
 
 

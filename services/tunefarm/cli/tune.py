@@ -22,16 +22,16 @@ from tunefarm.cli.base.options import (
     TermOptions,
     ValueOption,
     check_inputs,
-    parse_shapes,
 )
 from tunefarm.cli.base.output import Output, check_folder
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
+from tunefarm.cli.sweep_run import ModelFile as SweptFile
+from tunefarm.cli.sweep_run import model_files, run_sweep
 from tunefarm.live.board import Board
 from tunefarm.live.waiting import LiveView
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.workload.binding_text import parse_values
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, Download, Job, JobHandle
@@ -54,6 +54,10 @@ class ModelOptions(OptionGroup):
 
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="The network: an ONNX or TFLite file.")]
+ModelFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="MODEL...", help="The network, an ONNX or TFLite file; several are a sweep."),
+]
 Folder = Annotated[
     Path,
     typer.Option(
@@ -74,7 +78,7 @@ Detach = Annotated[
 def tune_model(
     out: Output,
     server: Server,
-    model: ModelFile,
+    models: ModelFiles,
     terms: TermOptions,
     upload: ModelOptions,
     labels: LabelOptions,
@@ -85,6 +89,9 @@ def tune_model(
 
     Uses the configured server, else the farm on this machine. If there is none, it starts a farm until the job ends.
     Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
+
+    Several files, and several pools or precisions with commas (--device-key x86,arm), are a sweep: a job for each combination, with
+    one budget, of which each pool's jobs share the time. `--shape a.onnx:x=1,3,224,224` is for one of the files.
     """
     _check_limits(terms.limits())
     given = {"--minutes": terms.minutes, "--job-seconds": terms.job_seconds}
@@ -96,7 +103,36 @@ def tune_model(
         terms = replace(terms, minutes=QUICK_MINUTES)
     if all(limit is None for limit in terms.limits().values()):
         terms = replace(terms, minutes=DEFAULT_MINUTES)
-    _run(out, server, model, terms.terms(), upload, labels, output, detach=detach)
+    files = model_files(models, upload.shape, upload.value)
+    named = terms.terms()
+    pools, precisions = _listed(terms.device_key), _listed(terms.precision)
+    if len(files) == 1 and len(pools) < 2 and len(precisions) < 2:
+        _run(out, server, files[0], named, upload, labels, output, detach=detach)
+        return
+    for option, value in (("--inputs", upload.inputs), ("--name", upload.name if len(files) > 1 else None)):
+        if value is not None:
+            raise InvalidInputError(
+                f"{option} is for one file on one pool: a sweep has no such option", code="invalid-request"
+            )
+    if not detach:
+        check_folder(output)
+    with _client(out, server, detach=detach) as client:
+        run_sweep(
+            out,
+            client,
+            files,
+            name=upload.name,
+            device_keys=pools,
+            precisions=precisions,
+            terms={name: term for name, term in named.items() if name not in ("device_key", "precision")},
+            labels={"tags": labels.tag or (), "note": labels.note or ""},
+            output=output,
+            detach=detach,
+        )
+
+
+def _listed(text: str | None) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
 
 
 def compile_model(
@@ -114,13 +150,14 @@ def compile_model(
     It takes the best kernels on record, from any earlier job for such a device; where there is none, the kernel is untuned.
     Server and farm are those of `tunefarm tune`. Ctrl-C asks, then cancels the job.
     """
-    _run(out, server, model, terms.terms(), upload, labels, output, detach=detach)
+    (file,) = model_files([model], upload.shape, upload.value)
+    _run(out, server, file, terms.terms(), upload, labels, output, detach=detach)
 
 
 def _run(
     out: Output,
     server: Server,
-    model: Path,
+    file: SweptFile,
     terms: dict[str, Any],
     upload: ModelOptions,
     labels: LabelOptions,
@@ -133,17 +170,14 @@ def _run(
     Args:
         out: Where to write.
         server: The server, if one is configured.
-        model: The file.
+        file: The file, and what its inputs are bound to.
         terms: The job's terms, as keyword arguments of the client's methods.
         upload: Options of the upload.
         labels: Tags and note of the job.
         output: Folder for the results.
         detach: Return when the job is created.
     """
-    shapes, values = parse_shapes(upload.shape), parse_values(upload.value or ())
     samples = check_inputs(upload.inputs)
-    if not model.is_file():
-        raise InvalidInputError(f"{model}: there is no such file", code="no-file")
     if not detach:
         check_folder(output)
     with _client(out, server, detach=detach) as client:
@@ -153,7 +187,11 @@ def _run(
         with view(out, board) as progress:
             live = LiveView(board, progress.update)
             uploaded = client.models.upload(
-                model, name=upload.name, shapes=shapes, values=values, on_progress=live.on_upload
+                file.path,
+                name=upload.name,
+                shapes=file.shapes,
+                values=file.values,
+                on_progress=live.on_upload,
             )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
             samples_ids = client.samples.upload_all(uploaded.id, samples)

@@ -39,12 +39,14 @@ from tunefarm.client.results.jobs import (
     Measurement,
     Measurements,
     Record,
+    RecordImport,
     Roofline,
     Speedup,
     Trial,
 )
-from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor
+from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor, WorkloadCode
 from tunefarm.client.results.shown import ReportPage
+from tunefarm.client.results.sweeps import Sweep, SweepCell
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
 __all__ = [
@@ -86,6 +88,7 @@ __all__ = [
     "Page",
     "ProtocolError",
     "Record",
+    "RecordImport",
     "ReportPage",
     "RetryPolicy",
     "Roofline",
@@ -93,10 +96,13 @@ __all__ = [
     "ServerError",
     "SignInLink",
     "Speedup",
+    "Sweep",
+    "SweepCell",
     "Tensor",
     "Trial",
     "UnavailableError",
     "WaitTimeoutError",
     "Webhook",
     "WebhookDelivery",
+    "WorkloadCode",
 ]

@@ -31,6 +31,7 @@ from tunefarm.client.models import AsyncModels, Models, Shapes, Values
 from tunefarm.client.records import AsyncRecords, Records
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.samples import AsyncSamples, SamplePaths, Samples, sample_paths
+from tunefarm.client.sweeps import AsyncSweeps, Sweeps
 from tunefarm.client.webhooks import AsyncWebhooks, Webhooks
 from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
 
@@ -66,6 +67,7 @@ class AsyncServer:
         self.models = AsyncModels(transport)
         self.samples = AsyncSamples(transport)
         self.jobs = AsyncJobs(transport)
+        self.sweeps = AsyncSweeps(transport)
         self.devices = AsyncDevices(transport)
         self.records = AsyncRecords(transport)
         self.keys = AsyncKeys(transport)
@@ -262,6 +264,7 @@ class Client(_Connected, Blocking[AsyncServer]):
         self.models = Models(server.models)
         self.samples = Samples(server.samples)
         self.jobs = Jobs(server.jobs)
+        self.sweeps = Sweeps(server.sweeps)
         self.devices = Devices(server.devices)
         self.records = Records(server.records)
         self.keys = Keys(server.keys)

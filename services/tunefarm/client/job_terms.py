@@ -51,13 +51,27 @@ class JobTerms(JobLimits, CompileTerms, total=False):
     search: bool | None
 
 
+class SweepTerms(JobLimits, total=False):
+    """Terms of a new sweep, beside its models, pools and precisions. None is equivalent to omission."""
+
+    priority: int | str | None
+    target: str | Mapping[str, Any] | None
+    other_shapes: bool | None
+    options: Mapping[str, Any] | None
+    tuner: str | None
+    seed: int | None
+    search: bool | None
+
+
 MEANINGS = {**HELP, **LABELS}
 
 _OPTIONS = ("precision", "other_shapes", "search")
 """Terms that the request's `options` hold."""
 
 
-def takes_terms(kind: type[JobTerms] | type[JobChanges] | type[CompileTerms]) -> Callable[[F], F]:
+def takes_terms(
+    kind: type[JobTerms] | type[JobChanges] | type[CompileTerms] | type[SweepTerms],
+) -> Callable[[F], F]:
     """Name the terms in the signature and in the docstring of a method that takes them as ``**terms``.
 
     ``help``, editors and the reference then show each term with its meaning.

@@ -1,13 +1,15 @@
-"""``client.records``: read the farm's tuning records."""
+"""``client.records``: read the farm's tuning records, and add others."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
-from tunefarm.client.http.transport import Resource
-from tunefarm.client.results.jobs import Record
+from tunefarm.client.http.transport import Resource, segment
+from tunefarm.client.results.jobs import Record, RecordImport
+from tunefarm.client.results.models import WorkloadCode
 
 
 class AsyncRecords(Resource):
@@ -88,6 +90,30 @@ class AsyncRecords(Resource):
         }
         return walk(self._transport, "records", query, Record.read)
 
+    async def add(self, file: Path | str, *, keep_unknown: bool = False) -> RecordImport:
+        """Add the records of a file of JSON lines to the farm's history: all, or, if a line is no record, none.
+
+        Records that the farm has already are left out, so an import can be repeated.
+
+        Args:
+            file: JSON lines, as `export_records` of the command and `tune(log_path=...)` of the engine write them.
+            keep_unknown: Whether to add records of workloads that no model of the farm has.
+
+        Raises:
+            InvalidRequestError: ``invalid-record``, ``records-incomplete`` or ``too-large``.
+        """
+        query = {"keep_unknown": "true" if keep_unknown else None}
+        return RecordImport.read(await self._transport.upload("records", query, Path(file), None))
+
+    async def workload(self, workload_key: str, toolchain: str) -> WorkloadCode:
+        """Return a workload with its code, which TVM of this toolchain reads.
+
+        Raises:
+            NotFoundError: If the farm has no such workload.
+        """
+        path = f"workloads/{segment(workload_key)}/code"
+        return WorkloadCode.read(await self._transport.get(path, {"toolchain": toolchain}))
+
     def best(
         self,
         *,
@@ -127,6 +153,8 @@ class Records(Blocking[AsyncRecords]):
     list = blocking(AsyncRecords.list)
     all = blocking_each(AsyncRecords.all)
     best = blocking_each(AsyncRecords.best)
+    add = blocking(AsyncRecords.add)
+    workload = blocking(AsyncRecords.workload)
 
 
 def _shape(shape: str | Sequence[int] | None) -> str | None:

@@ -62,7 +62,7 @@ def create_job(
     with services.uow.read() as repos:
         model_id = repos.models.id_of(body.model_id)
     request = JobRequest(
-        model_id=model_id, samples=body.samples, tags=body.tags, note=body.note, **_terms(body)
+        model_id=model_id, samples=body.samples, tags=body.tags, note=body.note, **terms_of(body)
     )
     submitted = submit_job(services, request, idempotency_key=idempotency_key)
     if not submitted.created:
@@ -77,7 +77,7 @@ def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
 
     Creates nothing. The job can still be refused later, if the devices have changed.
     """
-    settled = check_terms(services, JobTerms(**_terms(body)))
+    settled = check_terms(services, JobTerms(**terms_of(body)))
     check_tags(body.tags)
     check_note(body.note)
     return CheckedJob(
@@ -220,7 +220,8 @@ def resume(job_id: str, services: ServicesDep) -> Job:
     return job_out(services, resume_job(services, job_id))
 
 
-def _terms(body: JobCheck) -> dict[str, Any]:
+def terms_of(body: JobCheck) -> dict[str, Any]:
+    """Return the terms that a request names, as the use cases take them."""
     terms = body.model_dump(exclude={"budget", "options", "model_id", "samples", "tags", "note"})
     budget = None if body.budget is None else JobBudget(**body.budget.model_dump())
     return {**terms, **body.options.model_dump(), "budget": budget}

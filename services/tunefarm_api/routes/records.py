@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.model import Workload
-from tunefarm_api.schemas.record import Record
+from tunefarm_api.schemas.model import Workload, WorkloadCode
+from tunefarm_api.schemas.record import Record, RecordImport
+from tunefarm_api.transfer.upload import receive_records
 from tunefarm_api.views import record_page_out
 from tunefarm_app.records.search import RecordSearch, find_best, find_records, parse_shape
 from tunefarm_db.repositories.records.records import RecordFilter
@@ -55,6 +56,32 @@ def list_records(
         )
 
 
+@router.post(
+    "/records",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "Records as JSON lines, as `GET /v1/jobs/{job_id}/records.jsonl` gives them.",
+            "content": {"application/jsonl": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+    **operation("write", "Import records", 413, 415, 507),
+)
+async def add_records(
+    request: Request,
+    services: ServicesDep,
+    keep_unknown: Annotated[
+        bool, Query(description="Whether to add records of workloads that no model of the farm has.")
+    ] = False,
+) -> RecordImport:
+    """Adds records of another farm, of the library or of TVM's own search to the history.
+
+    All lines are read first: if one of them is no record, none is added. A record that the farm has is left out, so an import
+    can be repeated.
+    """
+    return RecordImport.model_validate(await receive_records(request, services, keep_unknown=keep_unknown))
+
+
 @router.get("/records/best", **operation("read", "List the best records"))
 def list_best_records(
     services: ServicesDep,
@@ -93,6 +120,17 @@ def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
     if not workloads:
         raise NotFoundError("there is no such workload", code="workload-not-found")
     return Page[Workload](items=[Workload.model_validate(w) for w in workloads], next_cursor=None)
+
+
+@router.get("/workloads/{workload_key}/code", **operation("read", "Get a workload's code", 404))
+def get_workload_code(
+    workload_key: str,
+    services: ServicesDep,
+    toolchain: Annotated[str, Query(max_length=200, description="Compiler version that extracted it.")],
+) -> WorkloadCode:
+    """The kernel's computation, which that version of TVM reads: about 100 kB."""
+    with services.uow.read() as repos:
+        return WorkloadCode.model_validate(repos.workloads.get(workload_key, toolchain))
 
 
 def _search(wanted: RecordFilter, operator: str | None, shape: str | None) -> RecordSearch:

@@ -139,6 +139,14 @@ class Workload(Output):
     args: list[Tensor] = Field(description="Arguments, outputs last.")
 
 
+class WorkloadCode(Workload):
+    """A workload with its code."""
+
+    ir: str = Field(
+        description="The normalised module, as JSON that TVM of this `toolchain` reads: see `tvm.ir.load_json`."
+    )
+
+
 class ModelBinding(Input):
     """Shapes and values of a model's inputs."""
 

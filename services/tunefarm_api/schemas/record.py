@@ -10,6 +10,16 @@ from tunefarm_api.schemas.base import Output
 from tunefarm_api.schemas.model import Tensor
 
 
+class RecordImport(Output):
+    """What became of the records of an import."""
+
+    imported: int = Field(description="Number of records that were added.")
+    left_out: dict[str, int] = Field(
+        description="Number of others by reason: `on-record` if the farm has them already, `unknown-workload` if no model of the farm "
+        "has the kernel with the record's version of the compiler."
+    )
+
+
 class Record(Output):
     """A tuning record: a measurement that holds for its workload, target, device model and toolchain together."""
 

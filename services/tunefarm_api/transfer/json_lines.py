@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from fastapi.responses import StreamingResponse
 
@@ -11,6 +12,7 @@ from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record
+from tunefarm_text.quantities import ascii_kernel_shapes
 
 MEDIA_TYPE = "application/jsonl"
 _PART = 500
@@ -37,8 +39,12 @@ def record_lines(services: Services, read: ReadPart) -> Iterator[str]:
     while True:
         with services.uow.read() as repos:
             part = read(repos, cursor, _PART)
-        for record in part.items:
-            yield engine_record(record).to_json() + "\n"
+            known = repos.searches.known([(record.workload_key, record.toolchain) for record in part.items])
+        for row in part.items:
+            record = engine_record(row)
+            if (workload := known.get((row.workload_key, row.toolchain))) is not None:
+                record = replace(record, kernel=workload.name, shapes=ascii_kernel_shapes(workload.args))
+            yield record.to_json() + "\n"
         cursor = part.next_cursor
         if cursor is None:
             return

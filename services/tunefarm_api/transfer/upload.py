@@ -6,18 +6,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from tunefarm_app.models.samples import SubmittedSamples, require_ready_model, submit_samples
+from tunefarm_app.records.importing import RecordImport, import_records, read_records
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob, too_large
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 
 _PIECE_BYTES = 1 << 20
 _PIECE_SEC = 1.0
+_RECORD_TYPES = ("application/jsonl", "application/x-ndjson", "application/octet-stream")
 
 
 class StalledError(TunefarmError):
@@ -60,6 +63,34 @@ async def receive_blob(request: Request, services: Services, *, limit_bytes: int
             async for piece in body_pieces(request):
                 await run_in_threadpool(writer.write, piece)
             return await run_in_threadpool(writer.commit)
+
+
+async def receive_records(request: Request, services: Services, *, keep_unknown: bool) -> RecordImport:
+    """Read the request's body as JSON lines, and import the records if all of them can be read.
+
+    Raises:
+        InvalidInputError: ``too-large``, ``unsupported-media-type``.
+        InvalidRecordError: As `read_records`.
+        ClientDisconnect: If the client goes away.
+    """
+    limit_bytes = services.settings.max_records_bytes
+    with closing_unless_read(request), SpooledTemporaryFile(max_size=_PIECE_BYTES) as body:
+        if media_type(request) not in _RECORD_TYPES:
+            raise InvalidInputError(
+                "send records as JSON lines (application/jsonl), one a line", code="unsupported-media-type"
+            )
+        announced_bytes(request, limit_bytes)
+        async for piece in body_pieces(request):
+            if body.tell() + len(piece) > limit_bytes:
+                raise too_large(limit_bytes)
+            await run_in_threadpool(body.write, piece)
+        request.scope["tunefarm.close"] = False
+
+        def imported() -> RecordImport:
+            body.seek(0)
+            return import_records(services, list(read_records(body)), keep_unknown=keep_unknown)
+
+        return await run_in_threadpool(imported)
 
 
 @contextmanager

@@ -32,12 +32,14 @@ class JobRequest(JobTerms):
     Attributes:
         samples: Ids of the model's files of samples: the compiled network is compared and timed on them first.
         of: The job whose artifact so far this is, if it is one (`compile_now`).
+        sweep: The sweep that it is a part of, if it is.
         tags: Words by which people find the job again; they, and the `note`, are no terms of it.
     """
 
     model_id: str
     samples: Sequence[str] = ()
     of: str | None = None
+    sweep: str | None = None
     tags: Sequence[str] = ()
     note: str = ""
 
@@ -82,7 +84,7 @@ def submit_job(
             ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``, ``invalid-tag``,
             ``too-many-tags``, ``note-too-long``.
     """
-    _check_idempotency_key(idempotency_key)
+    check_idempotency_key(idempotency_key)
     try:
         submitted, step_id = _add(services, request, idempotency_key)
     except ConflictError as error:
@@ -117,6 +119,7 @@ def compile_now(services: Services, job_id: str) -> SubmittedJob:
         other_shapes=wants_other_shapes(job),
         samples=sample_ids(job.options),
         of=job.id,
+        tags=job.tags,
     )
     return submit_job(services, request)
 
@@ -150,42 +153,60 @@ def _add(
                 return SubmittedJob(job=earlier, created=False), None
         if request.of is not None and (under_way := _compile_under_way(repos, request.of)) is not None:
             return SubmittedJob(job=under_way, created=False), None
-        model = repos.models.get(request.model_id)
-        require_ready(model)
-        settled = settle_terms(repos, request)
-        samples = keep_for_job(repos, model.id, request.samples)
-        target = settled.target
-        job = repos.jobs.add(
-            model_id=model.id,
-            target=target.to_json(),
-            target_key=target.key,
-            device_key=settled.device_key,
-            tuner=request.tuner,
-            seed=request.seed,
-            budget=request.budget.to_json() if request.budget is not None else {},
-            priority=parse_priority(request.priority),
-            options={
-                "round_size": request.round_size or services.settings.round_size,
-                "precision": parse_precision(request.precision).value,
-                "other_shapes": request.other_shapes,
-                **({"samples": samples} if samples else {}),
-                **({} if request.search else {"search": False}),
-                **({} if request.of is None else {"of": request.of}),
-            },
-            idempotency_key=idempotency_key,
-            request_digest=request.digest,
-            tags=check_tags(request.tags),
-            note=check_note(request.note),
-        )
-        repos.events.add(job.id, "queued", {"target": target.key, "device_key": job.device_key})
-        if request.of is not None:
-            repos.events.add(request.of, "compile-now", {"job_id": job.id})
-        step = repos.steps.add(StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id)
-        repos.steps.mark_sent([step.id])
-        return SubmittedJob(job=repos.jobs.get(job.id), created=True), step.id
+        job, step_id = add_job(services, repos, request, idempotency_key=idempotency_key)
+        return SubmittedJob(job=job, created=True), step_id
 
 
-def _check_idempotency_key(key: str | None) -> None:
+def add_job(
+    services: Services, repos: Repositories, request: JobRequest, *, idempotency_key: str | None = None
+) -> tuple[Job, str]:
+    """Add a job and its first step; return it, and the id of the step, which the caller sends after the commit.
+
+    Raises:
+        NotFoundError, ConflictError, InvalidInputError: As `submit_job`.
+    """
+    model = repos.models.get(request.model_id)
+    require_ready(model)
+    settled = settle_terms(repos, request)
+    samples = keep_for_job(repos, model.id, request.samples)
+    target = settled.target
+    job = repos.jobs.add(
+        model_id=model.id,
+        target=target.to_json(),
+        target_key=target.key,
+        device_key=settled.device_key,
+        tuner=request.tuner,
+        seed=request.seed,
+        budget=request.budget.to_json() if request.budget is not None else {},
+        priority=parse_priority(request.priority),
+        options={
+            "round_size": request.round_size or services.settings.round_size,
+            "precision": parse_precision(request.precision).value,
+            "other_shapes": request.other_shapes,
+            **({"samples": samples} if samples else {}),
+            **({} if request.search else {"search": False}),
+            **({} if request.of is None else {"of": request.of}),
+            **({} if request.sweep is None else {"sweep": request.sweep}),
+        },
+        idempotency_key=idempotency_key,
+        request_digest=request.digest,
+        tags=check_tags(request.tags),
+        note=check_note(request.note),
+    )
+    repos.events.add(job.id, "queued", {"target": target.key, "device_key": job.device_key})
+    if request.of is not None:
+        repos.events.add(request.of, "compile-now", {"job_id": job.id})
+    step = repos.steps.add(StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id)
+    repos.steps.mark_sent([step.id])
+    return repos.jobs.get(job.id), step.id
+
+
+def check_idempotency_key(key: str | None) -> None:
+    """Check a key by which a repeated request is known.
+
+    Raises:
+        InvalidInputError: ``invalid-idempotency-key``.
+    """
     if key is not None and not (0 < len(key) <= 200 and key.isascii() and key.isprintable()):
         raise InvalidInputError(
             "an idempotency key is 1 to 200 printable ASCII characters", code="invalid-idempotency-key"

@@ -6,6 +6,7 @@ import structlog
 
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Model
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -28,10 +29,13 @@ def delete_model(services: Services, model_id: str) -> Model:
         model = repos.models.get(model_id)
         jobs = repos.jobs.open(model_id=model.id)
         if jobs:
+            sweep_ids = list(repos.sweeps.of_jobs([job.id for job in jobs]))
+            of_sweeps = f" (of {quantities.plural(len(sweep_ids), 'sweep')}: {', '.join(sweep_ids[:3])})"
             raise ConflictError(
-                f"{len(jobs)} job(s) of this model are not finished: cancel them first, or wait",
+                f"{len(jobs)} job(s) of this model are not finished{of_sweeps if sweep_ids else ''}: cancel them first, or wait",
                 code="model-in-use",
                 job_ids=[job.id for job in jobs[:20]],
+                **({"sweep_ids": sweep_ids[:20]} if sweep_ids else {}),
             )
         repos.steps.cancel_open(subject_id=model.id)
         samples = repos.samples.delete_of_model(model.id)

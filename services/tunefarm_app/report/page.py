@@ -11,7 +11,7 @@ import hashlib
 from functools import cache
 from importlib import resources
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tunefarm_app.report import charts, words
@@ -28,7 +28,8 @@ _LONGEST_LINE = 2000
 def report_page(report: JobReport) -> str:
     """Return the page."""
     parts = report.breakdown
-    return _template().render(
+    return render(
+        "report.html",
         report=report,
         strip=charts.latency_strip(report.latency) if report.latency else None,
         stacks=charts.time_stacks(report),
@@ -36,12 +37,18 @@ def report_page(report: JobReport) -> str:
         kernels=sorted(report.kernels, key=_by_time),
         most_before=max((kernel.before_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
         most_after=max((kernel.after_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
-        css=Markup(_css()),  # noqa: S704  (ours)
-        policy=content_security_policy(),
-        q=quantities,
         words=words,
         width=charts.WIDTH,
         which_counts=which_is_shown(report.measurements),
+    )
+
+
+def render(template: str, **values: object) -> str:
+    """Return a page of a template, with the reports' style sheet inside."""
+    return (
+        _environment()
+        .get_template(template)
+        .render(css=Markup(_css()), policy=content_security_policy(), q=quantities, **values)  # noqa: S704  (ours)
     )
 
 
@@ -67,8 +74,8 @@ def _css() -> str:
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(
+def _environment() -> Environment:
+    return Environment(
         loader=PackageLoader(_PACKAGE),
         autoescape=True,
         undefined=StrictUndefined,
@@ -76,7 +83,6 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html")
 
 
 def _visible(value: object) -> object:

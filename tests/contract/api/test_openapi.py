@@ -67,7 +67,7 @@ SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = {operation.ok().label: operation.ok() for operation in SCHEMA.get_all_operations()}
 
 
-@schemathesis.serializer("application/offset+octet-stream")
+@schemathesis.serializer("application/offset+octet-stream", "application/jsonl")
 def part_of_a_file(_context: schemathesis.SerializationContext, value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 

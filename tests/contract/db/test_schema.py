@@ -15,9 +15,12 @@ from sqlalchemy import JSON, Connection, inspect, text
 
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
+from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import Base
 from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_db.values import NewSweepCell, StepKind
 from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.workload import revisions
 
 
@@ -152,6 +155,43 @@ def test_jobs_get_the_numbers_of_their_reports_and_models_their_versions(databas
     assert all((job.tags, job.note) == ([], "") for job in jobs)
     schema.downgrade(database_url, "0021")
     engine.dispose()
+
+
+def test_an_older_release_reads_the_budgets_of_all_jobs(database_url: str, seed: Any) -> None:
+    budgets: list[dict[str, Any]] = [{}, {"job_sec": 60.0, "wall_sec": None}, {"trials": 8}, {}]
+    jobs = [seed.job(budget=budget, seed=number) for number, budget in enumerate(budgets)]
+    steps = [seed.step(job, kind=StepKind.COMPILE) for job in jobs]
+    with seed.uow.write() as repos:
+        repos.jobs.move(jobs[3].id, JobState.FAILED)
+    schema.downgrade(database_url, "0020")
+    with seed.uow.engine.connect() as connection:
+        rows = connection.execute(text("SELECT budget, state FROM jobs ORDER BY id")).all()
+        states = connection.execute(text("SELECT state FROM steps ORDER BY id")).scalars().all()
+    read = [json.loads(budget) if isinstance(budget, str) else budget for budget, _ in rows]
+    assert [Budget.from_json(budget).to_json() for budget in read] == [
+        Budget(trials=1).to_json(),
+        Budget(wall_sec=60.0).to_json(),
+        Budget(trials=8).to_json(),
+        Budget(trials=1).to_json(),
+    ]
+    assert [state for _, state in rows] == ["cancelled", "queued", "queued", "failed"]
+    assert states == ["cancelled", "ready", "ready", "ready"]
+    assert len(steps) == 4
+
+
+def test_an_older_release_keeps_the_jobs_of_a_sweep(database_url: str, seed: Any) -> None:
+    job = seed.job()
+    with seed.uow.write() as repos:
+        sweep = repos.sweeps.add(budget={}, tags=[], note="", idempotency_key=None, request_digest="d")
+        cell = NewSweepCell(
+            model_id=job.model_id, model_name="net", device_key="cpu", precision="as-model", job_id=job.id
+        )
+        repos.sweeps.add_cells(sweep.id, [cell])
+    schema.downgrade(database_url, "0022")
+    schema.upgrade(database_url)
+    with seed.uow.read() as repos:
+        assert repos.jobs.get(job.id) == job
+        assert repos.sweeps.list().items == ()
 
 
 def test_what_an_older_release_found_is_of_no_present_revision(database_url: str) -> None:

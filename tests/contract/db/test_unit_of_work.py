@@ -37,6 +37,14 @@ def test_errors_name_the_rule_and_no_values(uow: UnitOfWork, seed: Any) -> None:
     assert "a-secret" not in refused.value.message
 
 
+def test_a_number_that_no_answer_can_hold_is_null(uow: UnitOfWork, seed: Any) -> None:
+    job = seed.job()
+    with uow.engine.begin() as connection:
+        connection.exec_driver_sql("""UPDATE jobs SET options = '{"a": [1e400, -1e999, 1e-400, 2.5, 7]}'""")
+    with uow.read() as repos:
+        assert repos.jobs.get(job.id).options == {"a": [None, None, 0.0, 2.5, 7]}
+
+
 def test_read_then_write_waits_for_other_writers(uow: UnitOfWork, seed: Any) -> None:
     """SQLite refuses this at once unless the transaction began with BEGIN IMMEDIATE."""
     job = seed.job()

@@ -101,6 +101,30 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
 
 
 @WIDTHS
+def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    page = seat.sign_in()
+    with Client(server.url, server.api_key) as client:
+        name = "a-network-with-a-rather-long-name-" * 3
+        files = [server.write_model(tmp_path / f"{name}{seed}.onnx", tasks=1, seed=seed) for seed in range(2)]
+        models = [client.models.wait(client.models.upload(file).id).id for file in files]
+        refused = [{"name": "bad.onnx", "code": "not-protobuf", "message": "it is no network, " * 20}]
+        sweep = client.sweeps.create(
+            models, precisions=["as-model", "float16-weights"], trials=32, refused=refused, tags=["nightly"]
+        )
+        page.goto(f"{server.url}/sweeps/{sweep.id}")
+        nothing_is_cut_off(page)
+        client.sweeps.wait(sweep.id, poll_sec=0.05)
+    expect(page.locator("#sweep h1")).to_contain_text("ended")
+    expect(page.get_by_role("region", name="The jobs of the sweep").get_by_role("link")).to_have_count(4)
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+    page.get_by_role("link", name="Sweeps").first.click()
+    expect(page.get_by_role("region", name="Sweeps")).to_contain_text("4 succeeded")
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+
+
+@WIDTHS
 def test_an_imported_model_shows_its_network_without_a_reload(
     seat: Any, server: ReplayServer, tmp_path: Path
 ) -> None:

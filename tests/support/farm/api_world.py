@@ -15,9 +15,13 @@ from tunefarm_app.devices.commands import command_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import pause_job
+from tunefarm_app.jobs.sweeps import SweepRequest, submit_sweep
+from tunefarm_app.jobs.terms import JobTerms
+from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.samples import submit_samples
 from tunefarm_app.models.uploads import begin_upload, end_upload, list_uploads
 from tunefarm_app.records.kernel_sources import source_of
+from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Model, Upload
@@ -78,6 +82,7 @@ class World:
             "delivery_id": delivery.id,
             "upload_id": self._new_upload().id,
             "samples_id": self._new_samples(),
+            "sweep_id": self._new_sweep(),
             "key_id": self.keys["read"].split("_")[1],
         }
 
@@ -93,6 +98,14 @@ class World:
 
     def _upload_model(self) -> Good:
         return Good(body=Scenario(seed=next(self._numbers)).to_bytes())
+
+    def _add_records(self) -> Good:
+        with self.farm.services.uow.read() as repos:
+            record = engine_record(repos.records.query(limit=1).items[0])
+        return Good(body=f"{record.to_json()}\n".encode())
+
+    def _get_workload_code(self) -> Good:
+        return Good(query={"toolchain": self.farm.services.require_engine().toolchain})
 
     def _upload_samples(self) -> Good:
         return Good(body=self._samples())
@@ -134,6 +147,13 @@ class World:
 
     def _remove_model(self) -> Good:
         return Good(known={"model_id": self.new_model().id})
+
+    def _new_sweep(self) -> str:
+        request = SweepRequest(model_ids=[self.model.id], terms=JobTerms(budget=JobBudget(trials=8)))
+        return submit_sweep(self.farm.services, request).sweep.id
+
+    def _create_sweep(self) -> Good:
+        return Good(body={"model_ids": [self.model.id], "device_keys": ["pool"], "budget": {"trials": 8}})
 
     def _compare(self) -> Good:
         return Good(query={"job": [self.known["job_id"], self._submit()]})

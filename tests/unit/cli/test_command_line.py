@@ -81,7 +81,7 @@ def test_wrong_usage_is_2() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tune", "--json"], "Missing argument 'MODEL'"),
+        (["tune", "--json"], "Missing argument 'MODEL...'"),
         (["nothing", "--json"], "No such command 'nothing'"),
         (["jobs", "list", "--limit", "0", "--json"], "Invalid value for '--limit'"),
         (["jobs", "list", "--json", "--limt", "1"], "No such option: --limt"),

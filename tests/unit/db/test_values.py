@@ -47,6 +47,8 @@ MIRRORS: list[tuple[type[Base], type[Any]]] = [
     (tables.SourceRow, values.Source),
     (tables.SpaceRow, values.Space),
     (tables.StepRow, values.Step),
+    (tables.SweepCellRow, values.SweepCell),
+    (tables.SweepRow, values.Sweep),
     (tables.TraceRow, values.Trace),
     (tables.TrialRow, values.Trial),
     (tables.SampleFileRow, values.SampleFile),

@@ -74,6 +74,7 @@ def test_shapes_of_a_kernel() -> None:
     first, result = {"shape": [1, 8], "dtype": "float32"}, {"shape": [8], "dtype": "float32"}
     assert q.kernel_shapes([first, first, result]) == "1×8, 1×8 → 8 float32"
     assert q.kernel_shapes([result]) == "8 float32"
+    assert q.ascii_kernel_shapes([first, first, result]) == "1x8, 1x8 -> 8 float32"
     assert q.kernel_shapes([first, {"shape": [8], "dtype": "int64"}]) == "1×8 float32 → 8 int64"
 
 

@@ -39,6 +39,8 @@ class TuningRecord:
         tuner: Name of the tuner that proposed the config.
         message: The failure, for people; empty after a success.
         extra: Further facts as JSON values; `CONFIRMED` marks a confirming record.
+        kernel: The kernel's name in a graph that has it (``"fused_conv2d_add_relu"``), for people; empty if it is not known. It and
+            `shapes`, the shapes and element types of its arguments, do not tell records apart.
     """
 
     workload_key: str
@@ -54,6 +56,8 @@ class TuningRecord:
     tuner: str = ""
     message: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    kernel: str = field(default="", compare=False)
+    shapes: str = field(default="", compare=False)
 
     @property
     def cost_sec(self) -> float | None:
@@ -70,6 +74,8 @@ class TuningRecord:
         return json.dumps(
             {
                 "version": SCHEMA_VERSION,
+                **({"kernel": self.kernel} if self.kernel else {}),
+                **({"shapes": self.shapes} if self.shapes else {}),
                 "workload": self.workload_key,
                 "target": self.target_key,
                 "device_model": self.device_model,
@@ -95,6 +101,7 @@ class TuningRecord:
         known["outcome"] = Outcome(known["outcome"])
         known["samples_sec"] = tuple(known["samples_sec"])
         known["extra"] = known.get("extra") or {}
+        known["kernel"] = known.get("kernel") or ""
         return cls(**known)
 
     @classmethod
@@ -128,6 +135,8 @@ class TuningRecord:
                 tuner=str(data.get("tuner", "")),
                 message=str(data.get("message", "")),
                 extra=dict(data.get("extra", {})),
+                kernel=str(data.get("kernel", "")),
+                shapes=str(data.get("shapes", "")),
             )
         except InvalidRecordError:
             raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from tunefarm_text.quantities import ascii_kernel_shapes
 from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import DeviceInfo
@@ -99,4 +100,6 @@ class TrialOutcome(TrialResult):
             tuner=tuner,
             message=self.message,
             extra={**self.recorded_facts, **(extra or {})},
+            kernel=task.workload.name,
+            shapes=ascii_kernel_shapes([spec.to_json() for spec in task.workload.args]),
         )

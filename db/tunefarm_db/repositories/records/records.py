@@ -25,7 +25,7 @@ from sqlalchemy import (
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, equal, page_of
 from tunefarm_db.tables import RecordRow, SpaceRow, table_of
-from tunefarm_db.values import NewRecord, Page, Record
+from tunefarm_db.values import Json, NewRecord, Page, Record
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
 
@@ -35,6 +35,7 @@ _KEYS_PER_QUERY = 100  # SQLite takes at most 500 terms in a compound SELECT
 KEY = ("workload_key", "target_key", "device_model", "toolchain")
 """Records of one key can be compared."""
 
+_MEASURED = (*KEY, "space_key", "config", "outcome", "samples_sec", "build_sec", "measured_at")
 _KEY_COLUMNS = tuple(_RECORDS.c[name] for name in KEY)
 
 
@@ -267,6 +268,12 @@ class Records(Repository):
     def for_job(self, job_id: str) -> tuple[Record, ...]:
         """Return all records that the job measured, oldest first."""
         return self._all(Record, select(_RECORDS).where(RecordRow.job_id == job_id).order_by(RecordRow.id))
+
+    def measurements(self, workload_key: str) -> list[Json]:
+        """Return what was measured of a workload, as the JSON values of `TuningRecord`; an import looks for its own there."""
+        columns = [_RECORDS.c[name] for name in _MEASURED]
+        rows = self._run(select(*columns).where(RecordRow.workload_key == workload_key))
+        return [dict(zip(_MEASURED, row, strict=True)) for row in rows]
 
     def query(
         self,

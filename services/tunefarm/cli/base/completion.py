@@ -1,4 +1,4 @@
-"""Shell completion of jobs, models, devices and pools. It asks the server, and offers nothing if no answer comes at once."""
+"""Shell completion of jobs, sweeps, models, devices and pools. It asks the server, and offers nothing if no answer comes at once."""
 
 from __future__ import annotations
 
@@ -40,9 +40,19 @@ def complete_pool(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return _offers(ctx, incomplete, _pools)
 
 
+def complete_sweep(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the newest sweeps."""
+    return _offers(ctx, incomplete, _sweeps)
+
+
 def _jobs(client: Client) -> Iterator[Offer]:
     for job in client.jobs.list(limit=_MOST).items:
         yield job.id, f"{job.state}, {job.trials} trials"
+
+
+def _sweeps(client: Client) -> Iterator[Offer]:
+    for sweep in client.sweeps.list(limit=_MOST).items:
+        yield sweep.id, f"{sweep.state}, {sweep.counts_text}"
 
 
 def _models(client: Client) -> Iterator[Offer]:

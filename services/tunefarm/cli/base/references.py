@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WHOLE_ID = re.compile(r"(?:job|mdl|dev)_[0-9a-z]{26}")
+_WHOLE_ID = re.compile(r"(?:job|mdl|dev|swp)_[0-9a-z]{26}")
 _MOST_NAMED = 5
 
 
@@ -68,6 +68,25 @@ def find_model(client: Client, text: str) -> str:
         for model in models
     }
     return _choose("model", text, candidates)
+
+
+def find_sweep(client: Client, text: str) -> str:
+    """Return the id of the sweep that `text` means: its id, or the first or last characters of it.
+
+    Raises:
+        NotFoundError: ``sweep-not-found``.
+        InvalidInputError: ``ambiguous``.
+    """
+    if _WHOLE_ID.fullmatch(text):
+        return text
+    sweeps = {
+        sweep.id: (
+            set[str](),
+            f"{sweep.id} ({sweep.state}, created {quantities.local_time(sweep.created_at)})",
+        )
+        for sweep in client.sweeps.all()
+    }
+    return _choose("sweep", text, sweeps)
 
 
 def find_device(client: Client, text: str) -> Device:

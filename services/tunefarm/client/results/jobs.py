@@ -358,6 +358,19 @@ class Record(Shown, Answer):
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordImport(Answer):
+    """What became of the records of an import.
+
+    Attributes:
+        imported: How many were added.
+        left_out: How many others there were, by reason: ``on-record``, ``unknown-workload``.
+    """
+
+    imported: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Event(Shown, Result):
     """An event of a job; `seq` counts from 1 within the job."""

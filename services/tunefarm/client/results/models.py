@@ -34,6 +34,22 @@ class Tensor(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadCode(Answer):
+    """A kernel's computation.
+
+    Attributes:
+        ir: The module as JSON, which TVM of this `toolchain` reads.
+    """
+
+    key: str
+    toolchain: str
+    name: str
+    flops: float = 0.0
+    args: tuple[Tensor, ...] = ()
+    ir: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSet(Result):
     """One of the sets of shapes that a model is tuned for.
 

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from tunefarm_api.openapi import describe
 from tunefarm_app.report.document import JobReport
+from tunefarm_app.runtime.composition import Services
 
 
 def test_the_report_as_a_document(client: TestClient, app: FastAPI, finished_job: dict[str, Any]) -> None:
@@ -43,6 +44,21 @@ def test_the_report_as_a_page(client: TestClient, finished_job: dict[str, Any]) 
     assert client.get(path).content == answer.content
     head = client.head(path)
     assert (head.status_code, head.content) == (200, b"")
+
+
+def test_a_number_that_json_cannot_hold_breaks_no_report(
+    client: TestClient, services: Services, finished_job: dict[str, Any]
+) -> None:
+    network = '{"median_sec": 1e400, "samples_sec": [1e400, 0.1], "threads": 1}'
+    report = (
+        f'{{"checks": {{"max_abs_error": 1e400}}, "latency": {{"tuned": {network}, "untuned": {network}}}}}'
+    )
+    with services.uow.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE artifacts SET report = ?", (report,))
+    path = f"/v1/jobs/{finished_job['id']}"
+    for name in ("report", "report.html", "measurements", ""):
+        answer = client.get(f"{path}/{name}".rstrip("/"))
+        assert answer.status_code == 200, answer.text
 
 
 def test_no_report_before_the_end(client: TestClient, job: dict[str, Any], problem: Any) -> None:

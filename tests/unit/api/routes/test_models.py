@@ -305,3 +305,27 @@ def test_a_model_is_named_with_its_version(
     problem(
         client.post("/v1/jobs", json={"model_id": "none", "budget": {"trials": 8}}), 404, "model-not-found"
     )
+
+
+def test_a_name_with_slashes_is_accepted_where_an_id_is(
+    client: TestClient, services: Services, problem: Any
+) -> None:
+    with services.uow.write() as repos:
+        models = [
+            repos.models.add(name=name, sha256=f"{number:064x}", size_bytes=9)
+            for number, name in enumerate(("team/net", "team/net", "team"), start=10)
+        ]
+    newest, plain = models[1].id, models[2].id
+    for path, model_id in (
+        ("team%2Fnet", newest),
+        ("team%2fnet@2", newest),
+        ("team%2Fnet@1", models[0].id),
+        ("team", plain),
+    ):
+        answer = client.get(f"/v1/models/{path}")
+        assert answer.status_code == 200, path
+        assert answer.json()["id"] == model_id, path
+    assert client.patch("/v1/models/team%2Fnet@1", json={"tags": ["old"]}).json()["id"] == models[0].id
+    assert client.get("/v1/models/team%2Fnet@1/samples").json()["items"] == []
+    problem(client.get("/v1/models/team%2Fother"), 404, "model-not-found")
+    problem(client.get("/v1/models/team/net"), 404, "no-such-route")

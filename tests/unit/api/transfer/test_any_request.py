@@ -71,7 +71,7 @@ class Caller:
             (media_type, body), *_ = operation["requestBody"]["content"].items()
             headers["Content-Type"] = media_type.encode()
             content = data.draw(
-                self._json_bodies(body["schema"]) if "json" in media_type else st.binary(max_size=50)
+                self._json_bodies(body["schema"]) if media_type.endswith("/json") else st.binary(max_size=50)
             )
         url = f"{path}?{'&'.join(query)}" if query else path
         answer = self.client.request(method.upper(), url, headers=headers, content=content)

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.jobs.submit import JobRequest, SubmittedJob, compile_now, submit_job
 from tunefarm_app.jobs.whole_budget import JobBudget
@@ -223,6 +224,11 @@ def test_compiles_asked_for_at_once_are_one_job(farm, tuning_job) -> None:
     assert len({answer.job.id for answer in answers}) == 1
     assert sorted(answer.created for answer in answers) == [False, False, False, True]
     assert farm.events(tuning_job.id).count("compile-now") == 1
+
+
+def test_the_artifact_so_far_has_the_tags_of_its_job(farm, tuning_job) -> None:
+    change_job(farm.services, tuning_job.id, JobChange(tags=["nightly", "ocr"]))
+    assert compile_now(farm.services, tuning_job.id).job.tags == ["nightly", "ocr"]
 
 
 def test_it_comes_before_its_job_on_a_device(farm, tuning_job) -> None:

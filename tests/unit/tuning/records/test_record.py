@@ -71,6 +71,16 @@ def test_a_record_survives_its_json_line(record: TuningRecord) -> None:
     assert TuningRecord.from_json(line).to_json() == line
 
 
+def test_a_line_names_the_kernel_and_its_shapes_for_people() -> None:
+    named = replace(RECORD, kernel="fused_matmul", shapes="64x64, 64x64 -> 64x64 float32")
+    line = json.loads(named.to_json())
+    assert (line["kernel"], line["shapes"]) == ("fused_matmul", "64x64, 64x64 -> 64x64 float32")
+    read = TuningRecord.from_json(named.to_json())
+    assert (read.kernel, read.shapes) == (named.kernel, named.shapes)
+    assert read == RECORD, "names do not tell records apart"
+    assert not {"kernel", "shapes"} & json.loads(RECORD.to_json()).keys()
+
+
 @given(configs)
 def test_a_config_survives_json_and_its_key_tells_it_apart(config: Config) -> None:
     again = Config.from_json(json.loads(json.dumps(config.to_json())))

@@ -6,7 +6,7 @@
 - `measure`: kernel timing (`measure.runner`); `calibrate`, `peak`: a device's speed (`measure.calibration`, `measure.peak`).
 - `compile`: kernels and whole models (`compiler.session`); `run`: runs, compares and times both (`measure.device_run`).
 - `artifact`: an artifact through its own loader (`compiler.evaluate`, `compiler.verify`).
-- `evolutionary`: MetaSchedule's search (`tuner.evolutionary`).
+- `evolutionary`: MetaSchedule's search (`tuner.evolutionary`); `interchange`: its databases (`records.metaschedule`).
 - `local_rpc`, `sample_workloads`: for tests.
 
 Every module has a table ``HANDLERS`` (`process.Handlers`) as its last statement. Its docstring lists them as

@@ -26,6 +26,7 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
+from tunefarm_tuning.tvm.space.knobs import instructions_of
 
 _MAX_TRIALS = 1 << 30
 _MAX_SEED = 2**31 - 1
@@ -50,7 +51,7 @@ class Search:
             rand_state=stock_seed,
         )
         sketches = self._context.generate_design_space()
-        self._sketch_of = {_shape(sketch.trace): number for number, sketch in enumerate(sketches)}
+        self._sketch_of = {instructions_of(sketch.trace): number for number, sketch in enumerate(sketches)}
         if len(self._sketch_of) != len(sketches):
             raise InvariantError("two sketches of the workload have the same trace")
         self._args_info = ms.arg_info.ArgInfo.from_entry_func(self._mod, remove_preproc=True)
@@ -107,7 +108,7 @@ class Search:
         return ms.MeasureCandidate(schedule, self._args_info)
 
     def _config_of(self, trace: Trace) -> Config:
-        sketch = self._sketch_of.get(_shape(trace))
+        sketch = self._sketch_of.get(instructions_of(trace))
         if sketch is None:
             raise InvariantError("the search proposed a trace that is of no sketch")
         return self._space.config_of(self._space.first_sketch + sketch, trace)
@@ -121,13 +122,6 @@ def _without_parallel_mutator(generator: Any) -> Any:
     }
     return ms.space_generator.PostOrderApply(
         sch_rules=list(generator.sch_rules), postprocs=list(generator.postprocs), mutator_probs=mutators
-    )
-
-
-def _shape(trace: Trace) -> str:
-    """Return the instructions of a trace without their decisions: equal for all traces of a sketch."""
-    return "\n".join(
-        str(line) for line in Trace(trace.simplified(remove_postproc=True).insts, {}).as_python()
     )
 
 

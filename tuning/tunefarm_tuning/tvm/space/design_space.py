@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
@@ -39,6 +41,7 @@ from tunefarm_tuning.tvm.space.knobs import (
     TILE,
     choice_of,
     decision_of,
+    instructions_of,
     is_legal,
     leave_out_threads,
     legal_locations,
@@ -172,6 +175,30 @@ class DesignSpace:
         """Return the config of a sketch's trace; if the number of threads is a knob, threads share the work."""
         decisions: list[Decision] = [decision_of(trace, inst) for inst in sampling(trace)]
         return Config(sketch, (*decisions, *(0 for _ in self._own_knobs)))
+
+    def find_config(self, trace: Trace) -> Config | None:
+        """Return the config of a trace with post-processing, by whomever it was made; None if no config gives its kernel."""
+        if self._has_instruction:
+            return None  # the sketches schedule another form of the workload
+        instructions = instructions_of(trace)
+        decisions = [decision_of(trace, inst) for inst in sampling(trace)]
+        # a kernel on one thread has an instruction more than its sketch
+        sketches = [
+            number for number, own in enumerate(self._traces) if instructions.startswith(instructions_of(own))
+        ]
+        own_choices = product(*(range(len(knob)) for knob in self._own_knobs))
+        for sketch, choices in product(sketches, list(own_choices)):
+            config = Config(sketch, (*decisions, *choices))
+            try:
+                schedule, applied = self.apply(config)
+                own, other = self._fresh_schedule(_SEED), self._fresh_schedule(_SEED)
+                for each, replayed in ((schedule.trace, own), (trace, other)):
+                    Trace.apply_json_to_schedule(_as_in_a_file(each.as_json()), replayed)
+            except Exception:  # noqa: BLE001, S112  (TVM has many error types; a stranger's trace may be illegal)
+                continue
+            if applied == config and tvm_ffi.structural_equal(own.mod, other.mod):
+                return config
+        return None
 
     def apply(self, config: Config) -> tuple[Schedule, Config]:
         """Return the workload scheduled by a config, and the config as applied.
@@ -331,6 +358,13 @@ def _context(mod: tvm.IRModule, target: Target) -> ms.TuneContext:
         num_threads=1,
         rand_state=_SEED,
     )
+
+
+def _as_in_a_file(value: Any) -> Any:
+    """Return a trace's JSON as TVM reads it from a file, where true is 1."""
+    if isinstance(value, Sequence | tvm_ffi.Array) and not isinstance(value, str):
+        return [_as_in_a_file(item) for item in value]
+    return int(value) if isinstance(value, bool) else value
 
 
 def _does_not_apply(config: Config, why: str) -> InvalidInputError:

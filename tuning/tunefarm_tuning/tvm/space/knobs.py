@@ -76,6 +76,13 @@ def sampling(trace: Trace) -> Iterator[Any]:
             yield inst
 
 
+def instructions_of(trace: Trace) -> str:
+    """Return the instructions of a trace without their decisions: equal for all traces of a sketch."""
+    return "\n".join(
+        str(line) for line in Trace(trace.simplified(remove_postproc=True).insts, {}).as_python()
+    )
+
+
 def decision_of(trace: Trace, inst: Any) -> Decision:
     """Return a sampling instruction's decision in a trace: a tile's factors, or a number."""
     decision = trace.get_decision(inst)

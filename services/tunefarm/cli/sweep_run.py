@@ -1,0 +1,244 @@
+"""``tunefarm tune`` with several files, pools or precisions: a sweep, from the uploads to a folder for each artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefarm.cli.base import exit_codes
+from tunefarm.cli.base.edge import Exit
+from tunefarm.cli.base.options import parse_shapes
+from tunefarm.cli.base.output import Output, write_whole
+from tunefarm.cli.sweeps import show_sweep
+from tunefarm_text import quantities
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.workload.binding_text import parse_values
+from tunefarm_tuning.workload.shapes import StoredShape
+
+if TYPE_CHECKING:
+    from tunefarm.client import Client, Sweep, SweepCell
+
+_OF_ONE_COMBINATION = ("unsupported-precision", "incompatible-target")
+"""Refusals of a combination that do not end the others."""
+_ENDINGS = (".onnx", ".tflite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFile:
+    """A file of a sweep, and what its inputs are bound to."""
+
+    path: Path
+    shapes: Mapping[str, StoredShape]
+    values: Mapping[str, Any]
+
+
+def model_files(
+    paths: Sequence[Path], shapes: Sequence[str] | None, values: Sequence[str] | None
+) -> list[ModelFile]:
+    """Return the files with their shapes and values.
+
+    A text that begins with a file's name or path and a colon (``a.onnx:x=1,3,224,224``) is for that file alone, and comes before
+    what is for all.
+
+    Raises:
+        InvalidInputError: If a file is missing (no-file), a text is wrong, or for a file that is not there (bad-shape, bad-value).
+    """
+    for path in paths:
+        if not path.is_file():
+            raise InvalidInputError(f"{path}: there is no such file", code="no-file")
+    _check_owners("--shape", "bad-shape", paths, shapes or ())
+    _check_owners("--value", "bad-value", paths, values or ())
+    return [
+        ModelFile(
+            path=path,
+            shapes={**parse_shapes(_for_all(paths, shapes)), **parse_shapes(_for_file(path, shapes))},
+            values={**parse_values(_for_all(paths, values)), **parse_values(_for_file(path, values))},
+        )
+        for path in dict.fromkeys(paths)
+    ]
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    return (f"{path}:", f"{path.name}:")
+
+
+def _for_all(paths: Sequence[Path], texts: Sequence[str] | None) -> list[str]:
+    return [text for text in texts or () if not any(text.startswith(_names(path)) for path in paths)]
+
+
+def _for_file(path: Path, texts: Sequence[str] | None) -> list[str]:
+    prefixes = {
+        text: next((name for name in _names(path) if text.startswith(name)), None) for text in texts or ()
+    }
+    return [text.removeprefix(prefix) for text, prefix in prefixes.items() if prefix is not None]
+
+
+def _check_owners(option: str, code: str, paths: Sequence[Path], texts: Sequence[str]) -> None:
+    """Refuse a text for a file that is not there; other colons are part of an input's name."""
+    for text in _for_all(paths, texts):
+        owner, colon, _ = text.partition("=")[0].rpartition(":")
+        if colon and owner.endswith(_ENDINGS):
+            known = ", ".join(path.name for path in paths)
+            raise InvalidInputError(
+                f"{option} {clean(text)}: there is no file {clean(owner)} here, only {clean(known, 300)}",
+                code=code,
+            )
+
+
+def run_sweep(
+    out: Output,
+    client: Client,
+    files: Sequence[ModelFile],
+    *,
+    name: str | None,
+    device_keys: Sequence[str],
+    precisions: Sequence[str],
+    terms: Mapping[str, Any],
+    labels: Mapping[str, Any],
+    output: Path,
+    detach: bool,
+) -> None:
+    """Upload the files, tune them on all pools in all precisions, and download every artifact.
+
+    What one file or job refuses does not end the others; the command fails at its end, then.
+
+    Args:
+        out: Where to write.
+        client: The server.
+        files: The networks.
+        name: Name of the model, if there is one file.
+        device_keys: The pools; empty for the only one.
+        precisions: Formats of stored weights; empty for the model's own.
+        terms: The other terms, with the budget of the sweep.
+        labels: Tags and note.
+        output: Folder for the results.
+        detach: Return when the sweep is created.
+    """
+    _check(client, files, device_keys, precisions, {**labels, **terms})
+    model_ids, refused = _upload_all(out, client, files, name)
+    if not model_ids:
+        raise InvalidInputError(
+            f"none of the {len(files)} files can be tuned" if len(files) > 1 else refused[0]["message"],
+            code="empty-sweep",
+            refused=refused,
+        )
+    sweep = client.sweeps.create(
+        model_ids, device_keys=device_keys, precisions=precisions, refused=refused, **labels, **terms
+    )
+    if detach:
+        out.result({"sweep": sweep.raw}, sweep.id)
+        if not out.json:
+            out.note(f"show it with: tunefarm sweeps show {sweep.id}")
+        return
+    out.note(f"sweep {sweep.id}; `tunefarm sweeps show {sweep.id}` shows it, also later")
+    sweep = _follow(out, client, sweep)
+    artifacts = _download(client, sweep, output)
+    write_whole(output / "sweep.report.json", json.dumps(client.sweeps.report(sweep.id), indent=2) + "\n")
+    client.sweeps.save_report(sweep.id, output / "sweep.report.html")
+    if out.json:
+        out.data({"sweep": sweep.raw, "artifacts": artifacts})
+    else:
+        show_sweep(out, sweep)
+        for artifact in artifacts.values():
+            out.text(f"{artifact}  {quantities.size(Path(artifact).stat().st_size)}")
+        out.text(f"{output / 'sweep.report.html'}")
+    if any(cell.state != "succeeded" for cell in sweep.cells):
+        raise Exit(exit_codes.FAILED)
+
+
+def _check(
+    client: Client,
+    files: Sequence[ModelFile],
+    device_keys: Sequence[str],
+    precisions: Sequence[str],
+    terms: Mapping[str, Any],
+) -> None:
+    """Let the server check the terms of each pool in each precision: a typo must not cost an upload."""
+    from tunefarm.client import InvalidRequestError
+
+    combinations = list(product(device_keys or (None,), precisions or (None,)))
+    jobs, trials = len(files) * len(combinations), terms.get("trials")
+    if trials is not None and trials < jobs:
+        raise InvalidInputError(f"{trials} trials are too few for {jobs} jobs", code="invalid-budget")
+    for device_key, precision in combinations:
+        try:
+            client.jobs.check(**terms, device_key=device_key, precision=precision)
+        except InvalidRequestError as error:
+            if error.code not in _OF_ONE_COMBINATION:
+                raise
+
+
+def _upload_all(
+    out: Output, client: Client, files: Sequence[ModelFile], name: str | None
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Upload and import files; return the ids of the models, and the files that were refused."""
+    from tunefarm.client import InvalidRequestError, ModelFailedError
+
+    model_ids: list[str] = []
+    refused = []
+    for file in files:
+        try:
+            uploaded = client.models.upload(file.path, name=name, shapes=file.shapes, values=file.values)
+            out.note(f"{file.path}: uploaded")
+            model_ids.append(client.models.wait(uploaded.id).id)
+        except (InvalidRequestError, ModelFailedError) as error:
+            out.warning(f"{file.path}: {error.detail}")
+            refused.append({"name": file.path.name, "code": error.code, "message": error.detail})
+    return model_ids, refused
+
+
+def _follow(out: Output, client: Client, sweep: Sweep) -> Sweep:
+    """Wait for the sweep's jobs, and tell how each goes on; an interrupt cancels them all."""
+    told: dict[int, str] = {}
+
+    def tell(seen: Sweep) -> None:
+        for cell in seen.cells:
+            if told.get(cell.position) != cell.state:
+                told[cell.position] = cell.state
+                reason = f": {cell.error.message}" if cell.error else ""
+                out.note(f"{_where(cell)}: {cell.state}{reason}")
+
+    try:
+        return client.sweeps.wait(sweep.id, on_progress=tell)
+    except BaseException as stop:
+        if not isinstance(stop, Exception):  # Ctrl-C, or SIGTERM
+            out.note(f"cancelling sweep {sweep.id}")
+            client.sweeps.cancel(sweep.id)
+        raise
+
+
+def _where(cell: SweepCell) -> str:
+    return " · ".join(part for part in (cell.model_name, cell.device_key, cell.precision) if part)
+
+
+def _download(client: Client, sweep: Sweep, output: Path) -> dict[str, str]:
+    """Download each artifact with its reports into a folder of its own; return the artifacts' paths by job."""
+    done = [cell for cell in sweep.cells if cell.job_id is not None and cell.state == "succeeded"]
+    folders = _folders(done)
+    artifacts = {}
+    for cell in done:
+        assert cell.job_id is not None
+        files = client.job(cell.job_id).download(output / folders[cell.position])
+        artifacts[cell.job_id] = str(files.artifact)
+    return artifacts
+
+
+def _folders(cells: Sequence[SweepCell]) -> dict[int, str]:
+    """Return the name of each combination's folder: what tells it from the others."""
+    plain = {
+        cell.position: "-".join(
+            "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in part)
+            for part in (Path(cell.model_name).stem, cell.device_key, cell.precision)
+        ).strip(".-")
+        for cell in cells
+    }
+    names = list(plain.values())
+    return {
+        position: name if name and names.count(name) == 1 else f"{name or 'model'}-{position}"
+        for position, name in plain.items()
+    }

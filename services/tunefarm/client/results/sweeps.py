@@ -1,0 +1,102 @@
+"""Sweeps, as the client returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunefarm.client.results.jobs import Speedup
+from tunefarm.client.results.models import Problem
+from tunefarm.client.results.reading import Answer, Result
+from tunefarm.client.results.shown import Shown
+from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SweepCell(Shown, Result):
+    """A combination of a sweep: a model, a pool and a precision.
+
+    Attributes:
+        model_id: None of a file that the farm did not take.
+        job_id: Its job; None if the combination was refused, for the reason in `error`.
+        state: State of the job, or ``refused``.
+        budget: The job's share of the budget.
+        is_measured: Whether `latency_sec` is the artifact's, and not the sum of its kernels' best times.
+        over_runtime: How many times as fast as the fastest other runtime, whose name is `runtime`.
+        is_fastest: Whether its artifact is clearly the fastest of its model on its pool.
+    """
+
+    position: int
+    model_id: str | None = None
+    model_name: str = ""
+    device_key: str = ""
+    precision: str = ""
+    job_id: str | None = None
+    state: str = ""
+    error: Problem | None = None
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    trials: int = 0
+    tuned_sec: float = 0.0
+    latency_sec: float | None = None
+    is_measured: bool = False
+    over_untuned: Speedup | None = None
+    over_runtime: Speedup | None = None
+    runtime: str | None = None
+    is_fastest: bool = False
+    finished_at: float | None = None
+
+    def summary(self) -> Mapping[str, str]:
+        """Return the combination's row in a notebook: column name to text."""
+        over = f" {RUNTIMES.get(self.runtime or '', self.runtime or '')}"
+        return {
+            "": self.model_name,
+            "pool": self.device_key,
+            "precision": self.precision,
+            "state": self.state,
+            "latency": quantities.latency(self.latency_sec),
+            "over the fastest runtime": f"{self.over_runtime.text}{over}" if self.over_runtime else "",
+            "over untuned": self.over_untuned.text if self.over_untuned else "",
+            "job": self.job_id or "",
+            "reason": self.error.message if self.error else "",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Sweep(Shown, Answer):
+    """Several jobs that were asked for together, with one budget.
+
+    Attributes:
+        state: ``running``, ``ended`` or ``cancelled``.
+        counts: Number of combinations by state.
+        budget: Budget of the whole sweep.
+        rule: How the jobs share it.
+        cells: The combinations; empty in a list of sweeps.
+    """
+
+    id: str
+    state: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    created_at: float = 0.0
+    finished_at: float | None = None
+    rule: str = ""
+    cells: tuple[SweepCell, ...] = ()
+
+    @property
+    def counts_text(self) -> str:
+        """The counts as text: ``2 succeeded, 1 refused``."""
+        return ", ".join(f"{count} {state}" for state, count in self.counts.items())
+
+    def summary(self) -> Mapping[str, str]:
+        """Return the sweep's facts in a notebook: name to text."""
+        return {
+            "": self.id,
+            "state": self.state,
+            "jobs": self.counts_text,
+            "budget": quantities.budget(self.budget),
+            "created": quantities.local_time(self.created_at),
+        }

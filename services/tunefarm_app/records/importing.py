@@ -1,0 +1,170 @@
+"""Take records from outside into the farm's history: of another farm, of the library, of a search of TVM's."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import NewRecord
+from tunefarm_tuning.core.errors import InvalidRecordError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.records.record import TuningRecord
+
+log = structlog.stdlib.get_logger(__name__)
+
+UNKNOWN_WORKLOAD, ON_RECORD = "unknown-workload", "on-record"
+_LONGEST = {
+    "workload_key": 200,
+    "target_key": 2000,
+    "device_model": 200,
+    "toolchain": 200,
+    "space_key": 200,
+    "tuner": 100,
+}
+_MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 10_000
+_CLOCKS_APART_SEC = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordImport:
+    """What became of the records of an import.
+
+    Attributes:
+        imported: How many were added.
+        left_out: How many others there were, by reason: `UNKNOWN_WORKLOAD`, `ON_RECORD`.
+    """
+
+    imported: int
+    left_out: Mapping[str, int]
+
+
+def read_records(lines: Iterable[bytes]) -> Iterator[TuningRecord]:
+    """Yield the records of JSON lines, and skip blank lines.
+
+    Raises:
+        InvalidRecordError: At the first line that is no record, or whose values cannot be: ``records-incomplete`` if it is the last
+            one and cut, else ``invalid-record``; the message has its number.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = TuningRecord.from_json(line.decode("utf-8"))
+            _check(record)
+        except (InvalidRecordError, UnicodeDecodeError) as error:
+            reason = error.message if isinstance(error, InvalidRecordError) else "not text in UTF-8"
+            if not line.endswith(b"\n") and not line.rstrip().endswith(b"}"):
+                raise InvalidRecordError(
+                    f"line {number}: the last line is cut; is the file being written, or was its writer killed?",
+                    code="records-incomplete",
+                    line=number,
+                ) from error
+            raise InvalidRecordError(f"line {number}: {clean(reason, 300)}", line=number) from error
+        yield record
+
+
+def import_records(
+    services: Services, records: Sequence[TuningRecord], *, keep_unknown: bool = False
+) -> RecordImport:
+    """Add records to the history, all in one transaction.
+
+    A record that the history has already is left out; so is one of a workload that no model of the farm has with the record's
+    toolchain, unless `keep_unknown` is set: a model that comes later may have it.
+    """
+    by_workload: dict[str, list[TuningRecord]] = {}
+    for record in records:
+        by_workload.setdefault(record.workload_key, []).append(record)
+    left_out: Counter[str] = Counter()
+    with services.uow.write() as repos:
+        added = [
+            _row(record)
+            for key, group in by_workload.items()
+            for record in _new_ones(repos, key, group, left_out, keep_unknown=keep_unknown)
+        ]
+        repos.records.add_many(added)
+    log.info(
+        "records imported", imported=len(added), **{name.replace("-", "_"): n for name, n in left_out.items()}
+    )
+    return RecordImport(imported=len(added), left_out=dict(left_out))
+
+
+def _new_ones(
+    repos: Repositories,
+    workload_key: str,
+    records: Sequence[TuningRecord],
+    left_out: Counter[str],
+    *,
+    keep_unknown: bool,
+) -> Iterator[TuningRecord]:
+    toolchains = set(repos.workloads.toolchains(workload_key))
+    held = {
+        _measurement(TuningRecord.from_fields(values)) for values in repos.records.measurements(workload_key)
+    }
+    for record in records:
+        if not keep_unknown and record.toolchain not in toolchains:
+            left_out[UNKNOWN_WORKLOAD] += 1
+        elif _measurement(record) in held:
+            left_out[ON_RECORD] += 1
+        else:
+            held.add(_measurement(record))
+            yield record
+
+
+def _measurement(record: TuningRecord) -> tuple[Any, ...]:
+    """Return what no two measurements share: equal samples, or a failure's time."""
+    where = (record.target_key, record.device_model, record.toolchain, record.space_key, record.config)
+    return (*where, record.samples_sec or (record.outcome, record.measured_at))
+
+
+def _row(record: TuningRecord) -> NewRecord:
+    return NewRecord(
+        workload_key=record.workload_key,
+        target_key=record.target_key,
+        device_model=record.device_model,
+        toolchain=record.toolchain,
+        space_key=record.space_key,
+        config=record.config.to_json(),
+        outcome=record.outcome.value,
+        cost_sec=record.cost_sec,
+        samples_sec=list(record.samples_sec),
+        build_sec=record.build_sec,
+        measured_at=record.measured_at,
+        tuner=record.tuner,
+        message=clean(record.message, _MESSAGE),
+        extra=dict(record.extra),
+        confirmed=record.confirmed,
+    )
+
+
+def _check(record: TuningRecord) -> None:
+    """Check values that the farm's own records always have.
+
+    Raises:
+        InvalidRecordError: If a text is empty, too long or unprintable, a number not finite, or a list too long.
+    """
+    for name, longest in _LONGEST.items():
+        text = getattr(record, name)
+        if len(text) > longest or not text.isprintable() or not (text or name == "tuner"):
+            raise InvalidRecordError(f"{name} must be 1 to {longest} printable characters")
+    numbers = (record.build_sec, record.measured_at)
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise InvalidRecordError("build_sec and measured_at must be numbers from zero on")
+    if record.measured_at > time.time() + _CLOCKS_APART_SEC:
+        raise InvalidRecordError("measured_at is in the future")
+    if len(record.samples_sec) > _SAMPLES or len(record.config.key) > _JSON:
+        raise InvalidRecordError("the samples or the config are too long")
+    try:
+        extra = json.dumps(dict(record.extra), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecordError("extra has a number that is not finite, or is nested too deeply") from error
+    if len(extra) > _JSON or "\\u0000" in extra or "\\ud" in extra:
+        raise InvalidRecordError("extra is too long, or has characters that cannot be stored")

@@ -1,0 +1,115 @@
+"""`tunefarm tune` with several files, pools and precisions, and `tunefarm sweeps`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from replay_server import ReplayServer
+
+from tunefarm.client import Client
+
+
+def parsed(run: Any, *arguments: object, code: int = 0) -> Any:
+    return json.loads(run(*arguments, "--json", code=code).stdout)
+
+
+def test_files_and_precisions_are_one_sweep(
+    run: Any, farm: ReplayServer, client: Client, tmp_path: Path
+) -> None:
+    files = [
+        farm.write_model(tmp_path / f"{name}.onnx", tasks=1, seed=seed) for seed, name in enumerate("ab")
+    ]
+    out = tmp_path / "out"
+    result = run(
+        *("tune", *files, "--precision", "as-model,float16-weights", "--trials", 16, "--tuner", "random"),
+        *("--shape", "b.onnx:x=2,8", "--tag", "Nightly", "-o", out),
+    )
+    (sweep,) = client.sweeps.all()
+    assert (sweep.state, sweep.counts, sweep.tags) == ("ended", {"succeeded": 4}, ("nightly",))
+    jobs = list(client.jobs.all())
+    assert {job.trials for job in jobs} == {4}, "16 trials are shared by four jobs"
+    assert {path.name for path in out.iterdir()} == {
+        *(f"{name}-pool-{precision}" for name in "ab" for precision in ("as-model", "float16-weights")),
+        "sweep.report.json",
+        "sweep.report.html",
+    }
+    assert len(list(out.rglob("*.tunefarm"))) == 4
+    report = json.loads((out / "sweep.report.json").read_text())
+    assert [cell["state"] for cell in report["cells"]] == ["succeeded"] * 4
+    assert "share equally" in result.stdout
+    assert "a · pool · as-model: succeeded" in result.stderr
+    shapes = {model.name: model.raw["shapes"] for model in client.models.all()}
+    assert shapes == {"a": {}, "b": {"x": [2, 8]}}
+
+    shown = run("sweeps", "show", sweep.id[-8:]).stdout
+    assert shown.count("succeeded") >= 4
+    assert sweep.id in run("sweeps", "list").stdout
+    assert parsed(run, "sweeps", "report", sweep.id) == report
+    run("sweeps", "report", sweep.id, "--html", tmp_path / "r.html")
+    assert sweep.id in (tmp_path / "r.html").read_text()
+    assert "there is no sweep nothing" in run("sweeps", "show", "nothing", code=3).stderr
+
+
+def test_a_refused_file_does_not_take_the_others_with_it(
+    run: Any, farm: ReplayServer, client: Client, tmp_path: Path
+) -> None:
+    good = farm.write_model(tmp_path / "good.onnx", tasks=1)
+    bad, worse = tmp_path / "bad.onnx", tmp_path / "worse.onnx"
+    bad.write_bytes(b"\x08\x0abroken")
+    worse.write_bytes(b"no network at all")
+    files = (bad, good, worse)
+    result = run("tune", *files, "--trials", 8, "--tuner", "random", "-o", tmp_path / "out", code=1)
+    (sweep,) = client.sweeps.all()
+    cells = client.sweeps.get(sweep.id).cells
+    assert [(cell.model_name, cell.state) for cell in cells] == [
+        ("good", "succeeded"),
+        ("bad.onnx", "refused"),
+        ("worse.onnx", "refused"),
+    ]
+    assert len(list((tmp_path / "out").rglob("*.tunefarm"))) == 1
+    assert "worse.onnx" in result.stderr
+    assert parsed(run, "tune", bad, worse, "--trials", 8, code=2)["error"]["code"] == "empty-sweep"
+    assert len(list(client.sweeps.all())) == 1
+
+
+def test_pools_side_by_side_and_all_cancelled(
+    run: Any, farm: ReplayServer, client: Client, tmp_path: Path
+) -> None:
+    farm.add_device("dev-2", "arm")
+    file = farm.write_model(tmp_path / "net.onnx", tasks=2, trial_sec=0.05)
+    started = run("tune", file, "--device-key", "pool,arm", "--minutes", 60, "--detach")
+    sweep_id = started.stdout.strip()
+    assert sweep_id.startswith("swp_")
+    cells = client.sweeps.get(sweep_id).cells
+    assert [cell.device_key for cell in cells] == ["pool", "arm"]
+    assert {cell.budget["job_sec"] for cell in cells} == {3600.0}, "each pool has the whole hour"
+    in_use = run("models", "delete", "net", code=3)
+    assert sweep_id in in_use.stderr
+    cancelled = run("sweeps", "cancel", sweep_id)
+    assert "cancelled, 2 cancelled" in cancelled.stdout
+    client.sweeps.wait(sweep_id, timeout_sec=60)
+    assert {job.state for job in client.jobs.all()} == {"cancelled"}
+
+
+def test_what_a_sweep_refuses(run: Any, farm: ReplayServer, client: Client, tmp_path: Path) -> None:
+    a, b = (farm.write_model(tmp_path / f"{name}.onnx", seed=seed) for seed, name in enumerate("ab"))
+
+    def refused(*arguments: object) -> str:
+        code: str = parsed(run, "tune", *arguments, code=2)["error"]["code"]
+        return code
+
+    assert refused(a, tmp_path / "none.onnx") == "no-file"
+    assert refused(a, b, "--name", "one") == "invalid-request"
+    assert refused(a, b, "--inputs", a) == "invalid-request"
+    assert refused(a, b, "--shape", "c.onnx:x=1,8") == "bad-shape"
+    assert refused(a, b, "--value", "c.onnx:x=1") == "bad-value"
+    assert refused(a, "--device-key", "pool,nowhere") == "unknown-device-key"
+    assert refused(a, "--precision", "as-model,int3") == "unknown-precision"
+    assert refused(a, b, "--trials", 1) == "invalid-budget"
+    assert list(client.sweeps.all()) == []
+    assert list(client.jobs.all()) == []
+    assert parsed(run, "tune", a, "--shape", "a.onnx:x=3,8", "--trials", 8, "-o", tmp_path)["job"]
+    (model,) = {model.id: model for model in client.models.all() if model.raw["shapes"]}.values()
+    assert model.raw["shapes"] == {"x": [3, 8]}

@@ -1,0 +1,139 @@
+"""Records over HTTP: all of an import, or nothing of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tuning_records import RECORD
+
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.settings import Settings
+from tunefarm_db.values import Workload
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.records.record import TuningRecord
+
+JSON_LINES = {"Content-Type": "application/jsonl"}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"max_records_bytes": 20_000})
+
+
+@pytest.fixture(autouse=True)
+def workload(services: Services) -> Workload:
+    workload = Workload(
+        key=RECORD.workload_key,
+        toolchain=RECORD.toolchain,
+        name="matmul",
+        flops=2.0,
+        args=[{"name": "x", "shape": [1, 8], "dtype": "float32"}],
+        ir="the code",
+    )
+    with services.uow.write() as repos:
+        repos.workloads.add_many([workload])
+    return workload
+
+
+def send(client: TestClient, *records: TuningRecord, **params: Any) -> Any:
+    return send_text(client, "".join(f"{record.to_json()}\n" for record in records), **params)
+
+
+def send_text(client: TestClient, text: str | bytes, **params: Any) -> Any:
+    return client.post("/v1/records", content=text, params=params, headers=JSON_LINES)
+
+
+def test_records_are_added_once(client: TestClient) -> None:
+    other = replace(RECORD, samples_sec=(2e-3,), kernel="of no meaning here")
+    failed = replace(RECORD, outcome=Outcome.RUN_ERROR, samples_sec=(), message="it \x1b[31mcrashed")
+    answer = send(client, RECORD, other, failed, RECORD)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"imported": 3, "left_out": {"on-record": 1}}
+    assert send(client, RECORD, other, failed).json() == {"imported": 0, "left_out": {"on-record": 3}}
+    listed = client.get("/v1/records").json()["items"]
+    assert len(listed) == 3
+    assert {record["kernel"] for record in listed} == {"matmul"}
+    assert [record["message"] for record in listed if record["message"]] == ["it \\x1b[31mcrashed"]
+    (best,) = client.get("/v1/records/best").json()["items"]
+    assert (best["cost_sec"], best["job_id"], best["device_id"]) == (1e-3, None, None)
+
+
+def test_a_confirmation_supersedes_what_it_confirms(client: TestClient) -> None:
+    assert send(client, RECORD).json()["imported"] == 1
+    confirmed = replace(RECORD, samples_sec=(5e-3,), extra={"confirmed": True})
+    assert send(client, confirmed).json()["imported"] == 1
+    (best,) = client.get("/v1/records/best").json()["items"]
+    assert (best["cost_sec"], best["confirmed"]) == (5e-3, True)
+
+
+def test_records_of_unknown_workloads_are_counted_or_kept(client: TestClient) -> None:
+    strangers = (replace(RECORD, workload_key="nobody's"), replace(RECORD, toolchain="tvm-9"))
+    answer = send(client, RECORD, *strangers)
+    assert answer.json() == {"imported": 1, "left_out": {"unknown-workload": 2}}
+    assert send(client, *strangers, keep_unknown=True).json() == {"imported": 2, "left_out": {}}
+
+
+GOOD = RECORD.to_json() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        (GOOD + "nonsense\n" + GOOD, "invalid-record", 2),
+        (GOOD + GOOD[:-20], "records-incomplete", 2),
+        (GOOD + "\n" + GOOD.replace('"version":1', '"version":2'), "invalid-record", 3),
+        (GOOD.replace('"build_sec":0.1', '"build_sec":NaN'), "invalid-record", 1),
+        (GOOD.replace('"build_sec":0.1', '"build_sec":-1'), "invalid-record", 1),
+        (GOOD.replace('"measured_at":1.0', f'"measured_at":{time.time() + 1e7}'), "invalid-record", 1),
+        (GOOD.replace("[0.001]", "[1e400]"), "invalid-record", 1),
+        (GOOD.replace("[0.001]", "[]"), "invalid-record", 1),
+        (GOOD.replace('"target":"t"', '"target":""'), "invalid-record", 1),
+        (GOOD.replace('"target":"t"', '"target":"a\\u0000b"'), "invalid-record", 1),
+        (GOOD.replace('"target":"t"', '"target":"' + "x" * 3000 + '"'), "invalid-record", 1),
+        (GOOD.replace('"extra":{}', '"extra":{"a":"\\u0000"}'), "invalid-record", 1),
+        (GOOD.replace('"extra":{}', '"extra":{"a":1e999}'), "invalid-record", 1),
+        (GOOD.replace('"extra":{}', '"extra":{"a":"\\ud800"}'), "invalid-record", 1),
+        (b"\xff\xfe\n", "invalid-record", 1),
+        ("[" * 15_000 + "\n", "invalid-record", 1),
+    ],
+)
+def test_one_bad_line_and_nothing_is_added(
+    client: TestClient, problem: Any, text: str | bytes, code: str, line: int
+) -> None:
+    document = problem(send_text(client, text), 422, code)
+    assert document["line"] == line
+    assert f"line {line}" in document["detail"]
+    assert client.get("/v1/records").json()["items"] == []
+
+
+def test_limits(client: TestClient, services: Services, problem: Any) -> None:
+    problem(send_text(client, GOOD * 100), 413, "too-large")
+    form = {"Content-Type": "multipart/form-data; boundary=x"}
+    problem(client.post("/v1/records", content=GOOD, headers=form), 415, "unsupported-media-type")
+    assert send_text(client, "").json() == {"imported": 0, "left_out": {}}
+    reader = {"Authorization": f"Bearer {create_api_key(services, name='r', scopes=['read'])[1]}"}
+    problem(client.post("/v1/records", content=GOOD, headers={**JSON_LINES, **reader}), 403, "forbidden")
+    assert client.get("/v1/records").json()["items"] == []
+
+
+def test_a_workloads_code(client: TestClient, workload: Workload, problem: Any) -> None:
+    path = f"/v1/workloads/{workload.key}/code"
+    answer = client.get(path, params={"toolchain": workload.toolchain})
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["ir"], answer.json()["name"]) == ("the code", "matmul")
+    problem(client.get(path, params={"toolchain": "tvm-9"}), 404, "workload-not-found")
+    problem(client.get(path), 422, "invalid-request")
+
+
+def test_exported_lines_are_imported(client: TestClient) -> None:
+    """What a farm exports has the kernel and its shapes in words, and is read back."""
+    send(client, RECORD)
+    (listed,) = client.get("/v1/records").json()["items"]
+    line = json.dumps({**json.loads(RECORD.to_json()), "kernel": listed["kernel"], "shapes": "1x8 float32"})
+    assert send_text(client, line).json() == {"imported": 0, "left_out": {"on-record": 1}}
