@@ -39,11 +39,13 @@ class ModelComparison:
         unforced: How an output differs if each part runs on what the compiled network gives it, not on what the reference
             did; empty if it does not.
         random_parts: Numbers of ONNX Runtime's parts whose results are random, and were not compared.
+        excused: Whether what is outside of its tolerance was found to be the work of ties.
     """
 
     sets: tuple[tuple[InputSet, tuple[Comparison, ...]], ...]
     unforced: str = ""
     random_parts: tuple[int, ...] = ()
+    excused: bool = False
 
     @classmethod
     def from_replies(cls, sets: Sequence[InputSet], replies: Iterable[Mapping[str, Any]]) -> ModelComparison:
@@ -65,8 +67,23 @@ class ModelComparison:
 
     @property
     def ok(self) -> bool:
-        """Whether all outputs are within their tolerance."""
-        return all(output.ok for output in self.outputs)
+        """Whether all outputs are within their tolerance, or excused."""
+        return self.excused or all(output.ok for output in self.outputs)
+
+    @property
+    def right_sets(self) -> list[InputSet]:
+        """The input sets on which all outputs are within their tolerance."""
+        return [input_set for input_set, outputs in self.sets if all(output.ok for output in outputs)]
+
+    @property
+    def may_be_ties(self) -> bool:
+        """Whether ties can explain all that is wrong: the network rounds, and each of its functions is right on other inputs."""
+        right = {input_set.entry for input_set in self.right_sets}
+        return not self.ok and all(
+            input_set.rounding == STEPS and input_set.entry in right
+            for input_set, outputs in self.sets
+            if not all(output.ok for output in outputs)
+        )
 
     @property
     def says_nothing(self) -> bool:

@@ -122,7 +122,8 @@ def write_artifact(
     if request.here or request.on_gpu:
         # Check the file as its user runs it: by its own loader, in a new process.
         runner = None if request.here else loaded.runner
-        check = artifact_check(loaded.sets, request.limits, request.cancellation, runner)
+        sets = timed.comparison.right_sets if timed.comparison.excused else loaded.sets
+        check = artifact_check(sets, request.limits, request.cancellation, runner)
     complete = pack(
         output,
         library=others.library,
