@@ -15,6 +15,7 @@ from tunefarm_app.runtime.dispatch import QUEUES
 from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import load_settings
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process.sandbox import check_sandbox
 from tunefarm_workers.celery_app import make_worker_app
 from tunefarm_workers.drain import drain_file
 
@@ -29,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     options = _parse(argv)
     try:
         settings = load_settings()
+        check_sandbox()
     except InvalidInputError as error:
         print(f"worker: {error.message}", file=sys.stderr)
         return 2

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from tunefarm.embedded import valkey
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmOptions
+from tunefarm_tuning.process.sandbox import SANDBOX_VARIABLES
 
 _CREDENTIALS = ("TUNEFARM_URL", "TUNEFARM_API_KEY", "TUNEFARM_API_KEY_FILE")
 
@@ -66,8 +67,12 @@ class Part(ABC):
         """Return its command line."""
 
     def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        """Return its whole environment; `base` is the supervisor's. It gets no settings of tunefarm."""
-        return {name: value for name, value in base.items() if not name.startswith("TUNEFARM_")}
+        """Return its whole environment; `base` is the supervisor's. Of tunefarm's settings it gets those of the sandbox alone."""
+        return {
+            name: value
+            for name, value in base.items()
+            if not name.startswith("TUNEFARM_") or name in SANDBOX_VARIABLES
+        }
 
     @abstractmethod
     def is_up(self, facts: Facts, output: str) -> bool:

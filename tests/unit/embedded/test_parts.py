@@ -55,6 +55,8 @@ def test_the_device_gets_this_farms_address_and_the_keys_file(facts: parts.Facts
     facts.url = "http://127.0.0.1:3"
     environment = parts.Device().environment(facts, BASE)
     assert environment == {"PATH": "/bin", "TUNEFARM_URL": "http://127.0.0.1:3"}
+    confined = parts.Device().environment(facts, {**BASE, "TUNEFARM_SANDBOX": "required"})
+    assert confined["TUNEFARM_SANDBOX"] == "required"
     assert f"--api-key-file={facts.home.key_file}" in parts.Device().command(facts)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.process import ChildFailed, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process import Access, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 
@@ -63,7 +63,9 @@ def calibrate(
 
     with (
         closing(ScratchDir()) as scratch,
-        closing(ChildProcess(_MODULE)) as child,
+        closing(
+            ChildProcess(_MODULE, access=Access(writes=(scratch.path,), network=True, programs=True))
+        ) as child,
         (cancellation or Cancellation()).attach(child),
     ):
         built_in = {"target": target.to_json(), "work_dir": str(scratch.path)}

@@ -25,16 +25,20 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from pathlib import Path
 
 
-def die_at_end(fd: int) -> None:
-    """Let the kernel kill the calling process group when the write end of the pipe `fd` closes."""
+def die_at_end(fd: int) -> Callable[[], None]:
+    """Let the kernel kill the calling process group when the write end of the pipe `fd` closes.
+
+    Returns:
+        What starts a thread that does the same: for a parent that died before this, and for systems without signals on pipes.
+        A process that enters a sandbox calls it afterwards.
+    """
     os.set_inheritable(fd, False)
     _signal_at_end(fd, signal.SIGKILL)
-    # For a parent that died before this, and for systems without signals on pipes.
-    threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start()
+    return threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start
 
 
 def wake_at_end(fd: int) -> None:

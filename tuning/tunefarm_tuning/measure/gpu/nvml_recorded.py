@@ -24,6 +24,13 @@ from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, NvmlLibrary, Quest
 ANSWERS = "NVML_ANSWERS"
 """Environment variable: a file of recorded answers, which take the driver's place."""
 
+
+def recorded_files(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Return the file of recorded answers, if there is one: a child that asks the driver has to read it."""
+    recorded = environment.get(ANSWERS)
+    return (Path(recorded),) if recorded else ()
+
+
 _NOT_RECORDED = "NVML_ERROR_NOT_SUPPORTED"
 
 
