@@ -9,7 +9,6 @@ import ctypes
 import errno
 import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -24,7 +23,8 @@ PARENT = os.getppid()
 MOST_PROCESSES = 300
 _SLOTS = {"io_uring_setup": 425, "userfaultfd": 323, "bpf": 321, "keyctl": 250, "perf_event_open": 298}
 _CLONE_NEWUSER = 0x10000000
-_PTRACE_ATTACH = 16
+_PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
+_WALL = 0x40000000  # also for what is no child
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -69,8 +69,8 @@ def _parents_memory() -> str:
 
 def _trace_parent() -> str:
     _checked(_libc.ptrace(_PTRACE_ATTACH, PARENT, 0, 0))
-    _libc.ptrace(17, PARENT, 0, 0)
-    os.kill(PARENT, signal.SIGCONT)
+    os.waitpid(PARENT, _WALL)  # before it has stopped, it cannot be let go
+    _checked(_libc.ptrace(_PTRACE_DETACH, PARENT, 0, 0))
     return "stopped its parent"
 
 
