@@ -19,6 +19,7 @@ from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import Settings, load_settings
 from tunefarm_db.schema import check_schema, upgrade
 from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.process.lifeline import forbid_inspection
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -26,6 +27,7 @@ log = structlog.stdlib.get_logger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the API. Return the exit code: 0 after SIGTERM or SIGINT, 2 if it cannot start with its settings."""
     options = _parser().parse_args(argv)
+    forbid_inspection()
     try:
         settings = load_settings()
         configure_logging(settings.log_level, role="api")

@@ -68,6 +68,7 @@ def _watch(fd: int) -> None:
 
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -88,6 +89,15 @@ def die_with_parent(parent_pid: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def forbid_inspection() -> None:
+    """Let no other process of this user look into the calling one: memory, environment, open files, and no core dump of it.
+
+    For processes that hold secrets and whose children touch strangers' bytes: a second wall behind the children's sandbox. Root may
+    look. A program that this process executes can be looked into again.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def own_children() -> list[int]:
