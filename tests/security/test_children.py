@@ -195,3 +195,25 @@ def test_a_child_under_a_required_sandbox_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         report = attacked_parent(tmp_path, service.getsockname()[1], TUNEFARM_SANDBOX="required")
     assert report["done"] == {}
+
+
+@pytest.mark.skipif(not sandbox_state().is_whole, reason="needs a kernel with the whole sandbox")
+@pytest.mark.parametrize(
+    "module",
+    [
+        "frontend.onnx.check_child",
+        "frontend.onnx.conversion_child",
+        "frontend.onnx.reference_child",
+        "reference.samples_child",
+        "tvm.children.build",
+        "tvm.children.compile",
+        "tvm.children.evolutionary",
+        "tvm.children.run",
+    ],
+)
+def test_no_library_starts_a_thread_before_the_sandbox(module: str) -> None:
+    """Landlock would not hold for it."""
+    with ChildProcess(f"tunefarm_tuning.{module}") as child:
+        child.start()
+        assert child.sandbox is not None
+        assert child.sandbox.is_whole, child.sandbox

@@ -210,13 +210,19 @@ def enter(order: str) -> SandboxState:
     except OSError as error:
         missing.append(f"Landlock: {error.strerror or error}")
     try:
-        seccomp.restrict(may_connect=access.network, may_start_programs=access.programs)
+        seccomp.restrict(
+            may_connect=access.network, may_start_programs=access.programs, has_gpu=access.gpu and _has_gpu()
+        )
         filters = _is_filtered = True
     except OSError as error:
         missing.append(f"seccomp: {error.strerror or error}")
     if missing and mode is SandboxMode.REQUIRED:
         raise _no_sandbox("; ".join(missing))
     return SandboxState(mode=mode, landlock=version, seccomp=filters, free_threads=free_threads)
+
+
+def _has_gpu() -> bool:
+    return Path("/dev/nvidiactl").exists()
 
 
 _is_filtered = False

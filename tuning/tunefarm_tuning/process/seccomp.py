@@ -62,7 +62,7 @@ _LAST_KNOWN = 470
 """Newer system calls do not exist for a child."""
 
 _CLONE_THREAD, _CLONE_NEW_NAMESPACE = 0x00010000, 0x7E020000
-_INTERNET = (2, 10)  # AF_INET, AF_INET6
+_LOCAL, _INTERNET = (1,), (2, 10)  # AF_UNIX; AF_INET, AF_INET6
 _X32 = 0x40000000
 _SET_FILTER, _OF_ALL_THREADS, _IS_AVAILABLE, _RETURN_ERROR, _RETURN_ALLOW = 1, 1, 2, 0x00050000, 0x7FFF0000
 _LOAD, _EQUALS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -97,12 +97,13 @@ def is_available() -> bool:
     return int(libc.syscall(number, _IS_AVAILABLE, 0, ctypes.byref(action))) == 0
 
 
-def restrict(*, may_connect: bool, may_start_programs: bool) -> None:
+def restrict(*, may_connect: bool, may_start_programs: bool, has_gpu: bool = False) -> None:
     """Set the filter for all threads of this process. A further one can only refuse more.
 
     Args:
         may_connect: Whether it may open sockets to the internet (IP, not the sockets of this machine), though listen on none.
         may_start_programs: Whether it may start processes, each with this filter.
+        has_gpu: Whether it may open sockets of this machine, too: CUDA's driver passes descriptors through one.
 
     Raises:
         OSError: If there are no filters here, or a thread has another one.
@@ -110,7 +111,9 @@ def restrict(*, may_connect: bool, may_start_programs: bool) -> None:
     machine = MACHINES.get(platform.machine())
     if machine is None or platform.system() != "Linux":
         raise OSError(f"there is no filter for {platform.system()} on {platform.machine()}")
-    code = filter_program(machine, may_connect=may_connect, may_start_programs=may_start_programs)
+    code = filter_program(
+        machine, may_connect=may_connect, may_start_programs=may_start_programs, has_gpu=has_gpu
+    )
     lines = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(lines))
     forbid_new_privileges()
@@ -122,7 +125,9 @@ def restrict(*, may_connect: bool, may_start_programs: bool) -> None:
         raise OSError(reason, f"the filter of system calls was refused ({os.strerror(reason)})")
 
 
-def filter_program(machine: Machine, *, may_connect: bool, may_start_programs: bool) -> bytes:
+def filter_program(
+    machine: Machine, *, may_connect: bool, may_start_programs: bool, has_gpu: bool = False
+) -> bytes:
     """Return the filter's instructions. Jumps lead forward: by a number of instructions, or to one of the ends."""
     column = machine.column
     lines: list[tuple[int, int, int | str, int | str]] = []
@@ -145,7 +150,8 @@ def filter_program(machine: Machine, *, may_connect: bool, may_start_programs: b
     if column == 0:
         add(_AT_LEAST, _X32, _REFUSE, 0)
     add(_AT_LEAST, _LAST_KNOWN + 1, _UNKNOWN, 0)
-    refused = {**NEVER, **SERVERS, **({} if may_start_programs else PROGRAMS)}
+    servers = {name: number for name, number in SERVERS.items() if not (has_gpu and name == "bind")}
+    refused = {**NEVER, **servers, **({} if may_start_programs else PROGRAMS)}
     for numbers in refused.values():
         if (number := numbers[column]) is not None:
             add(_EQUALS, number, _REFUSE, 0)
@@ -157,16 +163,9 @@ def filter_program(machine: Machine, *, may_connect: bool, may_start_programs: b
     add_check(_CLONE, (_LOAD, _ARGUMENT_AT[0], 0, 0), (_ANY_BIT, *forbidden))
     # Of another process it would read or set the limits.
     add_check(_PRLIMIT, (_LOAD, _ARGUMENT_AT[0], 0, 0), (_EQUALS, 0, _ALLOW, _REFUSE))
-    if may_connect:
-        four, six = _INTERNET
-        add_check(
-            _SOCKET,
-            (_LOAD, _ARGUMENT_AT[0], 0, 0),
-            (_EQUALS, four, _ALLOW, 0),
-            (_EQUALS, six, _ALLOW, _REFUSE),
-        )
-    else:
-        add(_EQUALS, _SOCKET[column], _REFUSE, 0)
+    families = (*(_INTERNET if may_connect else ()), *(_LOCAL if has_gpu else ()))
+    passing = [(_EQUALS, family, _ALLOW, 0) for family in families]
+    add_check(_SOCKET, (_LOAD, _ARGUMENT_AT[0], 0, 0), *passing, (_RETURN, _ENDS[_REFUSE], 0, 0))
     ends = {name: len(lines) + offset for offset, name in enumerate(_ENDS)}
     code = b""
     for number, (instruction, value, if_true, if_false) in enumerate(lines):

@@ -240,6 +240,18 @@ def test_a_filter_fits_the_jumps_of_its_instructions() -> None:
                 assert len(code) // 8 < 200
 
 
+@pytest.mark.parametrize(
+    ("has_gpu", "connects"), [(True, False), (True, True), (False, True), (False, False)]
+)
+def test_which_sockets_a_child_opens(*, has_gpu: bool, connects: bool) -> None:
+    """CUDA's driver opens one of this machine; here, in a process of its own, without a GPU."""
+    with ChildProcess("reaching_handlers", access=None, env=ENV) as free:
+        params = {"has_gpu": has_gpu, "may_connect": connects}
+        opened = free.call("sockets_after", params, timeout_sec=LONG_SEC)
+    local = {"AF_UNIX", "bound"} if has_gpu else set()
+    assert set(opened) == local | ({"AF_INET", "AF_INET6"} if connects else set())
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
 @pytest.mark.skipif(platform.machine() not in seccomp.MACHINES, reason="needs a filter")
 def test_an_ordinary_users_linking_child_cannot_start_processes_without_end() -> None:

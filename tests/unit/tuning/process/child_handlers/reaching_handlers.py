@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.process import seccomp
 from tunefarm_tuning.process.sandbox import Access, enter, give_up_programs, sandbox_order
 
 
@@ -68,6 +69,21 @@ def listen(_params: dict[str, Any]) -> str:
     return "listens"
 
 
+def sockets_after(params: dict[str, Any]) -> list[str]:
+    seccomp.restrict(may_start_programs=False, **params)
+    opened = []
+    for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as own:
+                opened.append(family.name)
+                if family is socket.AF_UNIX:
+                    own.bind(f"\0tunefarm-test-{os.getpid()}")
+                    opened.append("bound")
+        except PermissionError:
+            continue
+    return opened
+
+
 def bomb_as(params: dict[str, Any]) -> int:
     """Become a user, enter the sandbox of a child that links, and start as many processes as that lets."""
     order = sandbox_order(Access(programs=True))
@@ -103,5 +119,18 @@ def _none_if_refused(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict
 
 HANDLERS = {
     handler.__name__: _none_if_refused(handler)
-    for handler in (read, write, link, pid, threads, fork, run, give_up, connect, listen, bomb_as)
+    for handler in (
+        read,
+        write,
+        link,
+        pid,
+        threads,
+        fork,
+        run,
+        give_up,
+        connect,
+        listen,
+        sockets_after,
+        bomb_as,
+    )
 }
