@@ -281,7 +281,8 @@ def _interpreter() -> Iterator[str]:
     named = [folder for name in variables for folder in _absolute(os.environ.get(name, ""))]
     # A path of modules never means the user's whole home, or all temporary files.
     too_much = {Path(path).expanduser().resolve() for path in ("/", "/tmp", "~")}  # noqa: S108
-    for folder in dict.fromkeys([sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, *named]):
+    ours = str(Path(__file__).parents[2])  # of an editable installation, it need not be on the path
+    for folder in dict.fromkeys([sys.prefix, sys.base_prefix, sys.exec_prefix, ours, *sys.path, *named]):
         path = Path(folder)
         if path.is_absolute() and path.resolve() not in too_much:
             yield folder
