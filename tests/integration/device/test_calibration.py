@@ -143,7 +143,8 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="needs CUDA's compiler")
 def test_the_kernel_builds_for_a_gpu(tmp_path: Path) -> None:
     access = Access(writes=(tmp_path,), programs=True)
-    with ChildProcess("tunefarm_tuning.tvm.children.calibrate", access=access) as child:
+    env = {"TMPDIR": str(tmp_path)}
+    with ChildProcess("tunefarm_tuning.tvm.children.calibrate", access=access, env=env) as child:
         target = parse_target("cuda/sm_90").to_json()
         child.call("build", {"target": target, "work_dir": str(tmp_path)}, timeout_sec=300)
     assert (tmp_path / "calibrate.so").is_file()

@@ -205,7 +205,7 @@ def measure_peak(
             _MODULE,
             limits=ChildLimits(memory_bytes=None),
             access=access,
-            env={"TVM_NUM_THREADS": str(threads)},
+            env={"TVM_NUM_THREADS": str(threads), "TMPDIR": str(scratch.path)},
         )
         stack.enter_context(closing(child))
         stack.enter_context((cancellation or Cancellation()).attach(child))
