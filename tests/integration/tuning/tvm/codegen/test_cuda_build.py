@@ -193,7 +193,9 @@ def test_a_build_that_is_cut_off_leaves_no_compiler_behind(
     task = sample_task("softmax", n=64, target="cuda/sm_90")
     timeout_sec = 2.0
     with LocalBuilder(workers=1, work_dir=tmp_path, timeout_sec=timeout_sec) as builder:
-        while not (notes := list(tmp_path.glob("*/kernels/pid"))):  # the time was up before the compiler began: on a slow machine it takes more
+        while not (
+            notes := list(tmp_path.glob("*/kernels/pid"))
+        ):  # the time was up before the compiler began: on a slow machine it takes more
             assert timeout_sec < 300
             builder._workers[0]._timeout_sec = timeout_sec
             (result,) = first_builds(builder, task, 1)
