@@ -25,10 +25,10 @@ ANSWERS = "NVML_ANSWERS"
 """Environment variable: a file of recorded answers, which take the driver's place."""
 
 
-def recorded_files(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the file of recorded answers, if there is one: a child that asks the driver has to read it."""
+def recorded_folders(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Return the folder of the recorded answers, if there are any: a child that asks the driver has to read them, also when replaced."""
     recorded = environment.get(ANSWERS)
-    return (Path(recorded),) if recorded else ()
+    return (Path(recorded).absolute().parent,) if recorded else ()
 
 
 _NOT_RECORDED = "NVML_ERROR_NOT_SUPPORTED"

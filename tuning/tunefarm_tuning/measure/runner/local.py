@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure.gpu.nvml_recorded import recorded_files
+from tunefarm_tuning.measure.gpu.nvml_recorded import recorded_folders
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.measure.runner.timing import (
     failed,
@@ -48,7 +48,7 @@ class LocalRunner(Closing):
         self._child = ChildProcess(
             _MODULE,
             limits=ChildLimits(memory_bytes=None),
-            access=Access(reads=recorded_files(), gpu=True),
+            access=Access(reads=recorded_folders(), gpu=True),
             env={"TVM_NUM_THREADS": str(threads)},
         )
         self._measured_since_start = 0
