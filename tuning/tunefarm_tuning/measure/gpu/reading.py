@@ -198,7 +198,7 @@ def is_ours_or_gone(pid: int) -> bool:
         return True
     try:
         return os.getpid() in [parent.pid for parent in psutil.Process(pid).parents()]
-    except psutil.Error:  # in a sandbox, a process looks gone if it is not ours
+    except (psutil.Error, OSError):  # in a sandbox, a process looks gone if it is not ours, or is refused
         return not _exists(pid)
 
 
