@@ -132,7 +132,9 @@ class Contest:
         session = CompileSession(model, parse_target("host"), folder, CompileLimits(), Precision.AS_MODEL)
         with closing(session) as compiler:
             compiler.build_model(self._library, {}, {})
-        self._runner = DeviceRun(None, kind="cpu", threads=threads, limits=ChildLimits(memory_bytes=None))
+        self._runner = DeviceRun(
+            None, kind="cpu", threads=threads, limits=ChildLimits(memory_bytes=None), folder=folder
+        )
         self._reference = Reference(model, folder, threads=threads, memory_bytes=16 << 30, timeout_sec=300.0)
         stack.enter_context(closing(self._runner))
         stack.enter_context(closing(self._reference))

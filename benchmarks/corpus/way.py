@@ -65,6 +65,7 @@ def run_network(network: Network, file: Path, options: WayOptions) -> dict[str, 
     child = ChildProcess(
         "benchmarks.corpus.network_child",
         limits=ChildLimits(memory_bytes=None),
+        access=None,
         env=child_environment(options.threads),
     )
     with closing(child), tempfile.TemporaryDirectory(prefix="tunefarm-corpus-") as scratch:

@@ -150,7 +150,9 @@ class GpuChecks:
             task = session.load().tasks[0]
             session.build_kernel(task.name, good, None)
         with closing(
-            DeviceRun(None, kind="cuda", threads=1, limits=ChildLimits(memory_bytes=None))
+            DeviceRun(
+                None, kind="cuda", threads=1, limits=ChildLimits(memory_bytes=None), folder=self._folder
+            )
         ) as device:
             message = _crash(partial(_run, device, bad, [_SPEC, _SPEC]))
             _run(device, good, [spec.to_json() for spec in task.args])

@@ -83,7 +83,7 @@ def child() -> ChildProcess:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     # CUDA's driver reserves far more address space than it uses.
     limits = ChildLimits(memory_bytes=None)
-    return ChildProcess("benchmarks.gpu.tvm_child", limits=limits, env={"PYTHONPATH": path})
+    return ChildProcess("benchmarks.gpu.tvm_child", limits=limits, access=None, env={"PYTHONPATH": path})
 
 
 def in_a_child(method: str, params: Mapping[str, Any], inputs: Path, expected: Path) -> dict[str, Any]:

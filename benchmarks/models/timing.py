@@ -161,6 +161,7 @@ def _child(threads: int) -> ChildProcess:
     return ChildProcess(
         "benchmarks.models.contender_child",
         limits=ChildLimits(memory_bytes=None),
+        access=None,
         env=child_environment(threads),
     )
 

@@ -30,6 +30,7 @@ def child(module: str) -> ChildProcess:
     return ChildProcess(
         f"benchmarks.search.{module}",
         limits=ChildLimits(memory_bytes=None),
+        access=None,
         env={"PYTHONPATH": str(ROOT), "TVM_NUM_THREADS": "1"},
     )
 

@@ -39,6 +39,7 @@ def measure_peak(target: Target | None = None, *, goes: int = _GOES) -> dict[str
             ChildProcess(
                 "tunefarm_tuning.tvm.children.peak",
                 limits=ChildLimits(memory_bytes=None),
+                access=None,
                 env={"TVM_NUM_THREADS": "1"},
             )
         ) as process,

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from tunefarm_api.app import create_app
-from tunefarm_api.first_key import ensure_key_file
+from tunefarm_api.first_key import ensure_device_token_file, ensure_key_file
 from tunefarm_api.gate import LOOPBACK_HOSTS
 from tunefarm_api.server import listen, serve, url_of
 from tunefarm_app.runtime.composition import compose
@@ -19,17 +19,22 @@ from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import Settings, load_settings
 from tunefarm_db.schema import check_schema, upgrade
 from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.process.lifeline import forbid_inspection
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the API. Return the exit code: 0 after SIGTERM or SIGINT, 2 if it cannot start with its settings."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    forbid_inspection()
+    if (options.device_token_file is None) != (options.device_name is None):
+        parser.error("--device-token-file and --device-name need each other")
     try:
         settings = load_settings()
         configure_logging(settings.log_level, role="api")
-        _prepare(settings, migrate=options.migrate, key_file=options.key_file)
+        _prepare(settings, options)
         listener = listen(options.host, options.port)
     except TunefarmError as error:
         sys.stderr.write(f"tunefarm-api: {error.message}\n")
@@ -67,17 +72,27 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="file with an API key; if it is missing or no longer valid, a new key is created and written to it",
     )
+    parser.add_argument(
+        "--device-token-file",
+        type=Path,
+        metavar="PATH",
+        help="file with an enrolment token for a device that starts beside the API (see --device-name); if it is missing or "
+        "no longer valid, a new token is created and written to it",
+    )
+    parser.add_argument("--device-name", metavar="NAME", help="the device that may use that token, once")
     return parser
 
 
-def _prepare(settings: Settings, *, migrate: bool, key_file: Path | None) -> None:
-    if migrate:
+def _prepare(settings: Settings, options: argparse.Namespace) -> None:
+    if options.migrate:
         upgrade(settings.database_url.get_secret_value())
     services = compose(settings)
     try:
         check_schema(services.uow.engine)
-        if key_file is not None:
-            ensure_key_file(services, key_file)
+        if options.key_file is not None:
+            ensure_key_file(services, options.key_file)
+        if options.device_token_file is not None:
+            ensure_device_token_file(services, options.device_token_file, options.device_name)
     finally:
         services.close()
 

@@ -1,4 +1,4 @@
-"""The first API key: created at the first start, and kept in a file that only its owner can read."""
+"""Secrets that the API creates at its start, in files that only their owner can read: the first API key, and a device's enrolment token."""
 
 from __future__ import annotations
 
@@ -9,20 +9,45 @@ from pathlib import Path
 import structlog
 
 from tunefarm_app.access.api_keys import create_api_key, verify_api_key
+from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.runtime.composition import Services
 
 log = structlog.stdlib.get_logger(__name__)
 
+_TOKEN_VALID_SEC = 86_400.0
+
 
 def ensure_key_file(services: Services, path: Path) -> None:
     """Make sure that `path` holds a valid key. If not, write a new one with all scopes, mode 0600."""
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (FileNotFoundError, UnicodeDecodeError):
-        text = ""
-    if verify_api_key(services, text) is not None:
+    if verify_api_key(services, _text(path)) is not None:
         return
     _key, text = create_api_key(services, name=path.name)
+    _write(path, text)
+    log.info("api key made", path=str(path))
+
+
+def ensure_device_token_file(services: Services, path: Path, device_name: str) -> None:
+    """Make sure that `path` holds an enrolment token for a device that starts beside this API. If not, write a new one, mode 0600.
+
+    A device that has its credential does not need it. One that lost it, or whose farm was restored, gets another.
+
+    Raises:
+        InvalidInputError: ``invalid-device``.
+    """
+    if verify_api_key(services, _text(path)) is not None:
+        return
+    _key, text = create_enrolment_token(services, device_name=device_name, valid_sec=_TOKEN_VALID_SEC)
+    _write(path, text)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written to a temporary file and renamed: nobody sees half a key, and the mode is right from the first byte.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -30,4 +55,3 @@ def ensure_key_file(services: Services, path: Path) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text + "\n")
     part.replace(path)
-    log.info("api key made", path=str(path))

@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process.sandbox import SandboxMode
 
 
 def _host_port(text: str) -> str:
@@ -88,6 +89,11 @@ class Settings(BaseSettings):
         webhook_allow_private: Whether webhooks may lead to loopback and private addresses. Everybody who may register one can
             then make the API process send requests to its own machine and network. Addresses of cloud metadata services
             are always refused.
+        sandbox: ``best-effort``: child processes that touch models, kernels or devices are confined as far as the kernel can;
+            ``required``: they do not start without the whole sandbox (Linux 6.12); ``off``: they are not confined. See
+            docs/security.md. Agents of devices and the engine as a library read the same variable.
+        sandbox_read: Folders, separated by colons, that confined child processes may read and run programs from besides the
+            system's: a compiler's, for example.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function or from recorded trials,
             without TVM and device sessions; its artifacts cannot be run. For tests and simulations of the service.
         log_level: Level of the JSON log on standard error.
@@ -134,6 +140,8 @@ class Settings(BaseSettings):
     keep_deliveries_days: PositiveFloat = 7.0
     keep_device_history_days: PositiveFloat = 90.0
     webhook_allow_private: bool = False
+    sandbox: SandboxMode = SandboxMode.BEST_EFFORT
+    sandbox_read: str = ""
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 

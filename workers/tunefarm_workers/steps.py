@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 from celery import shared_task
-from celery.signals import setup_logging, worker_process_shutdown
+from celery.signals import setup_logging, worker_process_init, worker_process_shutdown
 
 from tunefarm_app.devices.calibration import calibrate_device
 from tunefarm_app.runtime.composition import Services, compose_worker
@@ -12,6 +12,7 @@ from tunefarm_app.runtime.dispatch import CALIBRATE, RUN_STEP
 from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import load_settings
 from tunefarm_app.steps.run import run_steps
+from tunefarm_tuning.process.lifeline import forbid_inspection
 from tunefarm_workers.drain import draining
 
 log = structlog.stdlib.get_logger(__name__)
@@ -45,6 +46,10 @@ def _close(**_: object) -> None:
         services.close()
 
 
+def _hide(**_: object) -> None:
+    forbid_inspection()
+
+
 def _configure_logging(**_: object) -> None:
     # This also keeps Celery from configuring the log.
     configure_logging(load_settings().log_level, role="worker")
@@ -52,5 +57,6 @@ def _configure_logging(**_: object) -> None:
 
 shared_task(name=RUN_STEP, ignore_result=True)(run_step)
 shared_task(name=CALIBRATE, ignore_result=True)(calibrate)
+worker_process_init.connect(_hide)
 worker_process_shutdown.connect(_close)
 setup_logging.connect(_configure_logging)

@@ -15,6 +15,8 @@ from tunefarm_app.runtime.dispatch import QUEUES
 from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import load_settings
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process.lifeline import forbid_inspection
+from tunefarm_tuning.process.sandbox import check_sandbox
 from tunefarm_workers.celery_app import make_worker_app
 from tunefarm_workers.drain import drain_file
 
@@ -27,8 +29,10 @@ DEFAULT_CONCURRENCY = 2
 def main(argv: list[str] | None = None) -> int:
     """Run until told to stop; return the exit code."""
     options = _parse(argv)
+    forbid_inspection()
     try:
         settings = load_settings()
+        check_sandbox()
     except InvalidInputError as error:
         print(f"worker: {error.message}", file=sys.stderr)
         return 2

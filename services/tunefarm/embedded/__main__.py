@@ -17,6 +17,7 @@ from tunefarm.embedded.options import FarmEvent, FarmOptions
 from tunefarm.embedded.parts import Facts, all_parts
 from tunefarm.embedded.supervisor import Supervisor
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
+from tunefarm_tuning.process.lifeline import forbid_inspection
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--with-stdin", action="store_true", help="end when standard input ends")
     arguments = parser.parse_args(argv)
+    forbid_inspection()
     emit = _events()
     os.umask(0o077)  # only the owner may read the farm's files
     try:

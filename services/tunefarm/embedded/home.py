@@ -28,6 +28,7 @@ class FarmHome:
         self.valkey_dir = self.path / "valkey"
         self.device_dir = self.path / "device"
         self.key_file = self.path / KEY_NAME
+        self.device_token_file = self.path / "device-token"
         self._lock_file = self.path / LOCK_NAME
         self._endpoint_file = self.path / ENDPOINT_NAME
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from tunefarm.embedded import valkey
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmOptions
+from tunefarm_tuning.process.sandbox import SANDBOX_VARIABLES
 
 _CREDENTIALS = ("TUNEFARM_URL", "TUNEFARM_API_KEY", "TUNEFARM_API_KEY_FILE")
 
@@ -66,8 +67,12 @@ class Part(ABC):
         """Return its command line."""
 
     def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        """Return its whole environment; `base` is the supervisor's. It gets no settings of tunefarm."""
-        return {name: value for name, value in base.items() if not name.startswith("TUNEFARM_")}
+        """Return its whole environment; `base` is the supervisor's. Of tunefarm's settings it gets those of the sandbox alone."""
+        return {
+            name: value
+            for name, value in base.items()
+            if not name.startswith("TUNEFARM_") or name in SANDBOX_VARIABLES
+        }
 
     @abstractmethod
     def is_up(self, facts: Facts, output: str) -> bool:
@@ -136,6 +141,7 @@ class Api(FarmProcess):
         return [
             *(sys.executable, "-m", "tunefarm_api", f"--host={facts.options.host}", f"--port={port}"),
             *("--migrate", f"--key-file={facts.home.key_file}"),
+            *(f"--device-token-file={facts.home.device_token_file}", f"--device-name={_device_name(facts)}"),
         ]
 
     def is_up(self, facts: Facts, output: str) -> bool:
@@ -175,8 +181,9 @@ class Device(Part):
         options = facts.options
         return [
             *(sys.executable, "-m", "tunefarm_workers.device", f"--work-dir={facts.home.device_dir}"),
-            *(f"--device-key={options.device_key}", f"--name={options.device_name or _host_name()}"),
-            *(f"--target={options.target}", f"--api-key-file={facts.home.key_file}"),
+            *(f"--device-key={options.device_key}", f"--name={_device_name(facts)}"),
+            # Not the farm's own key: a device runs what it is sent.
+            *(f"--target={options.target}", f"--token-file={facts.home.device_token_file}"),
         ]
 
     def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
@@ -186,6 +193,10 @@ class Device(Part):
         return any(
             message.get("event") == "state" and message.get("online") for message in _json_lines(output)
         )
+
+
+def _device_name(facts: Facts) -> str:
+    return facts.options.device_name or _host_name()
 
 
 def all_parts() -> tuple[Part, ...]:

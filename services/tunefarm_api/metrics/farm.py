@@ -22,6 +22,7 @@ from tunefarm_db.repositories.farm.statistics import OpenSteps
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import WEBHOOK_STATES, StepKind, StepState, WebhookHealth
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.process.sandbox import SandboxState, sandbox_state
 
 
 def render_metrics(services: Services, accept: str) -> tuple[bytes, str]:
@@ -52,6 +53,7 @@ class _Farm(Collector):
             database_bytes = repos.statistics.database_bytes()
             webhooks = repos.deliveries.health()
         yield _gauge("tunefarm_build_info", "Always 1; the version of this API.", version=version("tunefarm"))
+        yield _sandbox(sandbox_state())
         yield from _jobs(jobs)
         yield from _steps(steps)
         yield from device_metrics(devices, counters[Counter.MEASURE_SEC])
@@ -65,6 +67,17 @@ def _gauge(name: str, text: str, value: float = 1.0, **labels: str) -> GaugeMetr
     family = GaugeMetricFamily(name, text, labels=tuple(labels))
     family.add_metric(tuple(labels.values()), value)
     return family
+
+
+def _sandbox(state: SandboxState) -> GaugeMetricFamily:
+    return _gauge(
+        "tunefarm_sandbox",
+        "1 if a child process on this API's machine would get the whole sandbox, else 0.",
+        float(state.is_whole),
+        mode=state.mode,
+        landlock=str(state.landlock),
+        seccomp=str(state.seccomp).lower(),
+    )
 
 
 def _jobs(jobs: dict[JobState, int]) -> Iterator[Metric]:

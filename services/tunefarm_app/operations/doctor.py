@@ -23,6 +23,7 @@ from tunefarm_db.values import StepState, WebhookHealth
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process.sandbox import SandboxMode, sandbox_state
 
 FREE_LITTLE_BYTES = 5 << 30
 FREE_LITTLE_SHARE = 0.1
@@ -210,6 +211,26 @@ def _why_bad(webhook: WebhookHealth) -> str:
     return f"{webhook.id} has failed for {minutes:.0f} min, {quantities.plural(webhook.failures, 'attempt')} in a row"
 
 
+def check_sandbox(_services: Services) -> CheckResult:
+    """What confines child processes on this machine, by its kernel and the settings."""
+    state = sandbox_state()
+    message = f"{state.mode}: {state.text}"
+    if state.mode is SandboxMode.OFF:
+        return warning(
+            "sandbox",
+            "off: a model's or device's code can do whatever this user can",
+            "Remove TUNEFARM_SANDBOX from the environment, or set it to required.",
+        )
+    if state.is_whole:
+        return ok("sandbox", message)
+    judge = failed if state.mode is SandboxMode.REQUIRED else warning
+    return judge(
+        "sandbox",
+        message,
+        "Run workers on Linux 6.12 or newer (x86-64 or 64-bit Arm), and let their container's own filter pass Landlock and seccomp.",
+    )
+
+
 _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "database": check_database,
     "database space": check_database_space,
@@ -220,9 +241,10 @@ _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "steps": check_steps,
     "webhooks": check_webhooks,
     "clock": check_clock,
+    "sandbox": check_sandbox,
     "versions": device_checks.check_versions,
 }
-_AT_REST = ("database", "database space", "store", "versions")
+_AT_REST = ("database", "database space", "store", "sandbox", "versions")
 
 
 def examine(services: Services) -> tuple[CheckResult, ...]:

@@ -23,7 +23,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.measure.peak import Peak
-from tunefarm_tuning.process import ChildProcess
+from tunefarm_tuning.process import Access, ChildProcess
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.toolchain import find_nvcc
 
@@ -142,7 +142,9 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
 
 @pytest.mark.skipif(find_nvcc() is None, reason="needs CUDA's compiler")
 def test_the_kernel_builds_for_a_gpu(tmp_path: Path) -> None:
-    with ChildProcess("tunefarm_tuning.tvm.children.calibrate") as child:
+    access = Access(writes=(tmp_path,), programs=True)
+    env = {"TMPDIR": str(tmp_path)}
+    with ChildProcess("tunefarm_tuning.tvm.children.calibrate", access=access, env=env) as child:
         target = parse_target("cuda/sm_90").to_json()
         child.call("build", {"target": target, "work_dir": str(tmp_path)}, timeout_sec=300)
     assert (tmp_path / "calibrate.so").is_file()

@@ -60,7 +60,7 @@ class Client:
 def steady() -> ChildProcess:
     """Return a process that calls kernels when told: ``call`` with `Client`'s arguments and the ``kernel``."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    return ChildProcess("rpc_client", env={"PYTHONPATH": path})
+    return ChildProcess("rpc_client", access=None, env={"PYTHONPATH": path})
 
 
 def _call(params: dict[str, Any]) -> None:

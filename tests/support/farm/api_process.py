@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,9 @@ class Api:
 
 
 @contextmanager
-def running_api(folder: Path, *, port: int = 0, name: str = "api", **environment: str) -> Iterator[Api]:
+def running_api(
+    folder: Path, *, port: int = 0, name: str = "api", arguments: Sequence[str] = (), **environment: str
+) -> Iterator[Api]:
     """Run the API in `folder` for the time of the block; another one of another name may run there as well."""
     folder.mkdir(exist_ok=True)
     log = folder / f"{name}.log"
@@ -57,6 +59,7 @@ def running_api(folder: Path, *, port: int = 0, name: str = "api", **environment
         "--migrate",
         "--key-file",
         str(folder / "key"),
+        *arguments,
     ]
     with log.open("w") as errors:
         process = subprocess.Popen(

@@ -61,7 +61,9 @@ def test_rpc_stays_in_a_network_without_a_way_out() -> None:
 
 @pytest.mark.parametrize("name", ["device", "tracker"])
 def test_devices_hold_no_password(name: str) -> None:
-    assert not [text for text in texts(SERVICES[name]) if "PASSWORD" in text]
+    assert not [
+        text for text in texts(SERVICES[name]) if "PASSWORD" in text or "key-file" in text or "keys" in text
+    ]
     assert "back" not in SERVICES[name]["networks"]
 
 

@@ -55,7 +55,16 @@ def test_the_device_gets_this_farms_address_and_the_keys_file(facts: parts.Facts
     facts.url = "http://127.0.0.1:3"
     environment = parts.Device().environment(facts, BASE)
     assert environment == {"PATH": "/bin", "TUNEFARM_URL": "http://127.0.0.1:3"}
-    assert f"--api-key-file={facts.home.key_file}" in parts.Device().command(facts)
+    confined = parts.Device().environment(facts, {**BASE, "TUNEFARM_SANDBOX": "required"})
+    assert confined["TUNEFARM_SANDBOX"] == "required"
+    assert str(facts.home.key_file) not in " ".join(parts.Device().command(facts)), (
+        "a device never has the farm's key"
+    )
+    token_file = str(facts.home.device_token_file)
+    assert f"--token-file={token_file}" in parts.Device().command(facts)
+    assert f"--device-token-file={token_file}" in parts.Api().command(facts)
+    (name,) = [word for word in parts.Device().command(facts) if word.startswith("--name=")]
+    assert f"--device-name={name.removeprefix('--name=')}" in parts.Api().command(facts)
 
 
 def test_no_secret_is_on_a_command_line(facts: parts.Facts) -> None:

@@ -20,14 +20,14 @@ from tunefarm_tuning.core.errors import (
     error_from_json,
 )
 from tunefarm_tuning.measure.device import device_kind
+from tunefarm_tuning.measure.device_functions import artifact_child
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, setups_fault
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.target.target import Target
 
-_ARTIFACT_CHILD = "tunefarm_tuning.tvm.children.artifact"
 _NO_DEVICE, _SET_UP = "no-device", "gpu-set-up"
 _OUT_OF_MEMORY = re.compile("out of memory|CUDA_ERROR_OUT_OF_MEMORY", re.IGNORECASE)
 
@@ -45,8 +45,9 @@ def compare_packed(
     """
     kind = device_kind(Target.from_json(manifest_of(path)["target"]))
     memory = None if kind == "cuda" else limits.memory_bytes
+    folders = {folder for input_set in sets for folder in input_set.folders}
     with (
-        ChildProcess(_ARTIFACT_CHILD, limits=ChildLimits(memory_bytes=memory)) as child,
+        artifact_child([path, *folders], ChildLimits(memory_bytes=memory)) as child,
         cancellation.attach(child),
     ):
         try:
@@ -91,6 +92,7 @@ def compare_on_device(
     }
     try:
         runner.hang_up()
+        runner.allow(path)
         reply = runner.call("check_artifact", params, timeout_sec=limits.model_sec * (1 + len(sets)))
     except (RunFailed, InvalidInputError) as error:
         raise _on_device(error) from error

@@ -11,8 +11,9 @@ from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind
+from tunefarm_tuning.measure.device_functions import artifact_child
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference.random_inputs import random_inputs
@@ -67,7 +68,7 @@ def evaluate(
         save_arrays(
             inputs, random_inputs([TensorSpec.from_json(spec) for spec in manifest["inputs"]], seed=0)
         )
-        runner = DeviceRun(device, kind=kind, threads=threads, limits=child_limits)
+        runner = DeviceRun(device, kind=kind, threads=threads, limits=child_limits, folder=scratch.path)
         runner.use_parts(fetch_parts(path, scratch.path))
         try:
             threads = runner.connect()
@@ -84,7 +85,7 @@ def evaluate(
 
 
 def _evaluate_here(path: Path, repeat: int, threads: int, limits: ChildLimits, timeout_sec: float) -> Latency:
-    with ChildProcess("tunefarm_tuning.tvm.children.artifact", limits=limits) as child:
+    with artifact_child([path], limits) as child:
         try:
             reply = child.call(
                 "time",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import MAX_SAMPLE_BYTES
@@ -174,6 +174,7 @@ class CompileSession:
         self._child = ChildProcess(
             _MODULE,
             limits=ChildLimits(memory_bytes=limits.memory_bytes),
+            access=Access(reads=(model.path,), writes=(folder, self._objects), programs=True),
             # If it is killed in the middle of a link, it leaves object files as large as the weights.
             env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(folder)},
         )

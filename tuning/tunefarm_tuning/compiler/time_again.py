@@ -124,7 +124,9 @@ def _time_again(
         inputs = reference.make(0, feeds=feeds.fitting(0))[0]
         runner = stack.enter_context(
             opened(
-                DeviceRun(device, kind=device_kind(target), threads=threads, limits=child_limits),
+                DeviceRun(
+                    device, kind=device_kind(target), threads=threads, limits=child_limits, folder=folder
+                ),
                 cancellation,
             )
         )

@@ -105,7 +105,9 @@ def verify(
         else:
             fetch_library(path, folder / "lib.so")
             target = Target.from_json(manifest["target"])
-            runner = DeviceRun(device, kind=device_kind(target), threads=threads, limits=ChildLimits())
+            runner = DeviceRun(
+                device, kind=device_kind(target), threads=threads, limits=ChildLimits(), folder=folder
+            )
             stack.callback(runner.close)
             runner.use_parts(fetch_parts(path, folder))
             names = [spec.name for spec in model.outputs]

@@ -23,6 +23,7 @@ from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
+from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.reference.comparison import BFLOAT16, compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.reference.single_run import run_in_onnxruntime, run_in_source, run_with_widths
@@ -164,7 +165,13 @@ def _convert(file: Path, path: Path, source: FileFormat, limits: ImportLimits) -
     with output_file(path) as part:
         params = {"path": str(file.absolute()), "format": source.value, "to": str(part), "name": str(path)}
         properties = call_model_child(
-            "import", "converting the model", _CONVERSION_CHILD, "convert_file", params, limits
+            "import",
+            "converting the model",
+            _CONVERSION_CHILD,
+            "convert_file",
+            params,
+            limits,
+            Access(reads=(file,), writes=(part,)),
         )
         model = import_model(part, limits=limits)
         if properties["states"]:

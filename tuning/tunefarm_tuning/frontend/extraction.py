@@ -6,6 +6,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT
+from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
@@ -64,6 +65,7 @@ def extract_tasks(
             "precision": parse_precision(precision, target).value,
         },
         limits=limits or ChildLimits(),
+        access=Access(reads=(model.path,)),
         timeout_sec=_TIMEOUT_SEC + _MORE_SEC * (len(model.each) - 1),
         env=CHILD_ENVIRONMENT,
         cancellation=cancellation,

@@ -18,6 +18,7 @@ from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
+from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.workload.binding import Binding, Value
 from tunefarm_tuning.workload.binding_text import option_line
 from tunefarm_tuning.workload.model import Model, Specialisation
@@ -283,6 +284,7 @@ def _stage(
                 memory_bytes=limits.memory_bytes, cpu_sec=times * limits.cpu_sec, file_bytes=0
             ),
             timeout_sec=times * limits.timeout_sec,
+            access=Access(reads=(Path(params["path"]),)),
             env=CHILD_ENVIRONMENT,
             cancellation=cancellation,
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.process import ChildFailed, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process import Access, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 
@@ -61,11 +61,12 @@ def calibrate(
     # Imported late, since it imports NumPy: the API, which only stores calibrations, runs without NumPy.
     from tunefarm_tuning.process.scratch import ScratchDir
 
-    with (
-        closing(ScratchDir()) as scratch,
-        closing(ChildProcess(_MODULE)) as child,
-        (cancellation or Cancellation()).attach(child),
-    ):
+    with closing(ScratchDir()) as scratch, ExitStack() as stack:
+        access = Access(writes=(scratch.path,), network=True, programs=True)
+        # nvcc writes temporary files even to list what it can build for.
+        child = ChildProcess(_MODULE, access=access, env={"TMPDIR": str(scratch.path)})
+        stack.enter_context(closing(child))
+        stack.enter_context((cancellation or Cancellation()).attach(child))
         built_in = {"target": target.to_json(), "work_dir": str(scratch.path)}
         cores = int(child.call("build", built_in, timeout_sec=_BUILD_SEC))
         try:

@@ -8,14 +8,16 @@ files are uploaded. Nobody else uses the GPU meanwhile, since a device has one s
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
 from tunefarm_tuning.measure.machine_watch import machine_state, reference_loop_sec
-from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.process import Access, ChildLimits, ChildProcess
+from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.workload.binding import Binding
 
 NOT_INSTALLED = "tunefarm.not_installed"
@@ -48,6 +50,16 @@ def time_other(request: str) -> str:
     return json.dumps({"missing": timed} if isinstance(timed, str) else {"latency": timed.to_json()})
 
 
+@contextmanager
+def artifact_child(reads: Iterable[Path], limits: ChildLimits) -> Iterator[ChildProcess]:
+    """Yield `tvm.children.artifact`, which reads these files and folders, and unpacks in a folder of its own."""
+    with closing(ScratchDir()) as scratch:
+        access = Access(reads=tuple(reads), writes=(scratch.path,), gpu=True)
+        env = {"TMPDIR": str(scratch.path)}
+        with ChildProcess(_ARTIFACT_CHILD, limits=limits, access=access, env=env) as child:
+            yield child
+
+
 def check_artifact(request: str) -> str:
     """Run an artifact by its own loader and compare its outputs.
 
@@ -58,8 +70,9 @@ def check_artifact(request: str) -> str:
     """
     params = json.loads(request)
     path = str(Path(params["path"]).absolute())
+    folders = {Path(file).absolute().parent for input_set in params["sets"] for file in _files(input_set)}
     # CUDA's driver reserves far more address space than it uses.
-    with ChildProcess(_ARTIFACT_CHILD, limits=ChildLimits(memory_bytes=None)) as child:
+    with artifact_child([Path(path), *folders], ChildLimits(memory_bytes=None)) as child:
         try:
             replies = [
                 child.call(
@@ -72,6 +85,12 @@ def check_artifact(request: str) -> str:
         except TunefarmError as error:
             return json.dumps({"error": error.to_json()})
     return json.dumps({"replies": replies})
+
+
+def _files(input_set: dict[str, Any]) -> Iterator[str]:
+    yield from (input_set[name] for name in ARRAY_FILES if input_set.get(name))
+    for part in input_set.get("recorded", ()):
+        yield from part.values()
 
 
 def _absolute(input_set: dict[str, Any]) -> dict[str, Any]:

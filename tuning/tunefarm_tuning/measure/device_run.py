@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, TunefarmError
 from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 
 _MODULE = "tunefarm_tuning.tvm.children.run"
 _SESSION_SEC = 3600.0
@@ -19,6 +19,13 @@ class RunFailed(TunefarmError):  # noqa: N818  (a value to its caller, like the 
     """The kernel or network failed: it crashed, hung, or could not be loaded. The device works."""
 
     default_code = "run-failed"
+
+
+def outputs_folder(folder: Path) -> Path:
+    """Return where, in the folder of a `DeviceRun`, its calls may write; it exists then."""
+    outputs = folder / "outputs"
+    outputs.mkdir(exist_ok=True)
+    return outputs
 
 
 class DeviceRun:
@@ -33,6 +40,7 @@ class DeviceRun:
         kind: ``"cpu"`` or ``"cuda"``.
         threads: The number of threads that kernels run on.
         limits: Limits of the child process on this machine.
+        folder: Where the files lie that calls name; they write into its `outputs_folder` alone. None if no call names files.
         connect_timeout_sec: Seconds that the device may take to open a session.
     """
 
@@ -43,6 +51,7 @@ class DeviceRun:
         kind: str,
         threads: int,
         limits: ChildLimits,
+        folder: Path | None = None,
         connect_timeout_sec: float = 60.0,
     ) -> None:
         self._device = device
@@ -51,7 +60,18 @@ class DeviceRun:
         self._connect_timeout_sec = connect_timeout_sec
         self._connected = False
         self._parts: dict[str, Any] = {}
-        self._child = ChildProcess(_MODULE, limits=limits, env={"TVM_NUM_THREADS": str(threads)})
+        is_remote = device is not None
+        self._child = ChildProcess(
+            _MODULE,
+            limits=limits,
+            access=Access(
+                reads=() if folder is None else (folder,),
+                writes=() if folder is None else (outputs_folder(folder),),
+                network=is_remote,
+                gpu=not is_remote,
+            ),
+            env={"TVM_NUM_THREADS": str(threads)},
+        )
 
     def connect(self) -> int:
         """Open the session if none is open; return the number of threads that kernels run on.
@@ -87,6 +107,10 @@ class DeviceRun:
         self._connected = True
         self._threads = int(reply["threads"])
         return self._threads
+
+    def allow(self, *files: Path) -> None:
+        """Let calls name files that are not in the folder. If the child has to start anew, nothing is loaded afterwards."""
+        self._child.allow(*files)
 
     def use_parts(self, models: Sequence[Path], recorded: Sequence[Mapping[str, str]] = ()) -> None:
         """Run these parts of the networks of later calls in ONNX Runtime.

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
 from tunefarm_tuning.core.json_fields import JsonFields, fields_from_json
 from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process import Access, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
@@ -199,12 +199,16 @@ def measure_peak(
     if memory_bytes is None:
         own_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         memory_bytes = _DEFAULT_MEMORY_BYTES if device is not None else own_bytes
-    limits = ChildLimits(memory_bytes=None)
-    with (
-        closing(ScratchDir()) as scratch,
-        closing(ChildProcess(_MODULE, limits=limits, env={"TVM_NUM_THREADS": str(threads)})) as child,
-        (cancellation or Cancellation()).attach(child),
-    ):
+    with closing(ScratchDir()) as scratch, ExitStack() as stack:
+        access = Access(writes=(scratch.path,), network=device is not None, programs=True)
+        child = ChildProcess(
+            _MODULE,
+            limits=ChildLimits(memory_bytes=None),
+            access=access,
+            env={"TVM_NUM_THREADS": str(threads), "TMPDIR": str(scratch.path)},
+        )
+        stack.enter_context(closing(child))
+        stack.enter_context((cancellation or Cancellation()).attach(child))
         built_in = {
             "target": target.to_json(),
             "threads": threads,

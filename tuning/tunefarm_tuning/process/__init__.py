@@ -22,12 +22,13 @@ from tunefarm_tuning.process.errors import (
     ChildTimedOut,
 )
 from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.sandbox import Access
 
 Handler = Callable[[dict[str, Any]], Any]
 Handlers = Mapping[str, Handler]
 """The functions that a child module offers, by the name that the parent calls."""
 
 __all__ = [
-    "ChildClosed", "ChildCrashed", "ChildFailed", "ChildLimits", "ChildOutOfMemory", "ChildProcess",
+    "Access", "ChildClosed", "ChildCrashed", "ChildFailed", "ChildLimits", "ChildOutOfMemory", "ChildProcess",
     "ChildTimedOut", "Handler", "Handlers", "call_in_child",
 ]  # fmt: skip

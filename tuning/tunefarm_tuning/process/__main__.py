@@ -1,7 +1,7 @@
-"""The child's side: ``python -m tunefarm_tuning.process MODULE LIMITS LIFELINE_FD``.
+"""The child's side: ``python -m tunefarm_tuning.process MODULE LIMITS SANDBOX LIFELINE_FD``.
 
 One JSON object a line: ``{"method", "params", "spans"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out, with the
-``spans`` of the call if they were asked for, after a first ``{"ready": true}``. What libraries print goes to standard error. Ends at the end of its input.
+``spans`` of the call if they were asked for, after a first value that says which sandbox it has. What libraries print goes to standard error. Ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tunefarm_tuning.core.spans import SpanLog, recording
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.lifeline import die_at_end
 from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.sandbox import enter
 
 _MEMORY_WORDS = ("bad_alloc", "out of memory", "cannot allocate memory")
 _TRACEBACK_LINES = 6
@@ -28,20 +29,24 @@ _TRACEBACK_LINES = 6
 
 def main(argv: list[str]) -> int:
     """Serve until the input ends."""
-    module, limits, lifeline_fd = argv
+    module, limits, order, lifeline_fd = argv
     requests, replies = _take_over_standard_streams()
-    die_at_end(int(lifeline_fd))
+    watch_lifeline = die_at_end(int(lifeline_fd))
     faulthandler.enable()
     ChildLimits.from_text(limits).apply()
     handlers: Mapping[str, Callable[[dict[str, Any]], Any]] = {}
 
-    def load() -> None:
+    def load() -> dict[str, Any]:
         nonlocal handlers
         # Imports make no garbage. Collecting it would take a tenth of the time of TVM's import.
         gc.disable()
         handlers = importlib.import_module(module).HANDLERS
         gc.freeze()
         gc.enable()
+        # Not before the import, which writes compiled modules beside their sources.
+        state = enter(order)
+        watch_lifeline()
+        return state.to_json()
 
     answer = _answer(load)
     # Libraries such as TVM install signal handlers of their own, which may wait for ever for a lock of the crashed code.

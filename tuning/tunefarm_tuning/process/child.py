@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.errors import ChildClosed, ChildCrashed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import RunningChild
+from tunefarm_tuning.process.sandbox import Access, SandboxState
 
 START_TIMEOUT_SEC = 180.0
 """Time for the interpreter and the module's imports (seconds; a minute on a small board); a call's clock starts after."""
@@ -37,6 +39,7 @@ class ChildProcess(Closing):
 
     Args:
         module: Module with ``HANDLERS: dict[str, Callable[[dict], Any]]``, imported in the child alone.
+        access: What it may touch (see `sandbox`); None for a child that reads nothing of a stranger's: it has no sandbox.
         env: Added to the environment (which the child gets without its secrets).
     """
 
@@ -45,15 +48,18 @@ class ChildProcess(Closing):
         module: str,
         *,
         limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
+        access: Access | None = Access(),  # noqa: B008  (frozen)
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
         self._module = module
         self._limits = limits
+        self._access = access
         self._env = dict(env or {})
         self._cwd = cwd
         self._lock = threading.Lock()
         self._running: RunningChild | None = None
+        self._sandbox: SandboxState | None = None
         self._in_call = False
         self._closed = False
         # The running call's name, and its begin in Unix seconds and on the monotonic clock.
@@ -70,6 +76,26 @@ class ChildProcess(Closing):
         """The id of the child's process and process group; None if none is running."""
         running = self._running
         return running.pid if running is not None else None
+
+    @property
+    def sandbox(self) -> SandboxState | None:
+        """The sandbox of the last child that was started; None before."""
+        return self._sandbox
+
+    def allow(self, *folders: Path) -> bool:
+        """Let the child read these folders. Return whether a running child was ended for it: its successor may.
+
+        For what is not known yet when this object is made.
+        """
+        with self._lock:
+            access = self._access
+            missing = [] if access is None else [path for path in folders if path not in access.reads]
+            if access is None or not missing:
+                return False
+            self._access = replace(access, reads=(*access.reads, *dict.fromkeys(missing)))
+            ends = self._running is not None
+        self.kill()
+        return ends
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when `finish_call` would not wait."""
@@ -162,7 +188,13 @@ class ChildProcess(Closing):
             fresh = running is None
             if running is None:
                 try:
-                    running = RunningChild(self._module, limits=self._limits, env=self._env, cwd=self._cwd)
+                    running = RunningChild(
+                        self._module,
+                        limits=self._limits,
+                        access=self._access,
+                        env=self._env,
+                        cwd=self._cwd,
+                    )
                 except BaseException:
                     self._in_call = False
                     self._running = None
@@ -171,7 +203,7 @@ class ChildProcess(Closing):
         if fresh:
             try:
                 with span(f"start {self._name}", SpanKind.START):
-                    self._receive(running, START_TIMEOUT_SEC)  # its "ready"
+                    self._sandbox = SandboxState.from_json(self._receive(running, START_TIMEOUT_SEC))
             except TunefarmError:
                 self.kill()  # a child without its module is useless: the next call starts a new one
                 raise
@@ -285,13 +317,14 @@ def call_in_child(
     params: Mapping[str, Any],
     *,
     limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
+    access: Access | None = Access(),  # noqa: B008  (frozen)
     timeout_sec: float,
     env: Mapping[str, str] | None = None,
     cancellation: Cancellation | None = None,
 ) -> Any:
     """Call a handler in a child of its own (see `ChildProcess.call`), which `cancellation` closes."""
     with (
-        ChildProcess(module, limits=limits, env=env) as child,
+        ChildProcess(module, limits=limits, access=access, env=env) as child,
         (cancellation or Cancellation()).attach(child),
     ):
         return child.call(method, params, timeout_sec=timeout_sec)

@@ -25,16 +25,20 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from pathlib import Path
 
 
-def die_at_end(fd: int) -> None:
-    """Let the kernel kill the calling process group when the write end of the pipe `fd` closes."""
+def die_at_end(fd: int) -> Callable[[], None]:
+    """Let the kernel kill the calling process group when the write end of the pipe `fd` closes.
+
+    Returns:
+        What starts a thread that does the same: for a parent that died before this, and for systems without signals on pipes.
+        A process that enters a sandbox calls it afterwards.
+    """
     os.set_inheritable(fd, False)
     _signal_at_end(fd, signal.SIGKILL)
-    # For a parent that died before this, and for systems without signals on pipes.
-    threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start()
+    return threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start
 
 
 def wake_at_end(fd: int) -> None:
@@ -64,6 +68,7 @@ def _watch(fd: int) -> None:
 
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -84,6 +89,15 @@ def die_with_parent(parent_pid: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def forbid_inspection() -> None:
+    """Let no other process of this user look into the calling one: memory, environment, open files, and no core dump of it.
+
+    For processes that hold secrets and whose children touch strangers' bytes: a second wall behind the children's sandbox. Root may
+    look. A program that this process executes can be looked into again.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def own_children() -> list[int]:

@@ -39,14 +39,14 @@ class ChildLimits:
             (resource.RLIMIT_FSIZE, self.file_bytes),
         ):
             if value is not None:
-                _lower(kind, value, value)
+                lower(kind, value, value)
         if self.cpu_sec is not None:
             # The soft limit sends SIGXCPU, which says why; the hard one SIGKILL, which does not.
-            _lower(resource.RLIMIT_CPU, self.cpu_sec, self.cpu_sec + 5)
+            lower(resource.RLIMIT_CPU, self.cpu_sec, self.cpu_sec + 5)
 
 
-def _lower(kind: int, soft: int, hard: int) -> None:
-    """Set a limit, but never above the present hard limit, which an ordinary user may not raise."""
+def lower(kind: int, soft: int, hard: int) -> None:
+    """Set a limit of the calling process, but never above the present hard limit, which an ordinary user may not raise."""
     _, ceiling = resource.getrlimit(kind)
     if ceiling != resource.RLIM_INFINITY:
         soft, hard = min(soft, ceiling), min(hard, ceiling)

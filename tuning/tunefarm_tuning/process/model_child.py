@@ -11,10 +11,17 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.sandbox import Access
 
 
 def call_model_child(
-    stage: str, doing: str, module: str, handler: str, params: dict[str, Any], limits: ImportLimits
+    stage: str,
+    doing: str,
+    module: str,
+    handler: str,
+    params: dict[str, Any],
+    limits: ImportLimits,
+    access: Access,
 ) -> Any:
     """Call a handler of a child module, and return its answer.
 
@@ -25,6 +32,7 @@ def call_model_child(
         handler: The handler's name there.
         params: The handler's argument.
         limits: The child's memory and time.
+        access: What it may touch.
 
     Raises:
         InvalidModelError: What the handler raised, or what `model_error` makes of a child that gave no answer.
@@ -35,6 +43,7 @@ def call_model_child(
             handler,
             params,
             limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
+            access=access,
             timeout_sec=limits.timeout_sec,
             env=CHILD_ENVIRONMENT,
         )

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.sandbox import Access, sandbox_order
 
 TVM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
@@ -29,6 +30,8 @@ TVM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
         # Where PyTorch is installed, TVM's import asks it for GPUs, which starts CUDA. If that process forks (a device's RPC
         # server does), no session can use the GPU. No tensors of PyTorch go to TVM there.
         "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
+        # NumPy's threads would be there before a child enters its sandbox. What our children multiply with NumPy is small.
+        "OPENBLAS_NUM_THREADS": "1",
         # PyTorch answers other questions about GPUs through the driver's NVML, which starts nothing.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
@@ -57,7 +60,16 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 class RunningChild:
     """A started child. Concurrency: `kill` and `ended` from any thread; the rest from one at a time."""
 
-    def __init__(self, module: str, *, limits: ChildLimits, env: Mapping[str, str], cwd: Path | None) -> None:
+    def __init__(
+        self,
+        module: str,
+        *,
+        limits: ChildLimits,
+        access: Access | None,
+        env: Mapping[str, str],
+        cwd: Path | None,
+    ) -> None:
+        order = sandbox_order(access)
         requests_read, self._requests = os.pipe()
         self.replies, replies_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
@@ -67,7 +79,7 @@ class RunningChild:
                 # -P: a folder called tvm in the working directory must not be imported.
                 [
                     *(sys.executable, "-P", "-m", "tunefarm_tuning.process"),
-                    *(module, limits.to_text(), str(lifeline_read)),
+                    *(module, limits.to_text(), order, str(lifeline_read)),
                 ],
                 stdin=requests_read,
                 stdout=replies_write,

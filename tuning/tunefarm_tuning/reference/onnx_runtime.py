@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.comparison import BFLOAT16, STEPS
 from tunefarm_tuning.reference.random_inputs import InputKind, kinds_for
@@ -59,6 +59,11 @@ class InputSet:
     entry: str = "main"
     parts: tuple[RecordedPart, ...] = ()
 
+    @property
+    def folders(self) -> set[Path]:
+        """Where its files are."""
+        return {self.inputs.parent, self.expected.parent}
+
     def with_rounding(self, rounding: str) -> InputSet:
         """Return the set with another rounding, unless the model's own rounding (`STEPS`, `BFLOAT16`) is coarser."""
         return self if self.rounding in (STEPS, BFLOAT16) else replace(self, rounding=rounding)
@@ -92,7 +97,10 @@ class Reference:
         self._threads = threads
         self._timeout_sec = timeout_sec
         self._child = ChildProcess(
-            _MODULE, limits=ChildLimits(memory_bytes=memory_bytes), env={"OMP_NUM_THREADS": "1"}
+            _MODULE,
+            limits=ChildLimits(memory_bytes=memory_bytes),
+            access=Access(reads=(model.path,), writes=(folder,)),
+            env={"OMP_NUM_THREADS": "1"},
         )
         self.integers = "random"
         self.bfloat16 = False
@@ -148,6 +156,7 @@ class Reference:
                 for number, kind in enumerate(kinds_for(self._model.inputs)[: None if thorough else 1])
             ),
         ]
+        self._child.allow(*(feed.path for feed in feeds))
         reply = self._call(
             "make_reference",
             {

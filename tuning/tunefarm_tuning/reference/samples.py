@@ -22,6 +22,7 @@ from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
+from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.workload.model import Model
 
@@ -179,8 +180,15 @@ def check_samples(
             "feeds": [str(feed) for feed in feeds],
             "numbers": list(summary.used),
         }
+        access = Access(reads=(model.path, *feeds))
         _call(
-            "running the model on the samples", _REFERENCE_CHILD, "run_samples", params, limits, cancellation
+            "running the model on the samples",
+            _REFERENCE_CHILD,
+            "run_samples",
+            params,
+            limits,
+            access,
+            cancellation,
         )
     return summary
 
@@ -266,9 +274,9 @@ def write_feeds(
         "folder": str(folder.absolute()),
         "stem": stem,
     }
-    reply = _call(
-        "reading the samples", _SAMPLES_CHILD, "write_feeds", params, limits or ImportLimits(), cancellation
-    )
+    limits = limits or ImportLimits()
+    access = Access(reads=(path,), writes=(folder,))
+    reply = _call("reading the samples", _SAMPLES_CHILD, "write_feeds", params, limits, access, cancellation)
     return SampleSummary.from_json(reply), [Path(feed) for feed in reply["feeds"]]
 
 
@@ -278,6 +286,7 @@ def _call(
     handler: str,
     params: dict[str, Any],
     limits: ImportLimits,
+    access: Access,
     cancellation: Cancellation | None,
 ) -> Any:
     try:
@@ -286,6 +295,7 @@ def _call(
             handler,
             params,
             limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
+            access=access,
             timeout_sec=limits.timeout_sec,
             env=CHILD_ENVIRONMENT,
             cancellation=cancellation,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tunefarm_convert import FileFormat
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
+from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.reference.widths import Width, load_widths
 from tunefarm_tuning.workload.model import Model
 
@@ -56,7 +57,10 @@ def run_with_widths(
             "sets": [{"kind": None, "seed": 0, "parts": [], **files}],
         }
         doing = "running the model in ONNX Runtime"
-        properties = call_model_child("reference", doing, _REFERENCE_CHILD, "make_reference", params, limits)
+        access = Access(reads=(model.path,), writes=(Path(folder),))
+        properties = call_model_child(
+            "reference", doing, _REFERENCE_CHILD, "make_reference", params, limits, access
+        )
         if properties["runs"] is None or properties["rounds"]:
             return None
         return load_arrays(files["outputs"]), load_widths(files["widths"]) or []
@@ -82,5 +86,6 @@ def _run(
         feeds, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
         save_arrays(feeds, inputs)
         files = {"feeds": str(feeds), "outputs": str(outputs)}
-        call_model_child("reference", doing, module, "run_once", {**params, **files}, limits)
+        access = Access(reads=(Path(params["path"]),), writes=(Path(folder),))
+        call_model_child("reference", doing, module, "run_once", {**params, **files}, limits, access)
         return load_arrays(outputs)

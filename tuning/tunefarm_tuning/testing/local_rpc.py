@@ -39,7 +39,10 @@ def local_rpc(
     """
     env = {"TVM_NUM_THREADS": str(threads)}
     with ChildProcess(
-        "tunefarm_tuning.tvm.children.local_rpc", limits=ChildLimits(memory_bytes=None), env=env
+        "tunefarm_tuning.tvm.children.local_rpc",
+        limits=ChildLimits(memory_bytes=None),
+        access=None,  # it is the device
+        env=env,
     ) as child:
         port = child.call(
             "start",

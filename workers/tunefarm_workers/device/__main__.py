@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.process.lifeline import forbid_inspection
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.enrolment import credential, enrol_all
@@ -27,6 +28,7 @@ log = logging.getLogger("tunefarm.device")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Lend this machine, or its GPUs, until SIGTERM; return the exit code."""
+    forbid_inspection()
     fields: dict[str, str] = {}
     log_as_json(fields)
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -76,20 +77,30 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def compiler(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompileSession]:
-    session = CompileSession(
-        tiny_net.model, parse_target("host"), tmp_path_factory.mktemp("compiler"), LIMITS
-    )
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all files of the compile."""
+    return tmp_path_factory.mktemp("compiler")
+
+
+@pytest.fixture
+def tmp_path(workshop: Path) -> Path:
+    """A folder that the compile's children may read, as it is in theirs."""
+    return Path(mkdtemp(dir=workshop))
+
+
+@pytest.fixture(scope="module")
+def compiler(tiny_net: TunedNet, workshop: Path) -> Iterator[CompileSession]:
+    session = CompileSession(tiny_net.model, parse_target("host"), workshop, LIMITS)
     yield session
     session.close()
 
 
 @pytest.fixture(scope="module")
-def bench(
-    tiny_net: TunedNet, compiler: CompileSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bench]:
-    device = HastyDevice(None, kind="cpu", threads=1, limits=ChildLimits())
-    yield Bench(tiny_net, compiler, device, compiler.load().tasks, tmp_path_factory.mktemp("kernels"))
+def bench(tiny_net: TunedNet, compiler: CompileSession, workshop: Path) -> Iterator[Bench]:
+    device = HastyDevice(None, kind="cpu", threads=1, limits=ChildLimits(), folder=workshop)
+    folder = workshop / "kernels"
+    folder.mkdir()
+    yield Bench(tiny_net, compiler, device, compiler.load().tasks, folder)
     device.close()
 
 
@@ -266,7 +277,7 @@ def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Pa
     (tmp_path / "kernels").mkdir()
     tasks = compiler.load().tasks
     with local_rpc(server_command=server) as farm:
-        device = HastyDevice(farm.device, kind="cpu", threads=1, limits=ChildLimits())
+        device = HastyDevice(farm.device, kind="cpu", threads=1, limits=ChildLimits(), folder=tmp_path)
         bench = Bench(tiny_net, compiler, device, tasks, tmp_path / "kernels")
         try:
             for kind, reason in (
@@ -291,7 +302,12 @@ def test_a_lost_device_is_not_the_kernels_fault(
     tasks = compiler.load().tasks
     with local_rpc() as farm:
         device = HastyDevice(
-            farm.device, kind="cpu", threads=1, limits=ChildLimits(), connect_timeout_sec=5.0
+            farm.device,
+            kind="cpu",
+            threads=1,
+            limits=ChildLimits(),
+            folder=tmp_path,
+            connect_timeout_sec=5.0,
         )
         bench = Bench(tiny_net, compiler, device, tasks, tmp_path)
 
@@ -307,7 +323,7 @@ def test_a_lost_device_is_not_the_kernels_fault(
 
 
 def test_what_fails_is_told_apart_from_what_is_not_there(tmp_path: Path) -> None:
-    device = DeviceRun(None, kind="cpu", threads=1, limits=ChildLimits())
+    device = DeviceRun(None, kind="cpu", threads=1, limits=ChildLimits(), folder=tmp_path)
     try:
         with pytest.raises(RunFailed) as caught:
             device.call(

@@ -94,13 +94,16 @@ def farm(tmp_path: Path, onnx2torch: Path) -> Iterator[LocalRpc]:
         yield farm
 
 
-def run_on(farm: LocalRpc) -> DeviceRun:
-    return DeviceRun(farm.device, kind="cpu", threads=1, limits=ChildLimits(), connect_timeout_sec=120.0)
+def run_on(farm: LocalRpc, folder: Path) -> DeviceRun:
+    limits = ChildLimits()
+    return DeviceRun(
+        farm.device, kind="cpu", threads=1, limits=limits, folder=folder, connect_timeout_sec=120.0
+    )
 
 
 @pytest.fixture
-def runner(farm: LocalRpc) -> Iterator[DeviceRun]:
-    runner = run_on(farm)
+def runner(farm: LocalRpc, tmp_path: Path) -> Iterator[DeviceRun]:
+    runner = run_on(farm, tmp_path)
     yield runner
     runner.close()
 
@@ -189,7 +192,7 @@ def test_a_device_that_offers_nothing_is_no_error(
     compiled: tuple[Artifact, Coverage], tiny_net: TunedNet, sets: list[InputSet], tmp_path: Path
 ) -> None:
     with local_rpc() as plain:
-        runner = run_on(plain)
+        runner = run_on(plain, tmp_path)
         try:
             artifact_check(sets, LIMITS, Cancellation(), runner)(compiled[0].path)
             timings, missing = others(runner, tiny_net.model, tmp_path)

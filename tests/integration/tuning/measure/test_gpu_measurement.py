@@ -164,7 +164,7 @@ def test_what_an_illegal_access_leaves_is_thrown_away(tmp_path: Path) -> None:
             run(device, illegal)
         assert run(device, uses_gpu)["call_sec"] >= 0
 
-    device = DeviceRun(None, kind="cpu", threads=1, limits=limits, connect_timeout_sec=120.0)
+    device = DeviceRun(None, kind="cpu", threads=1, limits=limits, folder=tmp_path, connect_timeout_sec=120.0)
     try:
         try_both(device)
     finally:
@@ -174,7 +174,9 @@ def test_what_an_illegal_access_leaves_is_thrown_away(tmp_path: Path) -> None:
         *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", str(tmp_path / "sessions")),
     ]
     with local_rpc(server_command=server) as farm:
-        device = DeviceRun(farm.device, kind="cpu", threads=1, limits=limits, connect_timeout_sec=120.0)
+        device = DeviceRun(
+            farm.device, kind="cpu", threads=1, limits=limits, folder=tmp_path, connect_timeout_sec=120.0
+        )
         try:
             try_both(device)
         finally:
@@ -187,7 +189,7 @@ def test_a_kernel_is_not_blamed_for_a_broken_gpu_or_for_another_one(tmp_path: Pa
         return device.call("run_untuned", args, timeout_sec=120.0)
 
     limits = ChildLimits(memory_bytes=None)
-    device = DeviceRun(None, kind="cpu", threads=1, limits=limits, connect_timeout_sec=120.0)
+    device = DeviceRun(None, kind="cpu", threads=1, limits=limits, folder=tmp_path, connect_timeout_sec=120.0)
     try:
         with pytest.raises(DeviceLostError, match="uncorrectable ECC error"):
             run("broken-gpu")

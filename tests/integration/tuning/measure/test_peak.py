@@ -11,7 +11,7 @@ from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.measure.peak import Peak, measure_peak
-from tunefarm_tuning.process import ChildClosed, ChildProcess
+from tunefarm_tuning.process import Access, ChildClosed, ChildProcess
 from tunefarm_tuning.target.parse import detect_host_target, parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 
@@ -69,7 +69,9 @@ def test_a_target_without_fused_multiply_adds_has_no_peak_of_them() -> None:
 def test_the_loop_of_other_cpus_is_nothing_but_fused_multiply_adds(
     target: str, width: int, instruction: str, tmp_path: Path
 ) -> None:
-    with ChildProcess("tunefarm_tuning.tvm.children.peak") as child:
+    with ChildProcess(
+        "tunefarm_tuning.tvm.children.peak", access=Access(writes=(tmp_path,), programs=True)
+    ) as child:
         params = {
             "target": parse_target(target).to_json(),
             "threads": 2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
 from starlette.testclient import TestClient
@@ -14,6 +15,7 @@ from tunefarm_app.webhooks.request import Attempt
 from tunefarm_app.webhooks.sender import Patience, settle
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import BY_A_PERSON, WEBHOOK_STATES, NewTrial, StepKind
+from tunefarm_tuning.process import sandbox
 
 LEASE_SEC = 21_600.0
 
@@ -38,6 +40,15 @@ def test_it_needs_a_key_that_may_read(stranger: TestClient, services: Services) 
         _, key = create_api_key(services, name=scope, scopes=[scope])
         answer = stranger.get("/metrics", headers={"Authorization": f"Bearer {key}"})
         assert answer.status_code == status, scope
+
+
+def test_what_confines_children(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "available_sandbox", lambda: (7, True))
+    assert read(client)["tunefarm_sandbox", "7", "best-effort", "true"] == 1.0
+    monkeypatch.setattr(sandbox, "available_sandbox", lambda: (4, True))
+    assert read(client)["tunefarm_sandbox", "4", "best-effort", "true"] == 0.0
+    monkeypatch.setenv("TUNEFARM_SANDBOX", "off")
+    assert read(client)["tunefarm_sandbox", "0", "off", "false"] == 0.0
 
 
 def test_a_farm_at_work(

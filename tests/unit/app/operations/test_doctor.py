@@ -24,6 +24,7 @@ from tunefarm_db.engine import make_engine
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import BY_A_PERSON
+from tunefarm_tuning.process import sandbox
 
 
 @pytest.fixture
@@ -208,6 +209,27 @@ def test_clocks() -> None:
     assert fast.verdict is Verdict.WARNING
     assert fast.message == "the server's clock is 90 s ahead of this machine's"
     assert "behind" in judge_clock("clock", -90.0, "the server's").message
+
+
+@pytest.mark.parametrize(
+    ("mode", "landlock", "seccomp", "verdict"),
+    [
+        ("best-effort", 7, True, "ok"),
+        ("required", 6, True, "ok"),
+        ("best-effort", 5, True, "warning"),
+        ("best-effort", 7, False, "warning"),
+        ("required", 0, True, "failed"),
+        ("off", 7, True, "warning"),
+    ],
+)
+def test_what_confines_children(
+    farm: Any, monkeypatch: pytest.MonkeyPatch, *, mode: str, landlock: int, seccomp: bool, verdict: str
+) -> None:
+    monkeypatch.setenv("TUNEFARM_SANDBOX", mode)
+    monkeypatch.setattr(sandbox, "available_sandbox", lambda: (landlock, seccomp))
+    judged, message = findings(farm)["sandbox"]
+    assert judged == verdict
+    assert message.startswith(mode)
 
 
 def test_versions(farm: Any) -> None:

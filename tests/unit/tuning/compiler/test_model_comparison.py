@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,3 +70,29 @@ def test_a_network_that_rounds_tells_something_where_its_own_runs_agree_on_a_set
         files = {"inputs": Path("inputs"), "expected": Path("outputs")}
         sets.append((InputSet(seed=number, rounding=STEPS, **files), (comparison,)))
     assert ModelComparison(sets=tuple(sets)).says_nothing == says_nothing
+
+
+@pytest.mark.parametrize(
+    ("rounding", "wrong", "may_be_ties"),
+    [
+        (STEPS, (True, False), True),
+        (STEPS, (True, True), False),  # it may be a fault of how parts are joined
+        (STEPS, (False, False), False),
+        ("float32", (True, False), False),
+    ],
+)
+def test_ties_explain_what_is_wrong_on_some_inputs_of_a_network_that_rounds(
+    rounding: str, wrong: tuple[bool, bool], may_be_ties: bool
+) -> None:
+    plain = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    sets = []
+    for number, is_wrong in enumerate(wrong):
+        given = plain + np.float32(5) if is_wrong else plain
+        comparison = compare_arrays("y", given, plain, rounding=rounding)
+        files = {"inputs": Path("inputs"), "expected": Path("outputs")}
+        sets.append((InputSet(seed=number, rounding=rounding, **files), (comparison,)))
+    compared = ModelComparison(sets=tuple(sets))
+    assert compared.may_be_ties == may_be_ties
+    assert compared.ok == (not any(wrong))
+    assert [given.seed for given in compared.right_sets] == [n for n in (0, 1) if not wrong[n]]
+    assert replace(compared, excused=True).ok

@@ -17,6 +17,7 @@ from waiting import gone, wait_gone, wait_until
 from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
 from tunefarm_tuning.core.spans import SpanKind, recording
 from tunefarm_tuning.process import (
+    Access,
     ChildClosed,
     ChildCrashed,
     ChildLimits,
@@ -211,10 +212,10 @@ def test_kill_from_another_thread_leaves_the_object_usable(child: ChildProcess) 
     assert child.call("echo", {}, timeout_sec=LONG_SEC) == {}
 
 
-def test_close_ends_grandchildren(child: ChildProcess) -> None:
-    grandchild = child.call("grandchild", {}, timeout_sec=LONG_SEC)
-    assert not gone(grandchild)
-    child.close()
+def test_close_ends_grandchildren() -> None:
+    with ChildProcess(MODULE, access=Access(programs=True), env=ENV) as child:
+        grandchild = child.call("grandchild", {}, timeout_sec=LONG_SEC)
+        assert not gone(grandchild)
     wait_gone([grandchild], "the grandchild")
 
 
@@ -230,8 +231,8 @@ def test_a_child_outlives_the_thread_that_started_it(child: ChildProcess) -> Non
 def test_sigkill_of_the_parent_ends_child_and_grandchild(busy_with: str) -> None:
     script = f"""
 import threading
-from tunefarm_tuning.process import ChildProcess
-child = ChildProcess({MODULE!r}, env={ENV!r})
+from tunefarm_tuning.process import Access, ChildProcess
+child = ChildProcess({MODULE!r}, access=Access(programs=True), env={ENV!r})
 print(child.call("pid", {{}}, timeout_sec=60), child.call("grandchild", {{}}, timeout_sec=60), flush=True)
 child.call({busy_with!r}, {{}}, timeout_sec=600)
 threading.Event().wait()

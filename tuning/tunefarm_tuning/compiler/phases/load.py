@@ -102,7 +102,11 @@ def load(
         limits = ChildLimits(memory_bytes=None if request.on_gpu else request.limits.memory_bytes)
         threads = wanted_threads(request.target, request.device)
         device_run = DeviceRun(
-            request.device, kind=device_kind(request.target), threads=threads, limits=limits
+            request.device,
+            kind=device_kind(request.target),
+            threads=threads,
+            limits=limits,
+            folder=request.folder,
         )
         runner = stack.enter_context(opened(device_run, request.cancellation))
         threads = runner.connect()

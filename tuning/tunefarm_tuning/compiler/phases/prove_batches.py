@@ -19,7 +19,7 @@ from tunefarm_tuning.compiler.phases.load import LoadedModel, sets_of
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.measure.device_run import RunFailed
+from tunefarm_tuning.measure.device_run import RunFailed, outputs_folder
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.binding import Binding
@@ -150,7 +150,7 @@ def _differs(
 def _run(
     request: CompileRequest, loaded: LoadedModel, library: Path, entry: str, arrays: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any]]:
-    inputs, outputs = request.folder / "batch-inputs.npz", request.folder / "batch-outputs.npz"
+    inputs, outputs = request.folder / "batch-inputs.npz", outputs_folder(request.folder) / "batch.npz"
     save_arrays(inputs, arrays)
     params: Mapping[str, str] = {
         "path": str(library), "entry": entry, "inputs": str(inputs), "outputs": str(outputs)

@@ -21,10 +21,12 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, dimension_names, open_inputs
 from tunefarm_tuning.frontend.onnx.bound_network import (
+    BoundNetwork,
     bind_model,
     bound_network,
     runnable_bytes,
 )
+from tunefarm_tuning.frontend.onnx.constant_indices import constant_part, refuse_bad_indices
 from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.local_functions import inline_functions
@@ -41,7 +43,14 @@ from tunefarm_tuning.frontend.onnx.rules import (
     refuse_other_outputs,
 )
 from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes, run_until
-from tunefarm_tuning.frontend.onnx.trial_run import load_fix, name_nodes, run_on_drawn_inputs
+from tunefarm_tuning.frontend.onnx.trial_run import (
+    is_out_of_memory,
+    load_fix,
+    name_nodes,
+    run_error,
+    run_on_drawn_inputs,
+)
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.shapes import Combination, combinations, least_batch, shape_choices
 
@@ -117,6 +126,7 @@ def inspect_file(
         raise not_compiled
     check_input_sizes(inputs, max_bytes=max_tensor_bytes)
     _run_checker(_with_ranks(model), not_compiled)
+    refuse_bad_indices(model.graph)
     return {
         "inputs": [spec.to_json() for spec in inputs],
         "open_inputs": open_names,
@@ -181,17 +191,41 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
             if error.code != "unsupported-operator":
                 raise
     session = _load(runnable_bytes(model))
-    fits = True
+    fits, ran = True, False
     try:
-        run_on_drawn_inputs(lambda feeds: session.run(None, feeds), network)
+        ran = run_on_drawn_inputs(lambda feeds: session.run(None, feeds), network)
     except MemoryError:
         fits = False  # the importer may know which tensor is too large
+    if not ran:
+        _run_constant_part(network)
     output_dtypes = [_DTYPES.get(output.type) for output in session.get_outputs()]
     more = [Binding.from_json(binding) for binding in params.get("more", ())]
     if fits and more:
         del session, network, model  # the weights need not be there twice
         run_further_shapes(params["path"], more, _load, budget_sec=_FURTHER_SEC)
     return {"output_dtypes": output_dtypes, "fits": fits}
+
+
+def _run_constant_part(network: BoundNetwork) -> None:
+    """Run what TVM computes at the import, unchecked, of a network that did not run as a whole.
+
+    Raises:
+        InvalidModelError: As `load_reference`.
+    """
+    part = constant_part(network)
+    if part is None:
+        return
+    session = _load(runnable_bytes(part))
+    arrays = random_inputs(network.inputs, seed=0)  # of which only the shapes matter
+    feeds = {spec.name: array for spec, array in zip(network.inputs, arrays, strict=True)}
+    try:
+        session.run(None, {given.name: feeds[given.name] for given in session.get_inputs()})
+    except MemoryError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise MemoryError(str(error)) from error
+        raise run_error(error) from error
 
 
 _TRIES_SEC = 30.0

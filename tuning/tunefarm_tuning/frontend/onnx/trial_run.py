@@ -61,10 +61,13 @@ _DIVISION_FIX = "make its divisor other than zero"
 _ANY_FIX = "correct the node, or bind other sizes with --shape"
 
 
-def run_on_drawn_inputs(run: Run, network: BoundNetwork) -> None:
+def run_on_drawn_inputs(run: Run, network: BoundNetwork) -> bool:
     """Run a network on random inputs; if that fails, with all integers 0, then with all integers 1, as the reference does.
 
     A network that fails by the values of its integer inputs is not refused: real samples may be right.
+
+    Returns:
+        Whether it ran.
 
     Raises:
         InvalidModelError: index-out-of-range or cannot-run.
@@ -74,16 +77,22 @@ def run_on_drawn_inputs(run: Run, network: BoundNetwork) -> None:
     for feeds in _attempts(network):
         try:
             run(feeds)
-            return
+            return True
         except MemoryError:
             raise
         except Exception as error:
-            if _OUT_OF_MEMORY.search(str(error)):
+            if is_out_of_memory(error):
                 raise MemoryError from error
             failure = failure or error
     assert failure is not None
     if not _may_depend_on_values(network, str(failure)):
         raise run_error(failure) from failure
+    return False
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether ONNX Runtime says that it could not allocate a tensor."""
+    return _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def run_error(error: Exception) -> InvalidModelError:

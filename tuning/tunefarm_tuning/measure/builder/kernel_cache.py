@@ -30,7 +30,7 @@ class KernelCache:
     Concurrency: any thread.
 
     Args:
-        folder: Private to the cache; it must exist, on one file system with the artifacts.
+        folder: Private to the cache; it must exist, on one file system with the artifacts. Builders read it, and write elsewhere.
         max_bytes: Size of all artifacts that are kept, in bytes; 0 keeps none.
 
     Attributes:
@@ -38,7 +38,7 @@ class KernelCache:
     """
 
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
-        self._folder = folder
+        self.folder = folder
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._sizes: OrderedDict[Path, int] = OrderedDict()
@@ -63,7 +63,7 @@ class KernelCache:
     def prefix(self, task: str) -> str:
         """Return the prefix of the paths of a task's kernels; the code follows it."""
         # A task's handle has characters that a file name cannot have.
-        return f"{self._folder}/{hashlib.sha256(task.encode()).hexdigest()[:32]}-"
+        return f"{self.folder}/{hashlib.sha256(task.encode()).hexdigest()[:32]}-"
 
     def give(self, task: str, code: str, output: Path) -> bool:
         """Copy or link the kernel of a code to `output`; return whether the cache still has it."""

@@ -60,7 +60,11 @@ class LocalBuilder(Closing):
         cache = KernelCache(recent, max_bytes=cache_bytes)
         self._workers = [
             BuildWorker(
-                self._scratch.path / f"worker-{i}", cache=cache, timeout_sec=timeout_sec, limits=limits
+                self._scratch.path / f"worker-{i}",
+                self._artifacts,
+                cache=cache,
+                timeout_sec=timeout_sec,
+                limits=limits,
             )
             for i in range(count)
         ]

@@ -14,6 +14,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.kernel_cache import KernelCache, Known
 from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult, Failure
 from tunefarm_tuning.process import (
+    Access,
     ChildClosed,
     ChildCrashed,
     ChildFailed,
@@ -42,6 +43,7 @@ class BuildWorker:
 
     Args:
         work_dir: The worker's own folder; emptied whenever a child dies during a build.
+        artifacts: The folder of the kernels that it builds.
         cache: Kernels that any worker built recently.
         timeout_sec: Wall-clock limit of one build; generating the task's design space does not count.
         limits: Limits of the child.
@@ -51,6 +53,7 @@ class BuildWorker:
     def __init__(
         self,
         work_dir: Path,
+        artifacts: Path,
         *,
         cache: KernelCache,
         timeout_sec: float,
@@ -63,7 +66,12 @@ class BuildWorker:
         self._growth_bytes = growth_bytes
         self._reset_work_dir()
         # If TVM and nvcc are killed, their temporary files are left in the worker's own folder.
-        self._child = ChildProcess(_MODULE, limits=limits, env={"TMPDIR": str(work_dir)})
+        self._child = ChildProcess(
+            _MODULE,
+            limits=limits,
+            access=Access(reads=(cache.folder,), writes=(work_dir, artifacts), programs=True),
+            env={"TMPDIR": str(work_dir)},
+        )
         self._opened: OrderedDict[str, None] = OrderedDict()
         self._pid: int | None = None
         self._first_bytes: int | None = None

@@ -24,6 +24,13 @@ from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, NvmlLibrary, Quest
 ANSWERS = "NVML_ANSWERS"
 """Environment variable: a file of recorded answers, which take the driver's place."""
 
+
+def recorded_folders(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Return the folder of the recorded answers, if there are any: a child that asks the driver has to read them, also when replaced."""
+    recorded = environment.get(ANSWERS)
+    return (Path(recorded).absolute().parent,) if recorded else ()
+
+
 _NOT_RECORDED = "NVML_ERROR_NOT_SUPPORTED"
 
 

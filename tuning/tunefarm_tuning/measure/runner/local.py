@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.measure.gpu.nvml_recorded import recorded_folders
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.measure.runner.timing import (
     failed,
+    folders_of,
     interleaved_params,
     interleaved_results,
     measure_each,
     measure_params,
     result_of,
 )
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
 
 _MODULE = "tunefarm_tuning.tvm.children.measure"
@@ -44,7 +46,10 @@ class LocalRunner(Closing):
         self._device = DeviceInfo(model=host_device_model(), num_cores=threads)
         # No limit on address space: each thread reserves much more than it uses, and so does CUDA.
         self._child = ChildProcess(
-            _MODULE, limits=ChildLimits(memory_bytes=None), env={"TVM_NUM_THREADS": str(threads)}
+            _MODULE,
+            limits=ChildLimits(memory_bytes=None),
+            access=Access(reads=recorded_folders(), gpu=True),
+            env={"TVM_NUM_THREADS": str(threads)},
         )
         self._measured_since_start = 0
         self._met_gpu: int | None = None  # by which child
@@ -58,11 +63,13 @@ class LocalRunner(Closing):
         return True
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        self._allow(inputs)
         return measure_each(inputs, self._run, until_lost=False)
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         if not inputs:
             return []
+        self._allow(inputs)
         params = interleaved_params(inputs, self._timing, rounds)
         results: list[MeasureResult] | None = None
         # If anything fails, each candidate is measured by itself, which tells its failure.
@@ -76,6 +83,11 @@ class LocalRunner(Closing):
             if reply.get("poisoned"):
                 self._child.kill()
         return results if results is not None else [self._run(candidate, None) for candidate in inputs]
+
+    def _allow(self, inputs: Sequence[MeasureInput]) -> None:
+        """Let the child read the kernels: those of a builder are in one folder."""
+        if self._child.allow(*folders_of(inputs)):
+            self._measured_since_start = 0
 
     def _run(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
         result = self._measure(candidate, rival_sec)

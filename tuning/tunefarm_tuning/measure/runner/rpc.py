@@ -17,13 +17,14 @@ from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.measure.runner.timing import (
     failed,
+    folders_of,
     interleaved_params,
     interleaved_results,
     measure_each,
     measure_params,
     result_of,
 )
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 
 _MODULE = "tunefarm_tuning.tvm.children.measure"
 _CANDIDATES_PER_SESSION = 8
@@ -59,7 +60,7 @@ class RpcRunner(Closing):
         self._remote = device
         self._timing = timing
         self._connect_timeout_sec = connect_timeout_sec
-        self._child = ChildProcess(_MODULE)
+        self._child = ChildProcess(_MODULE, access=Access(network=True))
         # How many more candidates the open session may take (0 if none is open), and until when.
         self._left = 0
         self._until = 0.0
@@ -81,11 +82,13 @@ class RpcRunner(Closing):
         return self._remote.kind == "cpu" and self._is_here
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        self._allow(inputs)
         return measure_each(inputs, self._run)
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         if not inputs:
             return []
+        self._allow(inputs)
         params = interleaved_params(inputs, self._timing, rounds, self._remote.clock_mhz)
         timeout_sec = self._timing.timeout_sec * len(inputs)
         results: list[MeasureResult] | None = None
@@ -115,6 +118,11 @@ class RpcRunner(Closing):
         except TunefarmError as error:
             return error.message
         return None
+
+    def _allow(self, inputs: Sequence[MeasureInput]) -> None:
+        """Let the child read the kernels: those of a builder are in one folder."""
+        if self._child.allow(*folders_of(inputs)):
+            self._left = 0  # its session ended with it
 
     def _run(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
         if self._left > 0 and time.monotonic() + self._timing.timeout_sec < self._until:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.outcome import Outcome
@@ -39,6 +40,11 @@ def measure_each(
         if until_lost and result.failure and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
             lost = result.failure
     return results
+
+
+def folders_of(inputs: Sequence[MeasureInput]) -> list[Path]:
+    """Return the folders of the kernels, which a child has to read."""
+    return list(dict.fromkeys(candidate.artifact_path.absolute().parent for candidate in inputs))
 
 
 def _task_key(candidate: MeasureInput) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from tvm.tirx import build as build_module
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.measure.gpu.state import GpuState, busy
 from tunefarm_tuning.process import Handlers
+from tunefarm_tuning.process.sandbox import give_up_programs
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
@@ -53,6 +54,7 @@ def build(params: dict[str, Any]) -> int:
         library = build_module(module, target=tvm_target(target))
     _library = path
     export(library, path, path.parent, target)
+    give_up_programs()
     return cores(target)
 
 

@@ -21,6 +21,7 @@ import tvm
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.process import Handlers
+from tunefarm_tuning.process.sandbox import give_up_programs
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
@@ -74,6 +75,7 @@ def build(params: dict[str, Any]) -> dict[str, Any]:
     }
     for name, kernel in kernels.items():
         export(kernel, _built["paths"][name], folder, target)
+    give_up_programs()
     return report
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
-import psutil
-
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process.lifeline import adopt_orphans, end_orphans
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
 
 _TIMEOUT_SEC = 600.0  # a builder's own limit is shorter, and ends the compiler with its child process
+_END_SEC = 5.0
 
 
 def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
@@ -55,6 +54,7 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """Return a compiler's exit code and output."""
+    adopt_orphans()
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
@@ -72,14 +72,10 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End ``nvcc`` and the compilers that it runs; they are in the group of this process."""
-    started: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        started = psutil.Process(process.pid).children(recursive=True)
+    """End ``nvcc`` and the compilers that it runs, which are this process's own once it is gone."""
     process.kill()
-    for child in started:
-        with contextlib.suppress(psutil.Error):
-            child.kill()
+    process.wait()
+    end_orphans(within_sec=_END_SEC)
 
 
 def _reason(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
-from tunefarm_tuning.process import ChildFailed, ChildLimits, call_in_child
+from tunefarm_tuning.process import Access, ChildFailed, ChildLimits, call_in_child
 
 log = logging.getLogger("tunefarm.device")
 
@@ -30,7 +30,15 @@ def check_cuda(uuid: str | None, environment: Mapping[str, str] = os.environ) ->
     visible = {} if uuid is None else {"CUDA_VISIBLE_DEVICES": uuid}
     limits = ChildLimits(memory_bytes=None)
     try:
-        gpu = call_in_child(_MODULE, "look_for_gpu", {}, limits=limits, timeout_sec=_TIMEOUT_SEC, env=visible)
+        gpu = call_in_child(
+            _MODULE,
+            "look_for_gpu",
+            {},
+            limits=limits,
+            access=Access(gpu=True),
+            timeout_sec=_TIMEOUT_SEC,
+            env=visible,
+        )
     except ChildFailed as error:
         log.warning("cannot check whether TVM sees the GPU: %s", error.message)
         return

@@ -250,7 +250,7 @@ def test_wrong_code_for_all_sizes_is_left_out(tmp_path: Path, monkeypatch: pytes
         if not other_shapes:
             build(self, *args, **options)
             return
-        session = CompileSession(other, self._target, tmp_path, CompileLimits())
+        session = CompileSession(other, self._target, self._folder, CompileLimits())
         build(session, *args, other_shapes=True, **options)
         session.close()
 

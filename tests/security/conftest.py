@@ -1,0 +1,18 @@
+"""A stranger in the farm's children."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from intruder import Intruder, intruder_at, taken_over
+
+
+@pytest.fixture
+def intruder(tmp_path: Path) -> Iterator[Intruder]:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        intruder = intruder_at(tmp_path, service.getsockname()[1])
+        with taken_over(intruder):
+            yield intruder

@@ -1,0 +1,70 @@
+"""Whoever takes over a device has what the device has: a token that is used up, and a credential for that device alone."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api_process import running_api
+
+NAME = "box"
+
+
+def ask(url: str, key: str, method: str, path: str, **body: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.request(method, f"{url}{path}", headers=headers, json=body or None, trust_env=False)
+
+
+def enrol(url: str, token: str, name: str = NAME) -> httpx.Response:
+    return ask(url, token, "POST", "/v1/devices/enrol", name=name, device_key="pool")
+
+
+ADMINISTRATORS = [
+    ("POST", "/v1/keys", {"name": "mine", "scopes": ["admin"]}),
+    ("GET", "/v1/keys", {}),
+    ("POST", "/v1/devices/tokens", {"device_key": "pool"}),
+    ("GET", "/v1/models", {}),
+    ("GET", "/v1/jobs", {}),
+    ("GET", "/v1/records", {}),
+    ("GET", "/v1/webhooks", {}),
+    ("GET", "/metrics", {}),
+]
+
+
+def test_what_a_device_beside_the_api_holds_is_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "farm"
+    token_file = folder / "device-token"
+    arguments = [f"--device-token-file={token_file}", f"--device-name={NAME}"]
+    with running_api(folder, arguments=arguments) as api:
+        assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
+        token = token_file.read_text().strip()
+        assert token != api.key
+        enrolled = enrol(api.url, token)
+        assert enrolled.status_code == 201, enrolled.text
+        credential = enrolled.json()["api_key"]
+        assert enrol(api.url, token).status_code in (401, 409), "a token is valid once"
+        for key in (token, credential):
+            for method, path, body in ADMINISTRATORS:
+                answer = ask(api.url, key, method, path, **body)
+                assert answer.status_code in (401, 403), (method, path, answer.text)
+        assert ask(api.url, api.key, "POST", "/v1/keys", name="k", scopes=["read"]).status_code == 201
+        assert api.stop() == 0
+    with running_api(folder, arguments=arguments) as again:
+        fresh = token_file.read_text().strip()
+        assert fresh != token, "a device whose credential is gone can come back"
+        assert enrol(again.url, fresh, "another").status_code == 409
+        assert again.stop() == 0
+    with running_api(folder, arguments=arguments):
+        assert token_file.read_text().strip() == fresh, "an unused token stays"
+
+
+@pytest.mark.parametrize("arguments", [["--device-name=box"], ["--device-token-file=t"]])
+def test_token_and_name_need_each_other(arguments: list[str], tmp_path: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match="need each other"),
+        running_api(tmp_path / "farm", arguments=arguments),
+    ):
+        pass

@@ -1,0 +1,136 @@
+"""Handlers that reach out of their child; None where that was refused."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.process import seccomp
+from tunefarm_tuning.process.sandbox import Access, enter, give_up_programs, sandbox_order
+
+
+def read(params: dict[str, Any]) -> str:
+    return Path(params["path"]).read_text()
+
+
+def write(params: dict[str, Any]) -> str:
+    Path(params["path"]).write_text("written")
+    return "written"
+
+
+def link(params: dict[str, Any]) -> str:
+    os.link(params["source"], params["target"])
+    return "linked"
+
+
+def pid(_params: dict[str, Any]) -> int:
+    return os.getpid()
+
+
+def threads(params: dict[str, Any]) -> int:
+    ran: list[int] = []
+    started = [threading.Thread(target=ran.append, args=(number,)) for number in range(params["count"])]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    return len(ran)
+
+
+def fork(_params: dict[str, Any]) -> str:
+    if (process := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(process, 0)
+    return "forked"
+
+
+def run(params: dict[str, Any]) -> int:
+    return os.waitpid(os.posix_spawn(params["program"], [params["program"]], {}), 0)[1]
+
+
+def give_up(_params: dict[str, Any]) -> str:
+    give_up_programs()
+    return "given up"
+
+
+def connect(params: dict[str, Any]) -> str:
+    with socket.create_connection(("127.0.0.1", params["port"]), timeout=10):
+        return "connected"
+
+
+def listen(_params: dict[str, Any]) -> str:
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.listen()
+    return "listens"
+
+
+def sockets_after(params: dict[str, Any]) -> list[str]:
+    seccomp.restrict(may_start_programs=False, **params)
+    opened = []
+    for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as own:
+                opened.append(family.name)
+                if family is socket.AF_UNIX:
+                    own.bind(f"\0tunefarm-test-{os.getpid()}")
+                    opened.append("bound")
+        except PermissionError:
+            continue
+    return opened
+
+
+def bomb_as(params: dict[str, Any]) -> int:
+    """Become a user, enter the sandbox of a child that links, and start as many processes as that lets."""
+    order = sandbox_order(Access(programs=True))
+    os.setresgid(params["user"], params["user"], params["user"])
+    os.setresuid(params["user"], params["user"], params["user"])
+    enter(order)
+    processes = []
+    try:
+        for _ in range(10_000):
+            process = os.fork()
+            if process == 0:
+                time.sleep(600)
+                os._exit(0)
+            processes.append(process)
+    except OSError:
+        return len(processes)
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+    return len(processes)
+
+
+def _none_if_refused(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+    def call(params: dict[str, Any]) -> Any:
+        try:
+            return handler(params)
+        except PermissionError:
+            return None
+
+    return call
+
+
+HANDLERS = {
+    handler.__name__: _none_if_refused(handler)
+    for handler in (
+        read,
+        write,
+        link,
+        pid,
+        threads,
+        fork,
+        run,
+        give_up,
+        connect,
+        listen,
+        sockets_after,
+        bomb_as,
+    )
+}

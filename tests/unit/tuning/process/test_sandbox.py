@@ -1,0 +1,260 @@
+"""The sandbox itself: what may be asked for, what it lets through, and what a machine without it gets."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process import Access, ChildProcess, landlock, sandbox, seccomp
+from tunefarm_tuning.process.sandbox import (
+    SandboxMode,
+    SandboxState,
+    check_sandbox,
+    sandbox_mode,
+    sandbox_state,
+)
+
+HANDLERS = Path(__file__).parent / "child_handlers"
+ENV = {"PYTHONPATH": str(HANDLERS)}
+LONG_SEC = 120.0
+
+pytestmark = pytest.mark.skipif(not sandbox_state().is_whole, reason="needs a kernel with the whole sandbox")
+
+
+def child(access: Access | None) -> ChildProcess:
+    return ChildProcess("reaching_handlers", access=access, env=ENV)
+
+
+def test_an_access_survives_the_command_line() -> None:
+    access = Access(reads=(Path("/a b"), Path("/ä")), writes=(Path("/c"),), network=True, gpu=True)
+    assert Access.from_json(access.to_json()) == access
+    assert Access.from_json(Access().to_json()) == Access()
+
+
+def test_relative_paths_are_of_the_parents_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").write_text("m")
+    monkeypatch.chdir(tmp_path)
+    with child(Access(reads=(Path("model"),))) as reader:
+        assert reader.call("read", {"path": str(tmp_path / "model")}, timeout_sec=LONG_SEC) == "m"
+
+
+def test_a_child_reads_what_it_may(tmp_path: Path) -> None:
+    folder = tmp_path / "granted"
+    folder.mkdir()
+    (folder / "file").write_text("f")
+    single, other = tmp_path / "single", tmp_path / "other"
+    single.write_text("s")
+    other.write_text("o")
+    with child(Access(reads=(folder, single, tmp_path / "missing"))) as reader:
+        assert reader.call("read", {"path": str(folder / "file")}, timeout_sec=LONG_SEC) == "f"
+        assert reader.call("read", {"path": str(single)}, timeout_sec=LONG_SEC) == "s"
+        assert reader.call("read", {"path": str(other)}, timeout_sec=LONG_SEC) is None
+        assert reader.call("write", {"path": str(folder / "file")}, timeout_sec=LONG_SEC) is None
+        (tmp_path / "link").symlink_to(other)
+        (folder / "way-out").symlink_to(other)
+        assert reader.call("read", {"path": str(folder / "way-out")}, timeout_sec=LONG_SEC) is None
+
+
+def test_a_child_writes_and_links_in_its_folders(tmp_path: Path) -> None:
+    first, other = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    other.mkdir()
+    with child(Access(writes=(first, other))) as writer:
+        assert writer.call("write", {"path": str(first / "new")}, timeout_sec=LONG_SEC) == "written"
+        params = {"source": str(first / "new"), "target": str(other / "linked")}
+        assert writer.call("link", params, timeout_sec=LONG_SEC) == "linked"
+    assert (other / "linked").read_text() == "written"
+
+
+def test_more_folders_end_a_child_that_may_not_read_them(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("f")
+    with child(Access()) as reader:
+        first = reader.call("pid", {}, timeout_sec=LONG_SEC)
+        assert reader.allow(tmp_path)
+        assert reader.call("read", {"path": str(tmp_path / "file")}, timeout_sec=LONG_SEC) == "f"
+        second = reader.call("pid", {}, timeout_sec=LONG_SEC)
+        assert second != first
+        assert not reader.allow(tmp_path)
+        assert reader.call("pid", {}, timeout_sec=LONG_SEC) == second
+
+
+def test_threads_are_no_processes() -> None:
+    with child(Access()) as threaded:
+        assert threaded.call("threads", {"count": 20}, timeout_sec=LONG_SEC) == 20
+        assert threaded.call("fork", {}, timeout_sec=LONG_SEC) is None
+
+
+def test_a_linker_runs_where_programs_may(tmp_path: Path) -> None:
+    with child(Access(programs=True)) as linking:
+        assert linking.call("run", {"program": "/bin/true"}, timeout_sec=LONG_SEC) == 0
+        assert linking.call("give_up", {}, timeout_sec=LONG_SEC) == "given up"
+        assert linking.call("run", {"program": "/bin/true"}, timeout_sec=LONG_SEC) is None
+    planted = tmp_path / "planted"
+    planted.write_text("#!/bin/sh\n")
+    planted.chmod(0o755)
+    with child(Access(writes=(tmp_path,), programs=True)) as linking:
+        assert linking.call("run", {"program": str(planted)}, timeout_sec=LONG_SEC) is None
+
+
+def test_what_it_may_connect_to_is_the_internet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service, child(Access(network=True)) as client:
+        params = {"port": service.getsockname()[1]}
+        assert client.call("connect", params, timeout_sec=LONG_SEC) == "connected"
+        assert client.call("listen", {}, timeout_sec=LONG_SEC) is None
+
+
+def test_further_folders_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "header.h").write_text("h")
+    monkeypatch.setenv(sandbox.FURTHER_READS, f"{tmp_path}:relative:")
+    with child(Access()) as reader:
+        assert reader.call("read", {"path": str(tmp_path / "header.h")}, timeout_sec=LONG_SEC) == "h"
+
+
+def test_children_tell_what_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sandbox.VARIABLE, "required")
+    with child(Access()) as confined:
+        assert confined.sandbox is None
+        confined.start()
+        state = confined.sandbox
+    assert state == sandbox_state()
+    assert state.is_whole
+    assert state.mode is SandboxMode.REQUIRED
+    assert f"Landlock {landlock.abi()}" in state.text
+    with child(None) as free:
+        free.start()
+        assert free.sandbox == SandboxState(mode=SandboxMode.OFF, landlock=0, seccomp=False)
+        assert free.call("fork", {}, timeout_sec=LONG_SEC) == "forked"
+
+
+def test_off_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sandbox.VARIABLE, "off")
+    (tmp_path / "file").write_text("f")
+    with child(Access()) as free:
+        assert free.call("read", {"path": str(tmp_path / "file")}, timeout_sec=LONG_SEC) == "f"
+    assert sandbox_state().text == "no Landlock, no filter of system calls"
+
+
+@pytest.mark.parametrize(("landlock_version", "filters"), [(0, True), (5, True), (7, False)])
+def test_a_process_learns_before_it_needs_a_child_that_none_can_start(
+    monkeypatch: pytest.MonkeyPatch, *, landlock_version: int, filters: bool
+) -> None:
+    monkeypatch.setattr(sandbox, "available_sandbox", lambda: (landlock_version, filters))
+    check_sandbox()
+    monkeypatch.setenv(sandbox.VARIABLE, "required")
+    with pytest.raises(InvalidInputError, match=r"Linux 6\.12") as caught:
+        check_sandbox()
+    assert caught.value.code == "no-sandbox"
+
+
+@pytest.mark.parametrize("word", ["on", "REQUIRED", "1", "best_effort"])
+def test_an_unknown_mode_is_refused_before_a_child_starts(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sandbox.VARIABLE, word)
+    with pytest.raises(InvalidInputError, match="TUNEFARM_SANDBOX must be one of required, best-effort, off"):
+        sandbox_mode()
+    with child(Access()) as never, pytest.raises(InvalidInputError) as caught:
+        never.start()
+    assert caught.value.code == "invalid-settings"
+    assert not never.alive
+
+
+def test_threads_of_before_are_not_in_a_required_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Landlock holds for the thread that asks, and for what it starts: such a child must not pass as safe."""
+    monkeypatch.setenv(sandbox.VARIABLE, "required")
+    early = ChildProcess("early_thread_handlers", env=ENV)
+    with early, pytest.raises(InvalidInputError, match="1 threads were started before it") as caught:
+        early.start()
+    assert caught.value.code == "no-sandbox"
+    monkeypatch.setenv(sandbox.VARIABLE, "best-effort")
+    with ChildProcess("early_thread_handlers", env=ENV) as tolerated:
+        tolerated.start()
+        assert tolerated.sandbox is not None
+        assert tolerated.sandbox.free_threads == 1
+        assert not tolerated.sandbox.is_whole
+
+
+@pytest.mark.parametrize("abi", [1, 2, 3, 4, 5, 6])
+def test_older_kernels_are_asked_for_what_they_have(abi: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLD_ABI", str(abi))
+    with ChildProcess("old_kernel_handlers", env=ENV) as confined:
+        confined.start()
+        assert confined.sandbox is not None
+        assert confined.sandbox.landlock == abi
+        assert confined.sandbox.is_whole == (abi >= landlock.ABI_OF_ALL)
+        assert confined.call("read", {"path": str(Path(__file__))}, timeout_sec=LONG_SEC) is None
+    monkeypatch.setenv(sandbox.VARIABLE, "required")
+    with ChildProcess("old_kernel_handlers", env=ENV) as confined:
+        if abi >= landlock.ABI_OF_ALL:
+            confined.start()
+        else:
+            with pytest.raises(InvalidInputError, match=f"Landlock {abi} limits less than Landlock 6"):
+                confined.start()
+
+
+def test_a_kernel_without_it_is_no_error_unless_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLD_ABI", "0")
+    with ChildProcess("old_kernel_handlers", env=ENV) as confined:
+        confined.start()
+        assert confined.sandbox is not None
+        assert (confined.sandbox.landlock, confined.sandbox.seccomp) == (0, True)
+    monkeypatch.setenv(sandbox.VARIABLE, "required")
+    confined = ChildProcess("old_kernel_handlers", env=ENV)
+    with confined, pytest.raises(InvalidInputError, match="the kernel has no Landlock"):
+        confined.start()
+
+
+HEADERS = {
+    "x86_64": (0, Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")),
+    "aarch64": (1, Path("/usr/include/asm-generic/unistd.h")),
+}
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_the_numbers_of_system_calls_are_the_kernels(machine: str) -> None:
+    column, header = HEADERS[machine]
+    if not header.is_file():
+        pytest.skip("needs the kernel's headers")
+    words = [line.split() for line in header.read_text().splitlines() if line.startswith("#define __NR")]
+    numbers = {
+        line[1].removeprefix("__NR_").removeprefix("__NR3264_"): line[2] for line in words if len(line) > 2
+    }
+    known = {**seccomp.NEVER, **seccomp.PROGRAMS, **seccomp.SERVERS}
+    compared = 0
+    for name, pair in known.items():
+        if name in numbers and numbers[name].isdigit():
+            assert pair[column] == int(numbers[name]), name
+            compared += 1
+    assert compared > 90
+
+
+def test_a_filter_fits_the_jumps_of_its_instructions() -> None:
+    for machine in seccomp.MACHINES.values():
+        for connects in (False, True):
+            for starts in (False, True):
+                code = seccomp.filter_program(machine, may_connect=connects, may_start_programs=starts)
+                assert len(code) % 8 == 0
+                assert len(code) // 8 < 200
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "connects"), [(True, False), (True, True), (False, True), (False, False)]
+)
+def test_which_sockets_a_child_opens(*, has_gpu: bool, connects: bool) -> None:
+    """CUDA's driver opens one of this machine; here, in a process of its own, without a GPU."""
+    with ChildProcess("reaching_handlers", access=None, env=ENV) as free:
+        params = {"has_gpu": has_gpu, "may_connect": connects}
+        opened = free.call("sockets_after", params, timeout_sec=LONG_SEC)
+    local = {"AF_UNIX", "bound"} if has_gpu else set()
+    assert set(opened) == local | ({"AF_INET", "AF_INET6"} if connects else set())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+@pytest.mark.skipif(platform.machine() not in seccomp.MACHINES, reason="needs a filter")
+def test_an_ordinary_users_linking_child_cannot_start_processes_without_end() -> None:
+    with ChildProcess("reaching_handlers", access=None, env=ENV) as someone:
+        count = someone.call("bomb_as", {"user": 54321}, timeout_sec=LONG_SEC)
+    assert 0 < count <= 2048 + 8
