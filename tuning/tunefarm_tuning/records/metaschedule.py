@@ -23,6 +23,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.output_file import cannot_write, output_file, writing
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import without_superseded
 from tunefarm_tuning.space.config import Config
@@ -134,7 +135,8 @@ def export_metaschedule(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tunefarm-records-") as scratch:
-        with ChildProcess(_MODULE, limits=ChildLimits()) as child:
+        access = Access(writes=(Path(scratch),))
+        with ChildProcess(_MODULE, limits=ChildLimits(), access=access) as child:
             for key, group in records_by_workload.items():
                 refusals = _add(child, scratch, known[key], group)
                 left_out.update(reason for reason in refusals if reason is not None)
