@@ -173,6 +173,7 @@ NETS: dict[str, Net] = {
     "conv-depthwise-256": conv((1, 256, 8, 16), 256, 5, 1, 256),
     "conv-208-columns": conv((1, 104, 6, 5), 208, 1),
     "conv-groups": conv((1, 16, 9, 9), 32, 3, 1, 4),
+    "conv-large-groups": conv((1, 192, 9, 9), 256, 3, 1, 2),
     "conv-groups-of-sixteen": conv((1, 32, 10, 9), 64, 3, 2, 4),
     "conv-groups-of-three": conv((1, 8, 7, 7), 12, 3, 1, 4),
     "conv-groups-of-four": conv((1, 64, 9, 9), 64, 3, 1, 16),

@@ -322,7 +322,14 @@ def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
 
 
 @pytest.mark.parametrize(
-    "net", [conv((1, 64, 9, 11), 160, 3), conv((1, 256, 5, 5), 304, 1, 2), dense((20, 192), 368)]
+    "net",
+    [
+        conv((1, 64, 9, 11), 160, 3),
+        conv((1, 256, 5, 5), 304, 1, 2),
+        conv((1, 192, 9, 9), 256, 3, 1, 2),  # columns of two groups
+        dense((20, 192), 368),
+        dense((1, 512), 384),  # read once
+    ],
 )
 def test_large_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -> None:
     kernel, packed = with_packed_default(net, tmp_path)

@@ -142,11 +142,10 @@ class _TiledReduction:
         if read_bytes(read) <= _NEAR_BYTES:
             return
         columns, width = nominal_size(source.shape[-1]), self._tile.width
-        if columns != self._stage.extents[self._tile.vector_loop]:
-            return
-        if columns % width:
+        extent = self._stage.extents[self._tile.vector_loop]  # of all columns, or of those of a group
+        if extent % width:
             width = self._tile.lanes
-        if columns % width or not may_be_packed(self._sch.mod["main"], source):
+        if columns % extent or extent % width or not may_be_packed(self._sch.mod["main"], source):
             return
         self._pack(index, panel_order(len(source.shape), width))
 
@@ -239,13 +238,14 @@ class _TiledReduction:
         index, read = self._panel
         if read_bytes(read) <= _NEAR_BYTES:
             return
-        uses = 1
-        for axis, rows in zip(tile.row_loops, tile.rows, strict=True):
-            uses *= -(-stage.extents[axis] // rows)
-        if uses < _PANEL_USES:
-            return
         depth = order.index(tile.vector_loop)
         loop = first if depth < fused else spatial[depth]
+        inside = order[max(fused, depth + 1) :]
+        uses = 1
+        for axis, rows in zip(tile.row_loops, tile.rows, strict=True):
+            uses *= -(-stage.extents[axis] // rows) if axis in inside else 1
+        if uses < _PANEL_USES:
+            return
         copy = self._sch.cache_read(self._block, index, "global")
         self._sch.compute_at(copy, loop)
         own = list(self._sch.get_loops(copy))[-len(self._sch.get(copy).iter_vars) :]
