@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from benchmarks.contest.picture import draw
+from benchmarks.contest.run import is_disturbed
 from benchmarks.contest.table import best_float32, make_table, ratio
 
 
@@ -26,7 +27,7 @@ def line(network: str, minutes: float = 0.0, **latency_ms: float) -> dict[str, A
 
 
 BEHIND = line("behind", artifact=3.0, onnxruntime=4.0, openvino=2.0, openvino_default=1.0)
-AHEAD = line("ahead", artifact=1.0, onnxruntime=8.0, onnxruntime_still=4.0, litert=2.0)
+AHEAD = line("ahead", artifact=1.0, onnxruntime=4.5, onnxruntime_still=4.0, litert=2.0)
 
 
 def test_the_best_is_the_fastest_of_those_that_compute_in_float32() -> None:
@@ -52,6 +53,22 @@ def test_the_table_sums_up_and_lists_the_slowest_first() -> None:
 def test_a_later_line_of_a_network_counts() -> None:
     page = make_table([AHEAD, line("ahead", artifact=4.0, onnxruntime=2.0)])
     assert "| ahead | 8 | 4 | ONNX Runtime | 2.00 |" in page
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [
+        {"artifact": 1.0, "onnxruntime": 8.0, "onnxruntime_still": 4.0},
+        {"artifact": 1.0, "artifact_call": 1.5, "onnxruntime": 8.0},
+        {"artifact": 1.0, "artifact_call": 0.7, "onnxruntime": 8.0},
+    ],
+)
+def test_what_was_timed_beside_other_work_is_named_and_not_counted(latency: dict[str, float]) -> None:
+    busy = line("busy", **latency)
+    assert is_disturbed(busy)
+    page = make_table([AHEAD, busy])
+    assert "| untuned | 2 | 1 | 0.50 |" in page
+    assert "busy (2, " in page
 
 
 def test_nothing_finished_is_said() -> None:
