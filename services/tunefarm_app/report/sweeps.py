@@ -56,7 +56,8 @@ class ReportedCell(Part):
     )
     runtime: str | None = Field(description="That runtime's name.")
     is_fastest: bool = Field(
-        description="Whether its artifact is clearly the fastest of its model on its pool: by 15 %, as timings at two times can differ; "
+        description="Whether its artifact is clearly the fastest of its model on its pool: by 15 %, as timings at two times can differ, "
+        "and by what other work may have added to them; "
         "false if no other was measured."
     )
     finished_at: float | None = Field(description="End of the job, Unix seconds; null before.")
@@ -140,14 +141,27 @@ def _state(job: Job | None) -> str:
 
 def _fastest(cells: Sequence[SweepCell], jobs: dict[str, Job]) -> set[str]:
     """Return the jobs whose artifacts are clearly the fastest of their model on their pool, where two were measured."""
-    measured: dict[tuple[str | None, str], list[tuple[float, str]]] = {}
+    measured: dict[tuple[str | None, str], list[tuple[float, float, str]]] = {}
     for cell in cells:
         job = jobs.get(cell.job_id or "")
         if job is not None and job.network_latency_sec is not None:
-            key = (cell.model_id, cell.device_key)
-            measured.setdefault(key, []).append((job.network_latency_sec, job.id))
-    ranked = [sorted(of_model) for of_model in measured.values() if len(of_model) > 1]
-    return {job_id for (sec, job_id), (next_sec, _), *_ in ranked if next_sec >= _CLEARLY * sec}
+            error = _error_of(job)
+            bounds = (job.network_latency_sec * error, job.network_latency_sec / error)
+            measured.setdefault((cell.model_id, cell.device_key), []).append((*bounds, job.id))
+    fastest = set()
+    for of_model in measured.values():
+        (most_sec, _, job_id), *others = sorted(of_model)
+        if others and all(least_sec >= _CLEARLY * most_sec for _, least_sec, _ in others):
+            fastest.add(job_id)
+    return fastest
+
+
+def _error_of(job: Job) -> float:
+    """Return the factor by which the job's latency may be off, as far as its speed-up over untuned tells."""
+    ratio = speedups_of(job).get(UNTUNED)
+    if ratio is None or not ratio.low or ratio.high is None:
+        return 1.0
+    return max(ratio.high / ratio.value, ratio.value / ratio.low)
 
 
 def _cell(cell: SweepCell, job: Job | None, fastest: set[str]) -> ReportedCell:
