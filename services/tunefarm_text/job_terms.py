@@ -62,6 +62,9 @@ HELP: Mapping[str, str] = {
 }
 """The meaning of each term, in a sentence."""
 
+MAX_SWEEP_JOBS = 64
+"""Most combinations of a sweep, with the files that were refused."""
+
 SWEEP_RULE = (
     "Pools work side by side: each has all of the sweep's time, which its jobs share equally. All jobs share the trials equally. Patience "
     "and least gain are each job's own. What a job leaves is not passed on."

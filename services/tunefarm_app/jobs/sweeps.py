@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -24,13 +24,13 @@ from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model, NewSweepCell, StepKind, Sweep
+from tunefarm_text.job_terms import MAX_SWEEP_JOBS
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.precision import parse_precision
 
 log = structlog.stdlib.get_logger(__name__)
 
-MAX_CELLS = 64
 _OF_ONE_CELL = frozenset({"model-failed", "model-deleted", "unsupported-precision", "incompatible-target"})
 """Codes of errors that are about one combination; another error is a mistake in the request."""
 _LONGEST_NAME, _LONGEST_MESSAGE = 200, 2000
@@ -103,6 +103,24 @@ def submit_sweep(
         InvalidInputError: ``empty-sweep`` if no combination can be tuned, ``too-many-jobs``, and as `submit_job`.
     """
     check_idempotency_key(idempotency_key)
+    try:
+        submitted, step_ids = _add(services, request, idempotency_key)
+    except ConflictError as error:
+        if idempotency_key is None or error.code != "conflict":
+            raise
+        # Two requests with the same key came at once: the other one has created the sweep.
+        submitted, step_ids = _add(services, request, idempotency_key)
+    if submitted.created:
+        log.info("sweep submitted", sweep_id=submitted.sweep.id, jobs=len(step_ids))
+    for step_id in step_ids:
+        services.dispatcher.send(step_id, StepKind.EXTRACT)
+    return submitted
+
+
+def _add(
+    services: Services, request: SweepRequest, idempotency_key: str | None
+) -> tuple[SubmittedSweep, list[str]]:
+    """Add a sweep with its jobs; return it, and the ids of their first steps. Or return the one that the key created."""
     tags, note = check_tags(request.tags), check_note(request.note)
     step_ids: list[str] = []
     with services.uow.write() as repos:
@@ -115,7 +133,7 @@ def submit_sweep(
                         code="idempotency-key-reused",
                         sweep_id=earlier.id,
                     )
-                return SubmittedSweep(sweep=earlier, created=False)
+                return SubmittedSweep(sweep=earlier, created=False), []
         cells = list(_cells(repos, request))
         if all(cell.error is not None for cell in cells):
             reasons = [cell.error.message for cell in cells if cell.error] or [
@@ -126,6 +144,7 @@ def submit_sweep(
                 code="empty-sweep",
                 reasons=[clean(reason, 300) for reason in reasons[:20]],
             )
+        names = _names(cell.model for cell in cells)
         budgets = shares([cell.terms for cell in cells if cell.error is None])
         sweep = repos.sweeps.add(
             budget=request.terms.budget.to_json() if request.terms.budget is not None else {},
@@ -147,7 +166,7 @@ def submit_sweep(
             rows.append(
                 NewSweepCell(
                     model_id=cell.model.id,
-                    model_name=cell.model.name,
+                    model_name=names[cell.model.id],
                     device_key=cell.terms.device_key or "",
                     precision=parse_precision(cell.terms.precision).value,
                     job_id=job_id,
@@ -155,10 +174,7 @@ def submit_sweep(
                 )
             )
         repos.sweeps.add_cells(sweep.id, [*rows, *(_refused(file) for file in request.refused)])
-    log.info("sweep submitted", sweep_id=sweep.id, jobs=len(step_ids))
-    for step_id in step_ids:
-        services.dispatcher.send(step_id, StepKind.EXTRACT)
-    return SubmittedSweep(sweep=sweep, created=True)
+    return SubmittedSweep(sweep=sweep, created=True), step_ids
 
 
 def _cells(repos: Repositories, request: SweepRequest) -> Iterator[_Cell]:
@@ -166,12 +182,12 @@ def _cells(repos: Repositories, request: SweepRequest) -> Iterator[_Cell]:
     pools: list[str | None] = [*dict.fromkeys(request.device_keys)] or [None]
     precisions = list(dict.fromkeys(parse_precision(name).value for name in request.precisions or (None,)))
     count = len(models) * len(pools) * len(precisions) + len(request.refused)
-    if count > MAX_CELLS:
+    if count > MAX_SWEEP_JOBS:
         raise InvalidInputError(
             f"{len(models)} models, {len(pools)} pools and {len(precisions)} precisions are {count} jobs: a sweep has at most "
-            f"{MAX_CELLS}",
+            f"{MAX_SWEEP_JOBS}",
             code="too-many-jobs",
-            limit=MAX_CELLS,
+            limit=MAX_SWEEP_JOBS,
         )
     for model, pool, precision in product(models, pools, precisions):
         terms = replace(request.terms, device_key=pool, precision=precision)
@@ -182,6 +198,16 @@ def _cells(repos: Repositories, request: SweepRequest) -> Iterator[_Cell]:
         with _refusals(errors):
             terms = replace(terms, device_key=settle_terms(repos, terms).device_key)
         yield _Cell(model=model, terms=terms, error=errors[0] if errors else None)
+
+
+def _names(models: Iterable[Model]) -> dict[str, str]:
+    """Return what the models are called in the sweep, by id: with the version where two have one name."""
+    by_id = {model.id: model for model in models}
+    uses = Counter(model.name for model in by_id.values())
+    return {
+        model.id: model.name if uses[model.name] == 1 else f"{model.name}@{model.version}"
+        for model in by_id.values()
+    }
 
 
 @contextmanager
@@ -235,16 +261,18 @@ def _refused(file: RefusedFile) -> NewSweepCell:
 def cancel_sweep(services: Services, sweep_id: str) -> Sweep:
     """Cancel all jobs of a sweep that have not ended. What they measured stays, and so do the artifacts of the others.
 
+    A sweep whose jobs have all ended stays as it is.
+
     Raises:
         NotFoundError: ``sweep-not-found``.
     """
     with services.uow.write() as repos:
         repos.sweeps.get(sweep_id)
-        repos.sweeps.set_cancelled(sweep_id)
-        jobs = repos.sweeps.jobs([sweep_id])
-    for job in jobs.values():
-        if not job.state.is_finished:
-            cancel_job(services, job.id)
-    log.info("sweep cancelled", sweep_id=sweep_id)
+        open_jobs = [job for job in repos.sweeps.jobs([sweep_id]).values() if not job.state.is_finished]
+        if open_jobs:
+            repos.sweeps.set_cancelled(sweep_id)
+    for job in open_jobs:
+        cancel_job(services, job.id)
+    log.info("sweep cancelled", sweep_id=sweep_id, jobs=len(open_jobs))
     with services.uow.read() as repos:
         return repos.sweeps.get(sweep_id)

@@ -10,7 +10,6 @@ from app_farm import Farm
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.sweeps import (
-    MAX_CELLS,
     RefusedFile,
     SweepRequest,
     cancel_sweep,
@@ -22,6 +21,7 @@ from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.report.sweeps import SweepReport, sweep_report, sweep_report_page
 from tunefarm_db.states.job import JobState
+from tunefarm_text.job_terms import MAX_SWEEP_JOBS
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
 TIME = JobTerms(budget=JobBudget(job_sec=1200.0))
@@ -188,6 +188,22 @@ def test_cancelling_cancels_all_that_run(farm: Farm) -> None:
     assert missing.value.code == "sweep-not-found"
 
 
+def test_cancelling_what_has_ended_changes_nothing(farm: Farm) -> None:
+    farm.add_device()
+    sweep_id = submit_sweep(farm.services, SweepRequest(model_ids=models(farm, 1), terms=TRIALS)).sweep.id
+    farm.run_until_quiet()
+    assert report(farm, sweep_id).state == "ended"
+    assert cancel_sweep(farm.services, sweep_id).cancelled_at is None
+    assert report(farm, sweep_id).state == "ended"
+
+
+def test_models_of_one_name_are_told_apart_by_version(farm: Farm) -> None:
+    farm.add_device()
+    request = SweepRequest(model_ids=models(farm, 2), terms=TRIALS)
+    cells = report(farm, submit_sweep(farm.services, request).sweep.id).cells
+    assert [cell.model_name for cell in cells] == ["net.onnx@1", "net.onnx@2"]
+
+
 def test_deleting_a_model_says_which_sweep_uses_it(farm: Farm) -> None:
     farm.add_device()
     (model,) = models(farm, 1)
@@ -214,7 +230,7 @@ def test_deleting_a_model_says_which_sweep_uses_it(farm: Farm) -> None:
         ({"tags": ["no tag!"]}, "invalid-tag"),
         ({"model_ids": []}, "empty-sweep"),
         (
-            {"refused": [RefusedFile(name=str(n), code="c", message="m") for n in range(MAX_CELLS)]},
+            {"refused": [RefusedFile(name=str(n), code="c", message="m") for n in range(MAX_SWEEP_JOBS)]},
             "too-many-jobs",
         ),
     ],
