@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -15,6 +16,7 @@ from tunefarm.cli.base.options import parse_shapes
 from tunefarm.cli.base.output import Output, write_whole
 from tunefarm.cli.sweeps import show_sweep
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import MAX_SWEEP_JOBS
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.binding_text import parse_values
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _OF_ONE_COMBINATION = ("unsupported-precision", "incompatible-target")
 """Refusals of a combination that do not end the others."""
 _ENDINGS = (".onnx", ".tflite")
+_LONGEST = 40  # characters of a part of a folder's name: with three, all file systems take it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +166,13 @@ def _check(
 
     combinations = list(product(device_keys or (None,), precisions or (None,)))
     jobs, trials = len(files) * len(combinations), terms.get("trials")
+    if jobs > MAX_SWEEP_JOBS:
+        raise InvalidInputError(
+            f"{quantities.plural(len(files), 'file')} x {quantities.plural(len(combinations), 'combination')} of pools and precisions are "
+            f"{jobs} jobs: a sweep has at most {MAX_SWEEP_JOBS}",
+            code="too-many-jobs",
+            limit=MAX_SWEEP_JOBS,
+        )
     if trials is not None and trials < jobs:
         raise InvalidInputError(f"{trials} trials are too few for {jobs} jobs", code="invalid-budget")
     for device_key, precision in combinations:
@@ -176,20 +186,25 @@ def _check(
 def _upload_all(
     out: Output, client: Client, files: Sequence[ModelFile], name: str | None
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """Upload and import files; return the ids of the models, and the files that were refused."""
+    """Upload and import files; return the ids of the models, and the files that were refused.
+
+    A file with the network of one before it is the same model: it gets no job of its own, which is said.
+    """
     from tunefarm.client import InvalidRequestError, ModelFailedError
 
-    model_ids: list[str] = []
+    model_ids: dict[str, Path] = {}
     refused = []
     for file in files:
         try:
             uploaded = client.models.upload(file.path, name=name, shapes=file.shapes, values=file.values)
             out.note(f"{file.path}: uploaded")
-            model_ids.append(client.models.wait(uploaded.id).id)
+            first = model_ids.setdefault(client.models.wait(uploaded.id).id, file.path)
+            if first is not file.path:
+                out.warning(f"{file.path}: the same network as {first}, and tuned with it")
         except (InvalidRequestError, ModelFailedError) as error:
             out.warning(f"{file.path}: {error.detail}")
             refused.append({"name": file.path.name, "code": error.code, "message": error.detail})
-    return model_ids, refused
+    return list(model_ids), refused
 
 
 def _follow(out: Output, client: Client, sweep: Sweep) -> Sweep:
@@ -229,16 +244,20 @@ def _download(client: Client, sweep: Sweep, output: Path) -> dict[str, str]:
 
 
 def _folders(cells: Sequence[SweepCell]) -> dict[int, str]:
-    """Return the name of each combination's folder: what tells it from the others."""
-    plain = {
+    """Return the name of each combination's folder: what tells it from the others, also where capitals do not count."""
+    names = {
         cell.position: "-".join(
-            "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in part)
-            for part in (Path(cell.model_name).stem, cell.device_key, cell.precision)
+            "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in part[:_LONGEST])
+            for part in (_without_ending(cell.model_name), cell.device_key, cell.precision)
         ).strip(".-")
         for cell in cells
     }
-    names = list(plain.values())
+    uses = Counter(name.lower() for name in names.values())
     return {
-        position: name if name and names.count(name) == 1 else f"{name or 'model'}-{position}"
-        for position, name in plain.items()
+        position: name if uses[name.lower()] == 1 else f"{name}~{position}"  # no other name has a tilde
+        for position, name in names.items()
     }
+
+
+def _without_ending(name: str) -> str:
+    return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)

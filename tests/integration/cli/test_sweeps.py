@@ -8,7 +8,8 @@ from typing import Any
 
 from replay_server import ReplayServer
 
-from tunefarm.client import Client
+from tunefarm.cli.sweep_run import _folders
+from tunefarm.client import Client, SweepCell
 
 
 def parsed(run: Any, *arguments: object, code: int = 0) -> Any:
@@ -108,8 +109,43 @@ def test_what_a_sweep_refuses(run: Any, farm: ReplayServer, client: Client, tmp_
     assert refused(a, "--device-key", "pool,nowhere") == "unknown-device-key"
     assert refused(a, "--precision", "as-model,int3") == "unknown-precision"
     assert refused(a, b, "--trials", 1) == "invalid-budget"
+    many = [farm.write_model(tmp_path / f"many{seed}.onnx", seed=seed) for seed in range(33)]
+    assert refused(*many, "--precision", "as-model,float16-weights", "--minutes", 9) == "too-many-jobs"
+    assert list(client.models.all()) == [], "it was refused before the first upload"
     assert list(client.sweeps.all()) == []
     assert list(client.jobs.all()) == []
     assert parsed(run, "tune", a, "--shape", "a.onnx:x=3,8", "--trials", 8, "-o", tmp_path)["job"]
     (model,) = {model.id: model for model in client.models.all() if model.raw["shapes"]}.values()
     assert model.raw["shapes"] == {"x": [3, 8]}
+
+
+def test_files_with_one_network_or_one_name(
+    run: Any, farm: ReplayServer, client: Client, tmp_path: Path
+) -> None:
+    """One network is tuned once, which is said; two networks of one name have rows and folders of their own."""
+    (tmp_path / "other").mkdir()
+    first = farm.write_model(tmp_path / "net.onnx", tasks=1, seed=0)
+    copy = farm.write_model(tmp_path / "copy.onnx", tasks=1, seed=0)
+    namesake = farm.write_model(tmp_path / "other" / "net.onnx", tasks=1, seed=1)
+    out = tmp_path / "out"
+    result = run("tune", first, copy, namesake, "--trials", 8, "--tuner", "random", "-o", out)
+    assert f"copy.onnx: the same network as {first}" in result.stderr.replace("\n", "")
+    (sweep,) = client.sweeps.all()
+    assert [cell.model_name for cell in client.sweeps.get(sweep.id).cells] == ["net@1", "net@2"]
+    assert {path.parent.name for path in out.rglob("*.tunefarm")} == {
+        "net-1-pool-as-model",
+        "net-2-pool-as-model",
+    }
+
+
+def test_folders_of_any_names_differ() -> None:
+    names = ["net", "NET", "a/b", "a:b", "..", "net.v1.onnx", "net.v2.onnx", "網" * 200]
+    cells = [
+        SweepCell(position=number, model_name=name, device_key="x86", precision="as-model")
+        for number, name in enumerate(names)
+    ]
+    folders = _folders(cells)
+    assert len({folder.lower() for folder in folders.values()}) == len(names)
+    assert (folders[0], folders[5]) == ("net-x86-as-model~0", "net.v1-x86-as-model")
+    assert all(len(folder.encode()) < 255 and "/" not in folder for folder in folders.values())
+    assert not any(folder.startswith(".") for folder in folders.values())
