@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,11 @@ _LONGEST = {
     "tuner": 100,
 }
 _MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 10_000
+_SHORTEST_SEC, _LONGEST_SEC = 1e-9, 86400.0
+"""A call takes longer than a few cycles; a trial ends within a day."""
 _CLOCKS_APART_SEC = 86400.0
+_UNSTORABLE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000|[\ud800-\udfff]")
+"""In JSON, a NUL or half of a pair: PostgreSQL refuses either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +165,13 @@ def _check(record: TuningRecord) -> None:
         raise InvalidRecordError("build_sec and measured_at must be numbers from zero on")
     if record.measured_at > time.time() + _CLOCKS_APART_SEC:
         raise InvalidRecordError("measured_at is in the future")
+    if not all(_SHORTEST_SEC <= sample <= _LONGEST_SEC for sample in record.samples_sec):
+        raise InvalidRecordError("samples_sec must be seconds of a call, from a nanosecond to a day")
     if len(record.samples_sec) > _SAMPLES or len(record.config.key) > _JSON:
         raise InvalidRecordError("the samples or the config are too long")
     try:
-        extra = json.dumps(dict(record.extra), allow_nan=False)
+        extra = json.dumps(dict(record.extra), allow_nan=False, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
         raise InvalidRecordError("extra has a number that is not finite, or is nested too deeply") from error
-    if len(extra) > _JSON or "\\u0000" in extra or "\\ud" in extra:
+    if len(extra) > _JSON or _UNSTORABLE.search(extra):
         raise InvalidRecordError("extra is too long, or has characters that cannot be stored")

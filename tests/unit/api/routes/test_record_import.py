@@ -93,6 +93,8 @@ GOOD = RECORD.to_json() + "\n"
         (GOOD.replace('"measured_at":1.0', f'"measured_at":{time.time() + 1e7}'), "invalid-record", 1),
         (GOOD.replace("[0.001]", "[1e400]"), "invalid-record", 1),
         (GOOD.replace("[0.001]", "[]"), "invalid-record", 1),
+        (GOOD.replace("[0.001]", "[5e-324]"), "invalid-record", 1),
+        (GOOD.replace("[0.001]", "[1.7e308,1.7e308]"), "invalid-record", 1),
         (GOOD.replace('"target":"t"', '"target":""'), "invalid-record", 1),
         (GOOD.replace('"target":"t"', '"target":"a\\u0000b"'), "invalid-record", 1),
         (GOOD.replace('"target":"t"', '"target":"' + "x" * 3000 + '"'), "invalid-record", 1),
@@ -110,6 +112,13 @@ def test_one_bad_line_and_nothing_is_added(
     assert document["line"] == line
     assert f"line {line}" in document["detail"]
     assert client.get("/v1/records").json()["items"] == []
+
+
+def test_extra_keeps_what_can_be_stored(client: TestClient) -> None:
+    extra = {"face": "\U0001f600", "folder": "C:\\udata\\u0000"}
+    assert send(client, replace(RECORD, extra=extra)).json() == {"imported": 1, "left_out": {}}
+    (listed,) = client.get("/v1/records").json()["items"]
+    assert listed["extra"] == extra
 
 
 def test_limits(client: TestClient, services: Services, problem: Any) -> None:
