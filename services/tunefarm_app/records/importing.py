@@ -32,6 +32,8 @@ _LONGEST = {
     "tuner": 100,
 }
 _MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 10_000
+_SAMPLES_TELL = 3
+"""So many equal samples are of one measurement."""
 _SHORTEST_SEC, _LONGEST_SEC = 1e-9, 86400.0
 """A call takes longer than a few cycles; a trial ends within a day."""
 _CLOCKS_APART_SEC = 86400.0
@@ -125,9 +127,14 @@ def _new_ones(
 
 
 def _measurement(record: TuningRecord) -> tuple[Any, ...]:
-    """Return what no two measurements share: equal samples, or a failure's time."""
-    where = (record.target_key, record.device_model, record.toolchain, record.space_key, record.config)
-    return (*where, record.samples_sec or (record.outcome, record.measured_at))
+    """Return what no two measurements share: several equal samples, else the config with its sample, or with a failure's time.
+
+    Configs may give one kernel: a record that went to MetaSchedule's database can come back with another config than it had.
+    """
+    where = (record.target_key, record.device_model, record.toolchain, record.space_key)
+    if len(record.samples_sec) >= _SAMPLES_TELL:
+        return (*where, record.samples_sec)
+    return (*where, record.config, record.samples_sec or (record.outcome, record.measured_at))
 
 
 def _row(record: TuningRecord) -> NewRecord:

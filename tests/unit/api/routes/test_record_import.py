@@ -17,6 +17,7 @@ from tunefarm_app.settings import Settings
 from tunefarm_db.values import Workload
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.space.config import Config
 
 JSON_LINES = {"Content-Type": "application/jsonl"}
 
@@ -62,6 +63,17 @@ def test_records_are_added_once(client: TestClient) -> None:
     assert [record["message"] for record in listed if record["message"]] == ["it \\x1b[31mcrashed"]
     (best,) = client.get("/v1/records/best").json()["items"]
     assert (best["cost_sec"], best["job_id"], best["device_id"]) == (1e-3, None, None)
+
+
+def test_a_measurement_that_comes_back_with_another_config_is_known(client: TestClient) -> None:
+    """Two configs may give one kernel, so MetaSchedule's database does not tell which of them was measured."""
+    other = Config(0, (*RECORD.config.decisions[:-1], 0))
+    assert other != RECORD.config
+    samples = (1.5e-3, 1.25e-3, 1.125e-3)
+    measured = [replace(RECORD, samples_sec=samples), replace(RECORD, config=other, samples_sec=samples)]
+    assert send(client, *measured).json() == {"imported": 1, "left_out": {"on-record": 1}}
+    single = [replace(record, samples_sec=samples[:1]) for record in measured]
+    assert send(client, *single).json() == {"imported": 2, "left_out": {}}
 
 
 def test_a_confirmation_supersedes_what_it_confirms(client: TestClient) -> None:
