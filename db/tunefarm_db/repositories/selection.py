@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, TypedDict
 
-from sqlalchemy import ColumnElement, Text, cast, func
+from sqlalchemy import ColumnElement, Text, cast, func, select
 
 from tunefarm_db.repositories.base import Order, equal, has_tag, has_text
 from tunefarm_db.states.job import JobState
-from tunefarm_db.tables import JobRow, ModelRow, table_of
+from tunefarm_db.tables import JobRow, ModelRow, SweepCellRow, table_of
 
 _JOBS, _MODELS = table_of(JobRow), table_of(ModelRow)
 
@@ -27,6 +27,7 @@ class JobFilters(TypedDict, total=False):
         model_id: Their model.
         model_text: Part of their model's name, in any case.
         device_key: Their pool.
+        sweep_id: They belong to this sweep.
         tags: They have all of these tags.
         text: Part of the id, the model's name, a tag, the note, the target or the pool, in any case.
     """
@@ -36,6 +37,7 @@ class JobFilters(TypedDict, total=False):
     model_id: str | None
     model_text: str
     device_key: str | None
+    sweep_id: str | None
     tags: Collection[str]
     text: str
 
@@ -83,6 +85,8 @@ def conditions(filters: JobFilters) -> list[ColumnElement[bool]]:
         where.append(JobRow.state.in_(sorted(states)))
     if model_text := filters.get("model_text"):
         where.append(ModelRow.name.icontains(model_text, autoescape=True))
+    if sweep_id := filters.get("sweep_id"):
+        where.append(JobRow.id.in_(select(SweepCellRow.job_id).where(SweepCellRow.sweep_id == sweep_id)))
     where += [has_tag(_JOBS.c.tags, tag) for tag in filters.get("tags") or ()]
     if text := filters.get("text"):
         columns = (_JOBS.c.id, _MODELS.c.name, _JOBS.c.note, _JOBS.c.target_key, _JOBS.c.device_key)

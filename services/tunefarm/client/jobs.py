@@ -79,6 +79,7 @@ class AsyncJobs(AsyncJobResults):
         state: str | None = None,
         model_id: str | None = None,
         device_key: str | None = None,
+        sweep_id: str | None = None,
         tags: Sequence[str] = (),
         text: str | None = None,
         order: str | None = None,
@@ -91,6 +92,7 @@ class AsyncJobs(AsyncJobResults):
             state: Only jobs in this state.
             model_id: Only jobs of this model.
             device_key: Only jobs on this pool.
+            sweep_id: Only jobs of this sweep.
             tags: Only jobs with all of these tags.
             text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
             order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
@@ -98,8 +100,15 @@ class AsyncJobs(AsyncJobResults):
             limit: Maximum number of items, up to 500.
             cursor: `Page.next_cursor` of the previous page.
         """
-        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "tag": [*tags]}
-        query: Query = {**which, "text": text, "order": order, "limit": limit, "cursor": cursor}
+        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "sweep_id": sweep_id}
+        query: Query = {
+            **which,
+            "tag": [*tags],
+            "text": text,
+            "order": order,
+            "limit": limit,
+            "cursor": cursor,
+        }
         return await get_page(self._transport, "jobs", query, Job.read)
 
     def all(
@@ -108,6 +117,7 @@ class AsyncJobs(AsyncJobResults):
         state: str | None = None,
         model_id: str | None = None,
         device_key: str | None = None,
+        sweep_id: str | None = None,
         tags: Sequence[str] = (),
         text: str | None = None,
         order: str | None = None,
@@ -118,13 +128,14 @@ class AsyncJobs(AsyncJobResults):
             state: Only jobs in this state.
             model_id: Only jobs of this model.
             device_key: Only jobs on this pool.
+            sweep_id: Only jobs of this sweep.
             tags: Only jobs with all of these tags.
             text: Only jobs with this text in their id, model's name, tags, note, target or pool, in any case.
             order: ``newest``, ``oldest``, ``changed``, ``model``, ``state``, ``trials``, ``latency``, ``speedup`` (over untuned) or
                 ``runtime`` (over the fastest other runtime); the best first.
         """
-        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "tag": [*tags]}
-        query: Query = {**which, "text": text, "order": order, "limit": 500}
+        which: Query = {"state": state, "model_id": model_id, "device_key": device_key, "sweep_id": sweep_id}
+        query: Query = {**which, "tag": [*tags], "text": text, "order": order, "limit": 500}
         return walk(self._transport, "jobs", query, Job.read)
 
     async def cancel(self, job_id: str) -> Job:

@@ -94,6 +94,7 @@ def list_jobs(
         Query(max_length=250, description="Only jobs of this model: its id, name, or `name@version`."),
     ] = None,
     device_key: Annotated[str | None, Query(max_length=200, description="Only jobs on this pool.")] = None,
+    sweep_id: Annotated[str | None, Query(max_length=40, description="Only jobs of this sweep.")] = None,
     tag: Annotated[
         list[str] | None,
         Query(max_length=20, description="Only jobs with this tag; given several times, with all of them."),
@@ -119,6 +120,7 @@ def list_jobs(
     filters = JobFilters(
         state=state,
         device_key=device_key,
+        sweep_id=sweep_id,
         tags=[check_tag(name) for name in tag or ()],
         text=text.strip(),
     )

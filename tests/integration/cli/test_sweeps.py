@@ -47,6 +47,9 @@ def test_files_and_precisions_are_one_sweep(
     shown = run("sweeps", "show", sweep.id[-8:]).stdout
     assert shown.count("succeeded") >= 4
     assert sweep.id in run("sweeps", "list").stdout
+    assert len(parsed(run, "jobs", "list", "--sweep", sweep.id[-8:])) == 4
+    assert parsed(run, "jobs", "list", "--sweep", sweep.id, "--state", "failed") == []
+    assert "there is no sweep nothing" in run("jobs", "list", "--sweep", "nothing", code=3).stderr
     assert parsed(run, "sweeps", "report", sweep.id) == report
     run("sweeps", "report", sweep.id, "--html", tmp_path / "r.html")
     assert sweep.id in (tmp_path / "r.html").read_text()

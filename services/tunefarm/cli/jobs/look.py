@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli.base.commands import command, group
-from tunefarm.cli.base.completion import complete_job, complete_model, complete_pool
+from tunefarm.cli.base.completion import complete_job, complete_model, complete_pool, complete_sweep
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit, Tags, Text
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.references import find_job, find_model
+from tunefarm.cli.base.references import find_job, find_model, find_sweep
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
@@ -64,6 +64,15 @@ def list_jobs(
         str | None,
         typer.Option("--device-key", help="Only jobs on this pool.", autocompletion=complete_pool),
     ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="SWEEP_ID",
+            help="Only jobs of this sweep: its id, or a part of it.",
+            autocompletion=complete_sweep,
+        ),
+    ] = None,
     tag: Tags = None,
     search: Text = None,
     sort: Annotated[
@@ -81,7 +90,13 @@ def list_jobs(
         # Servers of older releases know no order: they sort by age.
         order = None if sort is JobSort.NEWEST else sort.value
         matching = client.jobs.all(
-            state=state, model_id=model_id, device_key=device_key, tags=tag or (), text=search, order=order
+            state=state,
+            model_id=model_id,
+            device_key=device_key,
+            sweep_id=None if sweep is None else find_sweep(client, sweep),
+            tags=tag or (),
+            text=search,
+            order=order,
         )
         jobs = list(islice(matching, limit))
     out.items(

@@ -41,6 +41,9 @@ def test_a_sweep_from_start_to_report(client: TestClient, sweep: dict[str, Any])
     job = client.get(f"/v1/jobs/{sweep['cells'][1]['job_id']}").json()
     assert (job["options"]["sweep"], job["options"]["precision"]) == (sweep["id"], "float16-weights")
     assert client.get(path).json() == sweep == client.get(f"{path}/report").json()
+    of_sweep = client.get("/v1/jobs", params={"sweep_id": sweep["id"]}).json()["items"]
+    assert {job["id"] for job in of_sweep} == {cell["job_id"] for cell in sweep["cells"][:2]}
+    assert client.get("/v1/jobs", params={"sweep_id": "swp_other"}).json()["items"] == []
     (listed,) = client.get("/v1/sweeps").json()["items"]
     assert listed == {name: value for name, value in sweep.items() if name not in ("cells", "rule")}
     page = client.get(f"{path}/report.html")
