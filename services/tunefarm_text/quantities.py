@@ -245,12 +245,12 @@ def ascii_kernel_shapes(specs: Sequence[Mapping[str, object]]) -> str:
     return kernel_shapes(specs).replace("×", "x").replace("→", "->")
 
 
-def budget(limits: Mapping[str, Any]) -> str:
-    """Return a job's budget in words: ``"10 min 00 s, 200 trials"``."""
+def budget(limits: Mapping[str, Any], whole: str = "job") -> str:
+    """Return the budget of a job, or of a whole sweep, in words: ``"10 min 00 s, 200 trials"``."""
     parts = []
     if limits.get("job_sec"):
         of_search = f", {duration(limits['wall_sec'])} of search" if limits.get("wall_sec") else ""
-        parts.append(f"{duration(limits['job_sec'])} for the whole job{of_search}")
+        parts.append(f"{duration(limits['job_sec'])} for the whole {whole}{of_search}")
     elif limits.get("wall_sec"):
         parts.append(duration(limits["wall_sec"]))
     if limits.get("trials"):

@@ -43,7 +43,7 @@ def list_sweeps(out: Output, server: Server, limit: Limit = 50) -> None:
             "sweep": lambda sweep: sweep.id,
             "state": lambda sweep: sweep.state,
             "jobs": lambda sweep: sweep.counts_text,
-            "budget": lambda sweep: quantities.budget(sweep.budget),
+            "budget": lambda sweep: quantities.budget(sweep.budget, "sweep"),
             "tags": lambda sweep: ", ".join(sweep.tags),
             "created": lambda sweep: quantities.local_time(sweep.created_at),
         },
@@ -125,7 +125,7 @@ def show_sweep(out: Output, sweep: Sweep) -> None:
             where = ", ".join(part for part in (cell.device_key, cell.precision) if part)
             out.text(f"{cell.model_name}{f' ({where})' if where else ''}: {cell.error.message}")
     if sweep.budget:
-        out.text(f"Budget: {quantities.budget(sweep.budget)}. {sweep.rule}")
+        out.text(f"Budget: {quantities.budget(sweep.budget, 'sweep')}. {sweep.rule}")
 
 
 def _latency(cell: SweepCell) -> str:

@@ -117,6 +117,7 @@ def test_shapes_of_a_kernel() -> None:
         (q.shape([1, 3], "float32"), "1×3 float32"),
         (q.budget({"wall_sec": 600, "trials": 5}), "10 min 00 s, 5 trials"),
         (q.budget({"job_sec": 600, "wall_sec": None}), "10 min 00 s for the whole job"),
+        (q.budget({"job_sec": 600}, "sweep"), "10 min 00 s for the whole sweep"),
         (q.budget({"job_sec": 60, "wall_sec": 31.0}), "1 min 00 s for the whole job, 31 s of search"),
         (q.iso(0.0), "1970-01-01T00:00:00Z"),
     ],

@@ -97,6 +97,6 @@ class Sweep(Shown, Answer):
             "": self.id,
             "state": self.state,
             "jobs": self.counts_text,
-            "budget": quantities.budget(self.budget),
+            "budget": quantities.budget(self.budget, "sweep"),
             "created": quantities.local_time(self.created_at),
         }
