@@ -18,7 +18,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import NewRecord
 from tunefarm_tuning.core.errors import InvalidRecordError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.record import LONGEST_SEC, SHORTEST_SEC, TuningRecord
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -34,8 +34,6 @@ _LONGEST = {
 _MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 10_000
 _SAMPLES_TELL = 3
 """So many equal samples are of one measurement."""
-_SHORTEST_SEC, _LONGEST_SEC = 1e-9, 86400.0
-"""A call takes longer than a few cycles; a trial ends within a day."""
 _CLOCKS_APART_SEC = 86400.0
 _UNSTORABLE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000|[\ud800-\udfff]")
 """In JSON, a NUL or half of a pair: PostgreSQL refuses either."""
@@ -172,7 +170,7 @@ def _check(record: TuningRecord) -> None:
         raise InvalidRecordError("build_sec and measured_at must be numbers from zero on")
     if record.measured_at > time.time() + _CLOCKS_APART_SEC:
         raise InvalidRecordError("measured_at is in the future")
-    if not all(_SHORTEST_SEC <= sample <= _LONGEST_SEC for sample in record.samples_sec):
+    if not all(SHORTEST_SEC <= sample <= LONGEST_SEC for sample in record.samples_sec):
         raise InvalidRecordError("samples_sec must be seconds of a call, from a nanosecond to a day")
     if len(record.samples_sec) > _SAMPLES or len(record.config.key) > _JSON:
         raise InvalidRecordError("the samples or the config are too long")

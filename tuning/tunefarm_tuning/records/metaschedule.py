@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import tempfile
 import time
 from collections import Counter
@@ -24,7 +23,7 @@ from tunefarm_tuning.core.output_file import cannot_write, output_file, writing
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.sandbox import Access
-from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.record import LONGEST_SEC, SHORTEST_SEC, TuningRecord
 from tunefarm_tuning.records.selection import without_superseded
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.parse import parse_target
@@ -60,7 +59,6 @@ REASONS: Mapping[str, str] = {
 _MODULE = "tunefarm_tuning.tvm.children.interchange"
 _TIMEOUT_SEC = 120.0
 _RECORD_SEC = 2.0
-_FAILED_SEC = 1e9  # MetaSchedule notes 1e10 s for a failure
 _OWN_WORDS = frozenset({"keys", "tag"})  # what TVM adds to a target's JSON
 
 
@@ -354,7 +352,7 @@ def _record(value: Any, number: int, folder: Path) -> _Line:
             raise ValueError("no workload's number, or no trace")
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(folder / RECORDS, number, f"not a record of MetaSchedule: {clean(str(error))}") from error
-    is_measured = all(math.isfinite(sec) and 0 < sec < _FAILED_SEC for sec in samples)
+    is_measured = all(SHORTEST_SEC <= sec <= LONGEST_SEC for sec in samples)  # it notes 1e10 s for a failure
     return _Line(
         number=number,
         workload=workload,

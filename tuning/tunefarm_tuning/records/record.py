@@ -15,6 +15,9 @@ from tunefarm_tuning.space.config import Config
 
 SCHEMA_VERSION = 1
 
+SHORTEST_SEC, LONGEST_SEC = 1e-9, 86400.0
+"""What a call may take in records from outside: more than a few cycles, and less than a day."""
+
 CONFIRMED = "confirmed"
 """Key in `TuningRecord.extra` of a confirming record."""
 

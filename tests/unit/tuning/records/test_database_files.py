@@ -76,7 +76,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     assert refused.value.code == "too-large"
 
 
-@pytest.mark.parametrize("secs", ["[]", "null", "[NaN]", "[1e400]", "[-1]", "[0]", "[1e10]"])
+@pytest.mark.parametrize("secs", ["[]", "null", "[NaN]", "[1e400]", "[-1]", "[0]", "[5e-324]", "[1e10]"])
 def test_a_record_without_a_time_is_left_out(tmp_path: Path, secs: str) -> None:
     (tmp_path / WORKLOADS).write_text(workload())
     (tmp_path / RECORDS).write_text(f'[0, [[], {secs}, {{"kind": "llvm"}}, null]]\n')
