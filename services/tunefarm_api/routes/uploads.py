@@ -79,8 +79,8 @@ async def begin_an_upload(
         Header(
             alias="Upload-Metadata",
             description="Pairs of a key and a Base64 text: `filename` (the model's name), `shapes` (lines like "
-            "`x=1,3,224,224`), `values` (lines like `sr=16000`), `sha256` (the file's hash, which is checked). Other keys are stored but not "
-            "used.",
+            "`x=1,3,224,224`), `values` (lines like `sr=16000`), `sha256` (the file's hash, which is checked), `tags` (with spaces "
+            "between them) and `note`, which the model gets. Other keys are stored but not used.",
         ),
     ] = None,
 ) -> Upload:

@@ -23,6 +23,7 @@ from tunefarm_api.transfer.upload import (
     closing_unless_read,
     media_type,
 )
+from tunefarm_app.models.labels import check_note, check_tags, label_model
 from tunefarm_app.models.upload_part import UploadPart
 from tunefarm_app.models.uploads import begin_upload
 from tunefarm_app.runtime.composition import Services
@@ -74,7 +75,8 @@ async def begin(request: Request, services: Services) -> Upload:
 
     Raises:
         ConflictError: ``tus-version``.
-        InvalidInputError: ``bad-length``, ``bad-metadata``; errors of `begin_upload`, `read_shape_lines` and `parse_values`.
+        InvalidInputError: ``bad-length``, ``bad-metadata``; errors of `begin_upload`, `read_shape_lines`, `parse_values`, `check_tags` and
+            `check_note`.
     """
     check_version(request)
     header = request.headers.get("upload-metadata", "")
@@ -83,6 +85,9 @@ async def begin(request: Request, services: Services) -> Upload:
     name = metadata.get("filename") or metadata.get("name") or "model"
     shapes = read_shape_lines([line for line in metadata.get("shapes", "").splitlines() if line.strip()])
     values = parse_values([line for line in metadata.get("values", "").splitlines() if line.strip()])
+    tags, note = _labels(metadata)
+    check_tags(tags)
+    check_note(note)
     return await run_in_threadpool(
         begin_upload,
         services,
@@ -124,9 +129,23 @@ async def write_part(request: Request, services: Services, upload_id: str) -> Up
         try:
             async for piece in body_pieces(request, stalled_sec=STALLED_SEC):
                 await run_in_threadpool(part.write, piece)
-            return await run_in_threadpool(part.end)
+            upload = await run_in_threadpool(part.end)
+            await run_in_threadpool(_label, services, upload)
+            return upload
         finally:
             await run_in_threadpool(part.close)
+
+
+def _labels(metadata: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the tags, between which are spaces or commas, and the note."""
+    return metadata.get("tags", "").replace(",", " ").split(), metadata.get("note", "")
+
+
+def _label(services: Services, upload: Upload) -> None:
+    """Give the model that an upload became the tags and the note that came with it; what did not come stays."""
+    tags, note = _labels(parse_metadata(upload.metadata))
+    if upload.model_id is not None and (tags or note):
+        label_model(services, upload.model_id, tags=tags or None, note=note or None)
 
 
 def check_version(request: Request) -> None:

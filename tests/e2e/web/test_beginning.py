@@ -64,6 +64,19 @@ def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     seat.complaints.clear()  # the browser's own line about the status 422
 
 
+def test_tags_and_a_note_come_with_the_upload(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.goto(server.url + "/models")
+    page.locator("#upload summary", has_text="Tags and note").click()
+    page.locator("#upload-tags").fill("OCR customer-7")
+    page.locator("#upload-note").fill("for us")
+    seat.nothing_serious(page)
+    file = {"name": "net.onnx", "mimeType": "", "buffer": Scenario(tasks=1).to_bytes()}
+    page.get_by_label("Choose a model").set_input_files(file)
+    expect(page.locator(".labels .tag")).to_have_text(["ocr", "customer-7"])
+    expect(page.locator(".labels .noted")).to_have_text("for us")
+
+
 def test_devices_are_quarantined_and_let_back(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     page.get_by_role("link", name="Devices", exact=True).click()

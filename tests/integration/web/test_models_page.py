@@ -12,9 +12,9 @@ from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import HELP, NO_SEARCH
 
 
-def upload(browser: Browser, content: bytes, shapes: str = "", values: str = ""):
+def upload(browser: Browser, content: bytes, shapes: str = "", values: str = "", **labels: str):
     """Send a file as the page's script does; return the last answer."""
-    fields = {"filename": "net.onnx", "shapes": shapes, "values": values}
+    fields = {"filename": "net.onnx", "shapes": shapes, "values": values, **labels}
     metadata = ",".join(f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in fields.items())
     headers = {"Origin": ORIGIN, "Tus-Resumable": "1.0.0"}
     begun = browser.client.post(
@@ -32,6 +32,20 @@ def upload(browser: Browser, content: bytes, shapes: str = "", values: str = "")
 
 def url_of(answer) -> str:
     return f"/models/{answer.json()['model_id']}"
+
+
+def test_tags_and_a_note_come_with_an_upload(browser: Browser, farm) -> None:
+    content = Scenario(tasks=1).to_bytes()
+    refused = upload(browser, content, tags="no!tag")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid-tag")
+    for field in ("upload-tags", "upload-note"):
+        assert browser.page("/models").element("form", id="upload").all(id=field)
+    model_id = upload(browser, content, tags="OCR, customer-7", note="for <us>").json()["model_id"]
+    assert (farm.model(model_id).tags, farm.model(model_id).note) == (["ocr", "customer-7"], "for <us>")
+    assert upload(browser, content, tags="night").json()["model_id"] == model_id
+    assert (farm.model(model_id).tags, farm.model(model_id).note) == (["night"], "for <us>")
+    assert upload(browser, content).json()["model_id"] == model_id
+    assert farm.model(model_id).tags == ["night"], "an upload without tags leaves them"
 
 
 def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:

@@ -21,7 +21,7 @@ function fail(name, text) {
   error.hidden = false;
 }
 
-// Returns what both fields bind, one input per line. A line may also be the command's options, as errors propose them.
+// Returns what the fields say of the models: what is bound, one input per line, tags and a note. A line may also be the command's options, as errors propose them.
 function bindings() {
   const lines = { shape: [], value: [] };
   for (const kind of ["shape", "value"]) {
@@ -32,7 +32,8 @@ function bindings() {
     }
   }
   const joined = (texts) => texts.map((text) => text.trim()).filter(Boolean).join("\n");
-  return { shapes: joined(lines.shape), values: joined(lines.value) };
+  const labels = Object.fromEntries(["tags", "note"].map((name) => [name, document.getElementById(`upload-${name}`).value.trim()]));
+  return { shapes: joined(lines.shape), values: joined(lines.value), ...labels };
 }
 
 class Line {
