@@ -125,6 +125,21 @@ def _limit_parent() -> str:
     return "read its parent's limits"
 
 
+def _bind_parent() -> str:
+    os.sched_setaffinity(PARENT, os.sched_getaffinity(PARENT))
+    return "chose its parent's cores"
+
+
+def _slow_parent() -> str:
+    os.setpriority(os.PRIO_PROCESS, PARENT, os.getpriority(os.PRIO_PROCESS, PARENT))
+    return "set its parent's priority"
+
+
+def _schedule_parent() -> str:
+    os.sched_setscheduler(PARENT, os.sched_getscheduler(PARENT), os.sched_getparam(PARENT))
+    return "set its parent's scheduler"
+
+
 def _kernel_call(name: str) -> str:
     result = _libc.syscall(ctypes.c_long(_SLOTS[name]), *([ctypes.c_long(0)] * 5))
     if result < 0 and ctypes.get_errno() in (1, 38):
@@ -156,6 +171,9 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "trace its parent": _trace_parent,
     "signal its parent": lambda: str(os.kill(PARENT, 0)),
     "limit its parent": _limit_parent,
+    "choose its parent's cores": _bind_parent,
+    "slow its parent down": _slow_parent,
+    "schedule its parent": _schedule_parent,
     "fork": _fork,
     "leave its group": _leave_session,
     "run a program": _run_a_program,

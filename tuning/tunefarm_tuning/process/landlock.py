@@ -17,11 +17,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_CHANGE_FOLDERS = 0x1FF0  # bits 4 to 12: make and remove files, folders, links, devices
+_CHANGE_FOLDERS = (
+    0x1FF0  # bits 4 to 12: make and remove files, folders, symbolic links, pipes, sockets, devices
+)
+_MAKE_FILES = 0x01B0  # of these, files and folders alone
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 
 READ = READ_FILE | READ_DIR
-CHANGE = READ | WRITE_FILE | _CHANGE_FOLDERS | _REFER | _TRUNCATE
+CHANGE = READ | WRITE_FILE | _MAKE_FILES | _REFER | _TRUNCATE
+"""Whoever reads the folder afterwards meets no symbolic link to what the writer may not read, no pipe to wait for, no device."""
 USE_DEVICE = READ | WRITE_FILE | _IOCTL_DEV
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 """Rights that a single file can have."""

@@ -1,7 +1,8 @@
 """Seccomp: a filter of the system calls that a Linux process may make, as a program for the kernel's packet filter.
 
 The filter holds for all threads of the process, and for what they start. It refuses what no child of ours needs; a refused call fails
-with EPERM, as it does for lack of rights. Two call with arguments that decide: `clone`, of which threads pass, and `socket`.
+with EPERM, as it does for lack of rights. Of a few the arguments decide: of `clone` threads pass, and of a process's limits and cores
+the own ones; and there is `socket`.
 
 Source: Documentation/userspace-api/seccomp_filter.rst; numbers: asm/unistd_64.h (x86-64) and asm-generic/unistd.h (64-bit Arm).
 """
@@ -22,6 +23,9 @@ NEVER: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
     "process_mrelease": (448, 448), "kcmp": (312, 272), "pidfd_open": (434, 434), "pidfd_getfd": (438, 438),
     "pidfd_send_signal": (424, 424), "migrate_pages": (256, 238), "move_pages": (279, 239),
+    # Their priorities and schedulers; of its own, too: no child has a reason.
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
     # Its own group and session: the parent ends the group.
     "setsid": (112, 157), "setpgid": (109, 154),
     # Other users, and the modes, owners and attributes of files, which Landlock does not limit.
@@ -30,7 +34,7 @@ NEVER: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None),
     "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-    "setxattrat": (463, 463), "removexattrat": (466, 466),
+    "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469),
     # Parts of the kernel with a history of holes, and ways around a filter.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "bpf": (321, 280),
     "userfaultfd": (323, 282), "perf_event_open": (298, 241), "add_key": (248, 217), "request_key": (249, 218),
@@ -56,12 +60,12 @@ NEVER: dict[str, tuple[int | None, int | None]] = {
 
 PROGRAMS = {"fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281)}
 SERVERS = {"bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242)}
-_CLONE, _CLONE3, _SOCKET, _PRLIMIT = (56, 220), (435, 435), (41, 198), (302, 261)
+_CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SET_AFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SECCOMP = (317, 277)
 _LAST_KNOWN = 470
 """Newer system calls do not exist for a child."""
 
-_CLONE_THREAD, _CLONE_NEW_NAMESPACE = 0x00010000, 0x7E020000
+_CLONE_THREAD, _CLONE_FOR_PARENT, _CLONE_NEW_NAMESPACE = 0x00010000, 0x00008000, 0x7E020000
 _LOCAL, _INTERNET = (1,), (2, 10)  # AF_UNIX; AF_INET, AF_INET6
 _X32 = 0x40000000
 _SET_FILTER, _OF_ALL_THREADS, _IS_AVAILABLE, _RETURN_ERROR, _RETURN_ALLOW = 1, 1, 2, 0x00050000, 0x7FFF0000
@@ -157,12 +161,16 @@ def filter_program(
             add(_EQUALS, number, _REFUSE, 0)
     # clone3 has its flags in memory, which a filter cannot read: the C library then takes clone.
     add(_EQUALS, _CLONE3[column], _UNKNOWN, 0)
+    # A process that its parent would have to reap, or one in a namespace.
     forbidden = (
-        (_CLONE_NEW_NAMESPACE, _REFUSE, _ALLOW) if may_start_programs else (_CLONE_THREAD, _ALLOW, _REFUSE)
+        (_CLONE_FOR_PARENT | _CLONE_NEW_NAMESPACE, _REFUSE, _ALLOW)
+        if may_start_programs
+        else (_CLONE_THREAD, _ALLOW, _REFUSE)
     )
     add_check(_CLONE, (_LOAD, _ARGUMENT_AT[0], 0, 0), (_ANY_BIT, *forbidden))
-    # Of another process it would read or set the limits.
-    add_check(_PRLIMIT, (_LOAD, _ARGUMENT_AT[0], 0, 0), (_EQUALS, 0, _ALLOW, _REFUSE))
+    # Of another process it would read or set the limits, or choose the cores.
+    for call in (_PRLIMIT, _SET_AFFINITY):
+        add_check(call, (_LOAD, _ARGUMENT_AT[0], 0, 0), (_EQUALS, 0, _ALLOW, _REFUSE))
     families = (*(_INTERNET if may_connect else ()), *(_LOCAL if has_gpu else ()))
     passing = [(_EQUALS, family, _ALLOW, 0) for family in families]
     add_check(_SOCKET, (_LOAD, _ARGUMENT_AT[0], 0, 0), *passing, (_RETURN, _ENDS[_REFUSE], 0, 0))

@@ -71,6 +71,23 @@ def test_a_child_writes_and_links_in_its_folders(tmp_path: Path) -> None:
     assert (other / "linked").read_text() == "written"
 
 
+def test_a_child_leaves_files_and_folders_alone_in_what_it_writes(tmp_path: Path) -> None:
+    """Its parent reads them: a link would lead the parent to what the child may not read, a pipe would make it wait for ever."""
+    with child(Access(writes=(tmp_path,))) as writer:
+        assert writer.call("plant", {"folder": str(tmp_path)}, timeout_sec=LONG_SEC) == ["folder"]
+
+
+def test_a_child_that_links_starts_no_processes_for_its_parent_to_reap() -> None:
+    with child(Access(programs=True)) as linking:
+        assert linking.call("fork_for_parent", {}, timeout_sec=LONG_SEC) is None
+        assert linking.call("fork", {}, timeout_sec=LONG_SEC) == "forked"
+
+
+def test_a_child_chooses_its_own_cores() -> None:
+    with child(Access()) as confined:
+        assert confined.call("own_cores", {}, timeout_sec=LONG_SEC) == sorted(os.sched_getaffinity(0))
+
+
 def test_more_folders_end_a_child_that_may_not_read_them(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("f")
     with child(Access()) as reader:

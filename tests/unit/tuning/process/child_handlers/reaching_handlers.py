@@ -1,8 +1,12 @@
 """Handlers that reach out of their child; None where that was refused."""
 
+import contextlib
+import ctypes
 import os
+import platform
 import signal
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +15,9 @@ from typing import Any
 
 from tunefarm_tuning.process import seccomp
 from tunefarm_tuning.process.sandbox import Access, enter, give_up_programs, sandbox_order
+
+_CLONE = {"x86_64": 56}.get(platform.machine(), 220)
+_FOR_PARENT = 0x8000
 
 
 def read(params: dict[str, Any]) -> str:
@@ -25,6 +32,43 @@ def write(params: dict[str, Any]) -> str:
 def link(params: dict[str, Any]) -> str:
     os.link(params["source"], params["target"])
     return "linked"
+
+
+def plant(params: dict[str, Any]) -> list[str]:
+    """Make what may mislead whoever reads the folder; return what succeeded."""
+    folder = Path(params["folder"])
+    ways: dict[str, Callable[[], None]] = {
+        "folder": (folder / "inner").mkdir,
+        "link": lambda: (folder / "link").symlink_to("/etc/shadow"),
+        "pipe": lambda: os.mkfifo(folder / "pipe"),
+        "socket": lambda: os.mknod(folder / "socket", stat.S_IFSOCK | 0o600),
+        "device": lambda: os.mknod(folder / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3)),
+        "disk": lambda: os.mknod(folder / "disk", stat.S_IFBLK | 0o600, os.makedev(8, 0)),
+    }
+    planted = []
+    for name, way in ways.items():
+        with contextlib.suppress(PermissionError):
+            way()
+            planted.append(name)
+    return planted
+
+
+def fork_for_parent(_params: dict[str, Any]) -> int:
+    """Start a process that is not this one's child, but its parent's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    process = int(
+        libc.syscall(ctypes.c_long(_CLONE), *map(ctypes.c_long, (_FOR_PARENT | signal.SIGCHLD, 0, 0, 0, 0)))
+    )
+    if process == 0:
+        os._exit(0)
+    if process < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return process
+
+
+def own_cores(_params: dict[str, Any]) -> list[int]:
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
+    return sorted(os.sched_getaffinity(0))
 
 
 def pid(_params: dict[str, Any]) -> int:
@@ -123,6 +167,9 @@ HANDLERS = {
         read,
         write,
         link,
+        plant,
+        fork_for_parent,
+        own_cores,
         pid,
         threads,
         fork,
