@@ -56,6 +56,7 @@ _GPU_DEVICES = ("nvidia*", "dri", "nvidia-caps")
 _OPEN_FILES = 4096
 _MORE_PROCESSES = 2048
 """Room for what the user's other processes start meanwhile: the kernel counts them all, threads included."""
+_MOST_PROCESSES = 1 << 22  # of a kernel
 
 
 class SandboxMode(StrEnum):
@@ -238,7 +239,25 @@ def _limit_counts() -> None:
     lower(resource.RLIMIT_NOFILE, _OPEN_FILES, _OPEN_FILES)
     if sys.platform == "linux" and os.getuid() != 0:  # root's are not limited
         most = _processes_of_user() + _MORE_PROCESSES
+        # The kernel also counts those of the same user number in other containers, which are not to be seen here.
+        while most < _MOST_PROCESSES and not _could_start_one_within(most - _MORE_PROCESSES // 2):
+            most *= 2
         lower(resource.RLIMIT_NPROC, most, most)
+
+
+def _could_start_one_within(most: int) -> bool:
+    _, ceiling = resource.getrlimit(resource.RLIMIT_NPROC)
+    soft = most if ceiling == resource.RLIM_INFINITY else min(most, ceiling)
+    resource.setrlimit(resource.RLIMIT_NPROC, (soft, ceiling))
+    try:
+        os.posix_spawn(
+            "/", ["/"], {}
+        )  # which is no program: the process ends before there is anything to wait for
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _processes_of_user() -> int:
@@ -280,11 +299,10 @@ def _interpreter() -> Iterator[str]:
     variables = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
     named = [folder for name in variables for folder in _absolute(os.environ.get(name, ""))]
     # A path of modules never means the user's whole home, or all temporary files.
-    too_much = {Path(path).expanduser().resolve() for path in ("/", "/tmp", "~")}  # noqa: S108
+    too_much = {os.path.realpath(os.path.expanduser(path)) for path in ("/", "/tmp", "~")}  # noqa: PTH111, S108  (there may be no home)
     ours = str(Path(__file__).parents[2])  # of an editable installation, it need not be on the path
     for folder in dict.fromkeys([sys.prefix, sys.base_prefix, sys.exec_prefix, ours, *sys.path, *named]):
-        path = Path(folder)
-        if path.is_absolute() and path.resolve() not in too_much:
+        if Path(folder).is_absolute() and os.path.realpath(folder) not in too_much:
             yield folder
 
 

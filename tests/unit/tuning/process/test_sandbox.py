@@ -275,3 +275,19 @@ def test_an_ordinary_users_linking_child_cannot_start_processes_without_end() ->
     with ChildProcess("reaching_handlers", access=None, env=ENV) as someone:
         count = someone.call("bomb_as", {"user": 54321}, timeout_sec=LONG_SEC)
     assert 0 < count <= 2048 + 8
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+def test_processes_of_other_containers_leave_room_for_a_childs_threads() -> None:
+    """The kernel counts by a user's number, which services in many containers share."""
+    with ChildProcess("reaching_handlers", access=None, env=ENV) as someone:
+        count = someone.call("threads_beside_a_crowd", {"user": 54323}, timeout_sec=LONG_SEC)
+    if count in (None, 99):
+        pytest.skip("needs namespaces")
+    assert count == 20
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+def test_a_user_without_a_home_has_a_sandbox() -> None:
+    with ChildProcess("reaching_handlers", access=None, env=ENV) as someone:
+        assert someone.call("enter_homeless", {}, timeout_sec=LONG_SEC)

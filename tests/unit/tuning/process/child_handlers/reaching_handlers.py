@@ -18,6 +18,7 @@ from tunefarm_tuning.process.sandbox import Access, enter, give_up_programs, san
 
 _CLONE = {"x86_64": 56}.get(platform.machine(), 220)
 _FOR_PARENT = 0x8000
+_NEW_PROCESS_NUMBERS, _NEW_MOUNTS, _PRIVATE_BELOW = 0x20000000, 0x00020000, 0x44000
 
 
 def read(params: dict[str, Any]) -> str:
@@ -151,6 +152,45 @@ def bomb_as(params: dict[str, Any]) -> int:
     return len(processes)
 
 
+def threads_beside_a_crowd(params: dict[str, Any]) -> int:
+    """Become a user who has 3,000 threads in another container; return how many threads can be started in the sandbox."""
+    order, user = sandbox_order(Access()), params["user"]
+    libc = ctypes.CDLL(None, use_errno=True)
+    is_up, say_up = os.pipe()
+    if (crowd := os.fork()) == 0:
+        os.setresuid(user, user, user)
+        threading.stack_size(1 << 16)
+        for _ in range(3000):
+            threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        os.write(say_up, b"u")
+        time.sleep(600)
+    os.read(is_up, 1)
+    try:
+        if libc.unshare(_NEW_PROCESS_NUMBERS | _NEW_MOUNTS) != 0:
+            raise PermissionError
+        if (inner := os.fork()) == 0:
+            private = libc.mount(None, b"/", None, _PRIVATE_BELOW, None)
+            mounted = libc.mount(b"proc", b"/proc", b"proc", 0, None)
+            os.setresuid(user, user, user)
+            count = 0
+            with contextlib.suppress(RuntimeError):  # no thread could be started
+                enter(order)
+                count = threads({"count": 20})
+            os._exit(count if private == mounted == 0 else 99)
+        return os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+    finally:
+        os.kill(crowd, signal.SIGKILL)
+        os.waitpid(crowd, 0)
+
+
+def enter_homeless(_params: dict[str, Any]) -> bool:
+    """Enter the sandbox as a user whom nobody has named."""
+    order = sandbox_order(Access())
+    os.environ.pop("HOME", None)
+    os.setresuid(54322, 54322, 54322)
+    return enter(order).landlock > 0
+
+
 def _none_if_refused(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
     def call(params: dict[str, Any]) -> Any:
         try:
@@ -179,5 +219,7 @@ HANDLERS = {
         listen,
         sockets_after,
         bomb_as,
+        threads_beside_a_crowd,
+        enter_homeless,
     )
 }
