@@ -11,7 +11,7 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
@@ -52,7 +52,10 @@ _FACTS = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _GPU_FACTS = ("/proc/driver", "/proc/devices", "/proc/modules", "/sys/module")
-_GPU_DEVICES = ("nvidia*", "dri", "nvidia-caps")
+_GPU_DEVICES = ("nvidia*", "dri", "nvidia-caps", "dxg", "nvhost*", "nvmap", "nvgpu", "nvsciipc")
+_GPU_SIGNS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
+"""Of a graphics card's driver, of Windows' Linux, of a Jetson."""
+_TOOLS = ("ld", "cc", "gcc", "clang", "c++", "g++", "ld.lld", "nvcc")
 _OPEN_FILES = 4096
 _MORE_PROCESSES = 2048
 """Room for what the user's other processes start meanwhile: the kernel counts them all, threads included."""
@@ -223,7 +226,7 @@ def enter(order: str) -> SandboxState:
 
 
 def _has_gpu() -> bool:
-    return Path("/dev/nvidiactl").exists()
+    return any(Path(path).exists() for path in _GPU_SIGNS)
 
 
 _is_filtered = False
@@ -278,9 +281,7 @@ def _rules(access: Access, further: Sequence[str]) -> Iterator[tuple[Path | str,
     for path in (*_SYSTEM, *_interpreter(), *further):
         yield path, landlock.READ | execute
     if access.programs:
-        nvcc = shutil.which("nvcc")
-        toolkits = [] if nvcc is None else [str(Path(nvcc).resolve().parent.parent)]
-        for path in (*_absolute(os.environ.get("PATH", "")), *toolkits):
+        for path in _not_too_much([*_absolute(os.environ.get("PATH", "")), *_toolchains()]):
             yield path, landlock.READ | execute
     for path in _FACTS:
         yield path, landlock.READ
@@ -298,10 +299,22 @@ def _interpreter() -> Iterator[str]:
     """Yield the folders of Python and its packages, and of libraries that the environment names."""
     variables = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
     named = [folder for name in variables for folder in _absolute(os.environ.get(name, ""))]
-    # A path of modules never means the user's whole home, or all temporary files.
-    too_much = {os.path.realpath(os.path.expanduser(path)) for path in ("/", "/tmp", "~")}  # noqa: PTH111, S108  (there may be no home)
     ours = str(Path(__file__).parents[2])  # of an editable installation, it need not be on the path
-    for folder in dict.fromkeys([sys.prefix, sys.base_prefix, sys.exec_prefix, ours, *sys.path, *named]):
+    yield from _not_too_much([sys.prefix, sys.base_prefix, sys.exec_prefix, ours, *sys.path, *named])
+
+
+def _toolchains() -> Iterator[str]:
+    """Yield the folders of linkers and compilers, wherever links on the PATH lead: their programs, libraries and settings."""
+    for name in _TOOLS:
+        if (path := shutil.which(name)) is not None:
+            folder = Path(path).resolve().parent
+            yield str(folder.parent if folder.name == "bin" else folder)
+
+
+def _not_too_much(folders: Iterable[str]) -> Iterator[str]:
+    """Yield each absolute path once: paths of programs and modules never mean the user's whole home, or all temporary files."""
+    too_much = {os.path.realpath(os.path.expanduser(path)) for path in ("/", "/tmp", "~")}  # noqa: PTH111, S108  (there may be no home)
+    for folder in dict.fromkeys(folders):
         if Path(folder).is_absolute() and os.path.realpath(folder) not in too_much:
             yield folder
 

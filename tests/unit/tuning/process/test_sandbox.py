@@ -118,6 +118,23 @@ def test_a_linker_runs_where_programs_may(tmp_path: Path) -> None:
         assert linking.call("run", {"program": str(planted)}, timeout_sec=LONG_SEC) is None
 
 
+def test_a_linker_runs_with_its_files_wherever_the_path_leads(tmp_path: Path) -> None:
+    """As of compilers in folders of their own, which package managers and environment modules put on the PATH."""
+    linker, on_path, secret = tmp_path / "tools" / "bin" / "ld", tmp_path / "links", tmp_path / "home" / "key"
+    for folder in (linker.parent, on_path, tmp_path / "tools" / "lib", secret.parent):
+        folder.mkdir(parents=True)
+    (tmp_path / "tools" / "lib" / "settings").write_text("s")
+    linker.write_text(f'#!/bin/sh\nread setting < {tmp_path}/tools/lib/settings || [ -n "$setting" ]\n')
+    linker.chmod(0o755)
+    (on_path / "ld").symlink_to(linker)
+    secret.write_text("k")
+    # Somebody's PATH has their home in it.
+    env = {**ENV, "PATH": f"{on_path}:{secret.parent}:{os.environ['PATH']}", "HOME": str(secret.parent)}
+    with ChildProcess("reaching_handlers", access=Access(programs=True), env=env) as linking:
+        assert linking.call("run", {"program": str(on_path / "ld")}, timeout_sec=LONG_SEC) == 0
+        assert linking.call("read", {"path": str(secret)}, timeout_sec=LONG_SEC) is None
+
+
 def test_what_it_may_connect_to_is_the_internet() -> None:
     with socket.create_server(("127.0.0.1", 0)) as service, child(Access(network=True)) as client:
         params = {"port": service.getsockname()[1]}
