@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -92,6 +93,49 @@ def test_an_index_out_of_range_never_reaches_native_code(how: str, tmp_path: Pat
         import_model(written(tmp_path / "model", ATTACKS[how]))
     assert caught.value.code in ("index-out-of-range", "cannot-run"), caught.value.message
     assert "touches" in caught.value.message
+
+
+def test_an_index_that_onnx_runtime_computes_otherwise_than_tvm_never_reaches_native_code(
+    tmp_path: Path,
+) -> None:
+    """Before, this ended the import's child with SIGSEGV: what one of both rounds otherwise, times 1e16, is an index far off."""
+    angles = np.linspace(0.1, 2, 997).astype(np.float32)
+    computed = [
+        helper.make_node("Tanh", ["angles"], ["tanh"]),
+        helper.make_node("Sub", ["tanh", "expected"], ["rounding"]),
+        helper.make_node("Abs", ["rounding"], ["size"]),
+        helper.make_node("ReduceMax", ["size"], ["largest"], keepdims=1),
+        helper.make_node("Mul", ["largest", "factor"], ["product"]),
+        helper.make_node("Reshape", ["product", "one-by-one"], ["point"]),
+        helper.make_node("Cast", ["point"], ["far"], to=TensorProto.INT64),
+    ]
+    scatters = model(POINT, *computed)
+    del (
+        scatters.graph.node[:3],
+        scatters.graph.node[-2],
+    )  # what ONNX Runtime cannot run: here it runs, and finds the index 0
+    scatters.graph.node[-1].input[0] = "x"
+    del scatters.graph.input[1]
+    constants = {
+        "angles": angles,
+        "expected": tanh_of_onnx_runtime(angles),
+        "factor": np.array(1e16, np.float32),
+        "one-by-one": np.array([1, 1], np.int64),
+    }
+    scatters.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in constants.items()
+    )
+    accepted = import_model(written(tmp_path / "model", scatters))
+    assert [spec.name for spec in accepted.outputs] == ["y"]
+
+
+def tanh_of_onnx_runtime(angles: np.ndarray) -> np.ndarray:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, angles.shape) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "net", values[:1], values[1:])
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(network.SerializeToString(), providers=["CPUExecutionProvider"])
+    result: np.ndarray = session.run(None, {"x": angles})[0]
+    return result
 
 
 def test_the_network_without_the_attack_is_accepted(tmp_path: Path) -> None:

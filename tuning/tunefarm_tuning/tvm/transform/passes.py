@@ -18,6 +18,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
+from tunefarm_tuning.tvm.transform.constant_indices import bound_constant_indices
 from tunefarm_tuning.tvm.transform.float32_arithmetic import (
     add_up_float16_in_float32,
     compute_bfloat16_in_float32,
@@ -156,6 +157,7 @@ class GraphPass:
 
 PASSES: tuple[GraphPass, ...] = (
     GraphPass("ComputeBfloat16InFloat32", Level.SIMPLIFY, _ours(compute_bfloat16_in_float32)),
+    GraphPass("BoundConstantIndices", Level.SIMPLIFY, _ours(bound_constant_indices)),
     GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
     GraphPass("FoldWeights", Level.SIMPLIFY, _ours(fold_weights)),
     GraphPass("FoldConstant", Level.SIMPLIFY, relax.transform.FoldConstant()),

@@ -23,7 +23,14 @@ def test_levels_ascend() -> None:
 
 def test_passes_of_a_cpu() -> None:
     assert names(CPU) == [
-        *("ComputeBfloat16InFloat32", "FoldBatchNorms", "FoldWeights", "FoldConstant", "SimplifyPowers"),
+        *(
+            "ComputeBfloat16InFloat32",
+            "BoundConstantIndices",
+            "FoldBatchNorms",
+            "FoldWeights",
+            "FoldConstant",
+            "SimplifyPowers",
+        ),
         *("CropKernels", "SimplifyTakes", "DecomposeTransposedConvolutions", "DecomposeOpsForInference"),
         *("CanonicalizeBindings", "FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
@@ -34,7 +41,14 @@ def test_passes_of_a_cpu() -> None:
 
 def test_passes_of_a_gpu() -> None:
     assert names(GPU) == [
-        *("ComputeBfloat16InFloat32", "FoldBatchNorms", "FoldWeights", "FoldConstant", "SimplifyPowers"),
+        *(
+            "ComputeBfloat16InFloat32",
+            "BoundConstantIndices",
+            "FoldBatchNorms",
+            "FoldWeights",
+            "FoldConstant",
+            "SimplifyPowers",
+        ),
         *("CropKernels", "DecomposeOpsForInference", "CanonicalizeBindings"),
         *("FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("CancelTransposes", "CanonicalizeBindings", "DeadCodeElimination", "FoldWeights", "FoldConstant"),
