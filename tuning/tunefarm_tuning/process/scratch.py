@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
+import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 _PREFIX = "tunefarm-scratch-"
 _LOCK = "lock"
 _SETTLED_SEC = 60.0
+_LONG_PATH = 700  # characters, each of up to four of the 4,095 bytes that the kernel takes
 
 
 class ScratchDir:
@@ -38,8 +39,34 @@ class ScratchDir:
         """Delete the folder. Calling it again does nothing."""
         if not self._closed:
             self._closed = True
-            shutil.rmtree(self.path, ignore_errors=True)
+            delete(self.path)
             os.close(self._lock)
+
+
+def delete(folder: Path) -> None:
+    """Delete a folder that a child could write, as far as that goes: folders that it has closed, or nested without end, too.
+
+    No process may write it any more.
+    """
+    left, emptied = [str(folder)], []
+    while left:
+        current = left.pop()
+        emptied.append(current)
+        with contextlib.suppress(OSError):
+            for entry in list(os.scandir(current)):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)  # noqa: PTH108
+                    continue
+                if entry.stat(follow_symlinks=False).st_mode & 0o700 != 0o700:
+                    os.chmod(entry.path, 0o700)  # noqa: PTH101
+                inner = entry.path
+                if len(inner) > _LONG_PATH:
+                    inner = str(folder / secrets.token_hex(8))
+                    os.rename(entry.path, inner)  # noqa: PTH104
+                left.append(inner)
+    for current in reversed(emptied):
+        with contextlib.suppress(OSError):
+            os.rmdir(current)  # noqa: PTH106
 
 
 def sweep(root: Path) -> None:
@@ -48,7 +75,7 @@ def sweep(root: Path) -> None:
         with contextlib.suppress(OSError):
             # A folder this young may not be locked yet.
             if time.time() - folder.stat().st_mtime > _SETTLED_SEC and _is_free(folder):
-                shutil.rmtree(folder, ignore_errors=True)
+                delete(folder)
 
 
 def _is_free(folder: Path) -> bool:

@@ -45,3 +45,29 @@ def test_a_dead_owners_folder_is_swept_and_a_living_ones_is_not(tmp_path: Path) 
     sweep(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {living.path.name, "other"}
     living.close()
+
+
+def test_what_a_child_left_to_stay_is_deleted(tmp_path: Path) -> None:
+    """Before, a folder within a thousand others ended the call that deleted them, and a closed one stayed for ever."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("k")
+    scratch = ScratchDir(tmp_path / "root")
+    (scratch.path / "link").symlink_to(outside)
+    closed = scratch.path / "closed"
+    closed.mkdir()
+    (closed / "file").write_text("f")
+    script = (
+        "import os, sys\n"
+        "os.chdir(sys.argv[1])\n"
+        "for _ in range(1200):\n"
+        "    os.mkdir('d')\n"
+        "    os.chdir('d')\n"
+        "os.mkdir('closed', 0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(scratch.path)], check=True)
+    closed.chmod(0o300)
+    scratch.close()
+    assert not scratch.path.exists()
+    assert (outside / "kept").read_text() == "k"
+    assert outside.stat().st_mode & 0o777 != 0o700

@@ -22,6 +22,7 @@ from tunefarm_tuning.process import (
     ChildProcess,
     ChildTimedOut,
 )
+from tunefarm_tuning.process.scratch import delete
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
@@ -184,7 +185,7 @@ class BuildWorker:
         return Failure(Outcome.INFRASTRUCTURE_ERROR, FULL_DISK) if full else failure
 
     def _reset_work_dir(self) -> None:
-        shutil.rmtree(self._work_dir, ignore_errors=True)
+        delete(self._work_dir)
         # Without its parents: a folder that the builder has deleted stays deleted.
         with contextlib.suppress(FileNotFoundError):
             self._work_dir.mkdir(exist_ok=True)
