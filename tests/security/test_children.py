@@ -187,7 +187,7 @@ def test_without_a_sandbox_the_attacks_succeed(tmp_path: Path) -> None:
         *("lay open the key file", "read its parent's environment", "read its parent's command line"),
         *("change the program", "signal its parent", "fork", "connect"),
         *("leave its group", "run a program", "listen", "open a socket of this machine", "limit its parent"),
-        *("choose its parent's cores", "slow its parent down", "schedule its parent"),
+        *("choose its parent's cores", "slow its parent down", "schedule its parent", "watch the store"),
     }
 
 

@@ -23,6 +23,7 @@ PARENT = os.getppid()
 MOST_PROCESSES = 300
 _SLOTS = {"io_uring_setup": 425, "userfaultfd": 323, "bpf": 321, "keyctl": 250, "perf_event_open": 298}
 _CLONE_NEWUSER = 0x10000000
+_IN_CREATE = 0x100
 _PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
 _WALL = 0x40000000  # also for what is no child
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -110,8 +111,8 @@ def _listen() -> str:
     return "listens"
 
 
-def _open_socket(family: int) -> str:
-    socket.socket(family, socket.SOCK_DGRAM).close()
+def _open_socket(family: int, kind: int = socket.SOCK_DGRAM) -> str:
+    socket.socket(family, kind, socket.IPPROTO_ICMP if kind == socket.SOCK_RAW else 0).close()
     return "opened a socket"
 
 
@@ -138,6 +139,12 @@ def _slow_parent() -> str:
 def _schedule_parent() -> str:
     os.sched_setscheduler(PARENT, os.sched_getscheduler(PARENT), os.sched_getparam(PARENT))
     return "set its parent's scheduler"
+
+
+def _watch(folder: str) -> str:
+    watch = _checked(_libc.inotify_init1(0))
+    _checked(_libc.inotify_add_watch(watch, folder.encode(), _IN_CREATE))
+    return "learns the names of files in the store"
 
 
 def _kernel_call(name: str) -> str:
@@ -181,6 +188,8 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "listen": _listen,
     "open a socket of this machine": lambda: _open_socket(socket.AF_UNIX),
     "open a socket to the kernel": lambda: _open_socket(socket.AF_NETLINK),
+    "open a raw socket": lambda: _open_socket(socket.AF_INET, socket.SOCK_RAW),
+    "watch the store": lambda: _watch(str(Path(AIMS["beside"]).parent)),
     "make a namespace": _unshare,
     **{name: lambda name=name: _kernel_call(name) for name in _SLOTS},  # type: ignore[misc]
 }

@@ -35,6 +35,8 @@ NEVER: dict[str, tuple[int | None, int | None]] = {
     "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469),
+    # The names of files in folders that it may not list.
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
     # Parts of the kernel with a history of holes, and ways around a filter.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "bpf": (321, 280),
     "userfaultfd": (323, 282), "perf_event_open": (298, 241), "add_key": (248, 217), "request_key": (249, 218),
@@ -67,9 +69,10 @@ _LAST_KNOWN = 470
 
 _CLONE_THREAD, _CLONE_FOR_PARENT, _CLONE_NEW_NAMESPACE = 0x00010000, 0x00008000, 0x7E020000
 _LOCAL, _INTERNET = (1,), (2, 10)  # AF_UNIX; AF_INET, AF_INET6
+_RAW_SOCKET, _TYPE_OF_SOCKET = 3, 0xF  # it shows root what others receive; flags are above the type
 _X32 = 0x40000000
 _SET_FILTER, _OF_ALL_THREADS, _IS_AVAILABLE, _RETURN_ERROR, _RETURN_ALLOW = 1, 1, 2, 0x00050000, 0x7FFF0000
-_LOAD, _EQUALS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _EQUALS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _MACHINE_AT, _ARGUMENT_AT = 0, 4, (16, 24)  # low halves of the first two arguments
 _ALLOW, _REFUSE, _UNKNOWN = "allow", "refuse", "unknown"
 _ENDS = {
@@ -173,7 +176,15 @@ def filter_program(
         add_check(call, (_LOAD, _ARGUMENT_AT[0], 0, 0), (_EQUALS, 0, _ALLOW, _REFUSE))
     families = (*(_INTERNET if may_connect else ()), *(_LOCAL if has_gpu else ()))
     passing = [(_EQUALS, family, _ALLOW, 0) for family in families]
-    add_check(_SOCKET, (_LOAD, _ARGUMENT_AT[0], 0, 0), *passing, (_RETURN, _ENDS[_REFUSE], 0, 0))
+    add_check(
+        _SOCKET,
+        (_LOAD, _ARGUMENT_AT[1], 0, 0),
+        (_AND, _TYPE_OF_SOCKET, 0, 0),
+        (_EQUALS, _RAW_SOCKET, _REFUSE, 0),
+        (_LOAD, _ARGUMENT_AT[0], 0, 0),
+        *passing,
+        (_RETURN, _ENDS[_REFUSE], 0, 0),
+    )
     ends = {name: len(lines) + offset for offset, name in enumerate(_ENDS)}
     code = b""
     for number, (instruction, value, if_true, if_false) in enumerate(lines):
