@@ -22,8 +22,8 @@ def folded(make: Callable[[Any], Any], *, indices: np.ndarray, computed: bool) -
         with builder.dataflow():
             given = relax.const(indices - 1 if computed else indices, str(indices.dtype))
             if computed:
-                one = relax.const(np.array(1, indices.dtype), str(indices.dtype))
-                given = builder.emit(relax.op.add(given, one))
+                step = relax.const(np.array(1, indices.dtype), str(indices.dtype))
+                given = builder.emit(relax.op.add(given, step))
             result = builder.emit_output(make(given))
         builder.emit_func_output(result)
     constant = relax.transform.FoldConstant()(bound_constant_indices(builder.get()))["main"]
