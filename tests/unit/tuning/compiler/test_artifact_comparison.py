@@ -30,6 +30,9 @@ class Answers:
     def hang_up(self) -> None:
         pass
 
+    def allow(self, *files: Path) -> None:
+        pass
+
     def call(self, *_args: Any, **_named: Any) -> dict[str, Any]:
         if self._raised:
             raise self._error
