@@ -144,17 +144,24 @@ def _add(
         if idempotency_key is not None:
             earlier = repos.jobs.find_by_idempotency_key(idempotency_key)
             if earlier is not None:
-                if earlier.request_digest != request.digest:
-                    raise ConflictError(
-                        "this idempotency key was used for a different request",
-                        code="idempotency-key-reused",
-                        job_id=earlier.id,
-                    )
+                check_same_request(earlier.request_digest, request.digest, job_id=earlier.id)
                 return SubmittedJob(job=earlier, created=False), None
         if request.of is not None and (under_way := _compile_under_way(repos, request.of)) is not None:
             return SubmittedJob(job=under_way, created=False), None
         job, step_id = add_job(services, repos, request, idempotency_key=idempotency_key)
         return SubmittedJob(job=job, created=True), step_id
+
+
+def check_same_request(earlier_digest: str | None, digest: str, **created: str) -> None:
+    """Refuse a request whose idempotency key created something for another request; `created` names its id.
+
+    Raises:
+        ConflictError: ``idempotency-key-reused``.
+    """
+    if earlier_digest != digest:
+        raise ConflictError(
+            "this idempotency key was used for a different request", code="idempotency-key-reused", **created
+        )
 
 
 def add_job(

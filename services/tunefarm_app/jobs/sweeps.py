@@ -16,7 +16,7 @@ from itertools import product
 import structlog
 
 from tunefarm_app.jobs.control import cancel_job
-from tunefarm_app.jobs.submit import JobRequest, add_job, check_idempotency_key
+from tunefarm_app.jobs.submit import JobRequest, add_job, check_idempotency_key, check_same_request
 from tunefarm_app.jobs.terms import JobTerms, check_budget, settle_terms
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.labels import check_note, check_tags
@@ -127,12 +127,7 @@ def _add(
         if idempotency_key is not None:
             earlier = repos.sweeps.find_by_idempotency_key(idempotency_key)
             if earlier is not None:
-                if earlier.request_digest != request.digest:
-                    raise ConflictError(
-                        "this idempotency key was used for a different request",
-                        code="idempotency-key-reused",
-                        sweep_id=earlier.id,
-                    )
+                check_same_request(earlier.request_digest, request.digest, sweep_id=earlier.id)
                 return SubmittedSweep(sweep=earlier, created=False), []
         cells = list(_cells(repos, request))
         if all(cell.error is not None for cell in cells):

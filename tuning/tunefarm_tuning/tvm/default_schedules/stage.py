@@ -295,18 +295,17 @@ def with_inlined_scalars(func: tirx.PrimFunc) -> tirx.PrimFunc:
     root = func.body.block if isinstance(func.body, SBlockRealize) else None
     if root is None or not isinstance(root.body, tirx.SeqStmt):
         return func
-    scalars: list[tuple[Any, SBlock]] = []  # buffers and the blocks that compute them
+    scalars: list[SBlock] = []  # the blocks that compute them
     stmts = []
     for given in root.body.seq:
         stmt = _reading_computed(given, scalars)
         if isinstance(stmt, SBlockRealize) and _computes_scalar(stmt.block, root):
-            scalars.append((stmt.block.body.buffer, stmt.block))
+            scalars.append(stmt.block)
         else:
             stmts.append(stmt)
     if not scalars or not stmts:
         return func
-    inlined = [buffer for buffer, _ in scalars]
-    kept = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(other) for other in inlined)]
+    kept = [buffer for buffer in root.alloc_buffers if _computing(buffer, scalars) is None]
     body = tirx.SeqStmt(stmts) if len(stmts) > 1 else stmts[0]
     block = SBlock(root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, kept)
     return func.with_body(SBlockRealize(func.body.iter_values, func.body.predicate, block))
@@ -324,35 +323,42 @@ def _computes_scalar(block: SBlock, root: SBlock) -> bool:
     )
 
 
-def _reading_computed(stmt: Any, scalars: Sequence[tuple[Any, SBlock]]) -> Any:
+def _computing(buffer: Any, scalars: Sequence[SBlock]) -> SBlock | None:
+    """Return the block of a scalar that computes a buffer."""
+    return next((scalar for scalar in scalars if scalar.body.buffer.same_as(buffer)), None)
+
+
+def _reading_computed(stmt: Any, scalars: Sequence[SBlock]) -> Any:
     """Return a statement that computes scalars instead of reading them."""
-    for buffer, scalar in scalars:
 
-        def value(load: Any, buffer: Any = buffer, scalar: SBlock = scalar) -> Any:
-            return scalar.body.value if load.source.same_as(buffer) else load
+    def value(load: Any) -> Any:
+        scalar = _computing(load.source, scalars)
+        return load if scalar is None else scalar.body.value
 
-        def reads(block: Any, buffer: Any = buffer, scalar: SBlock = scalar) -> Any:
-            others = [region for region in block.reads if not region.source.same_as(buffer)]
-            if len(others) == len(block.reads):
-                return block
-            known = [region.source for region in others]
-            others += [
-                region for region in scalar.reads if not any(region.source.same_as(it) for it in known)
-            ]
-            return SBlock(
-                block.iter_vars,
-                others,
-                block.writes,
-                block.name_hint,
-                block.body,
-                block.init,
-                block.alloc_buffers,
-                block.match_buffers,
-                block.annotations,
-            )
+    def reads(block: Any) -> Any:
+        computing = [_computing(region.source, scalars) for region in block.reads]
+        regions = [region for region, scalar in zip(block.reads, computing, strict=True) if scalar is None]
+        if len(regions) == len(block.reads):
+            return block
+        for scalar in computing:
+            for region in scalar.reads if scalar is not None else ():
+                if not any(region.source.same_as(known.source) for known in regions):
+                    regions.append(region)
+        return SBlock(
+            block.iter_vars,
+            regions,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
 
-        stmt = tvm_ffi.structural_map(stmt, [(tvm.ir.expr.TensorLoad, value), (SBlock, reads)])
-    return stmt
+    return (
+        tvm_ffi.structural_map(stmt, [(tvm.ir.expr.TensorLoad, value), (SBlock, reads)]) if scalars else stmt
+    )
 
 
 def inline_stages(sch: Any) -> None:

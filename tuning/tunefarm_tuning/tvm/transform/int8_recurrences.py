@@ -15,13 +15,13 @@ import tvm
 from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, rewrite_main
+from tunefarm_tuning.tvm.kernels.int8_kernels import MOST_PRODUCTS
 from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, from_json
 from tunefarm_tuning.tvm.kernels.recurrent import recurrent_kernel, tiled_bytes
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 
 _MATRIX = 1  # the position of the matrix among a direction's arguments
-_MOST_UNITS = (1 << 31) // (255 * 128)  # with more, a sum of 32 bits could overflow
 
 
 def multiply_rounded_states(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
@@ -70,7 +70,7 @@ def _arguments(cells: Sequence[Recurrence], args: list[Any]) -> list[Any] | None
         if (
             not isinstance(matrix, tvm.ir.GenericConst)
             or cell.dtype != "float32"
-            or cell.hidden > _MOST_UNITS
+            or cell.hidden > MOST_PRODUCTS
         ):
             return None
         tiles, hidden, columns = (int(size) for size in matrix.value.shape)
