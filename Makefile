@@ -94,6 +94,15 @@ soak: setup ## Kill and freeze everything, for hours (SOAK=middle takes some min
 gpu-check: setup ## What needs an NVIDIA GPU: run it on a machine that has one, and it says what it proved
 	$(BIN)/python -m benchmarks.gpu.check
 
+# GPU_REPORT_ARGS='--minutes 30' benchmarks for longer than five minutes.
+.PHONY: gpu-setup
+gpu-setup: setup ## CUDA's compiler for the environment, where the machine has none (350 MB)
+	$(UV) sync --quiet --locked --all-extras --group cuda
+
+.PHONY: gpu-report
+gpu-report: setup ## One file to send back from a machine with an NVIDIA GPU: versions, what held, a table, logs
+	$(BIN)/python -m benchmarks.gpu.report $(GPU_REPORT_ARGS)
+
 .PHONY: format
 format: setup ## Format the code and fix what lint can fix
 	$(BIN)/ruff format .

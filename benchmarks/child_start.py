@@ -11,11 +11,14 @@ import time
 from statistics import median
 
 from tunefarm_tuning.process import Access, ChildProcess
+from tunefarm_tuning.process.device_address import DeviceAddress
 
 MODULES = {
     "tunefarm_tuning.reference.samples_child": Access(),
     "tunefarm_tuning.tvm.children.build": Access(programs=True),
-    "tunefarm_tuning.tvm.children.measure": Access(network=True),
+    "tunefarm_tuning.tvm.children.measure": Access(
+        device=DeviceAddress(tracker_host="127.0.0.1", tracker_port=9, key="none")
+    ),
 }
 
 

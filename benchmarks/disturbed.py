@@ -1,9 +1,10 @@
 """Does the interval of a speed-up hold the quiet ratio while something else runs?
 
-Times networks beside ONNX Runtime as a compile does: first alone, then many times beside a load generator, whose processes
-work and sleep for random times. Writes a Markdown table.
+Times networks beside ONNX Runtime as a compile does: many times beside a load generator, and in between alone. Its processes
+work and sleep for random times. Each run is a line of the output; runs that are there are not made again, so that it can go on
+in pieces. When all are there, it prints a Markdown table.
 
-    python -m benchmarks.disturbed --runs 20
+    python -m benchmarks.disturbed --output out/disturbed.jsonl --seconds 50
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from math import inf
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 import onnx
+from benchmarks.search import json_lines
 from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.compiler.model_timing import time_models
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import Ratio, speedup
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.measure.device_run import DeviceRun
@@ -41,7 +46,8 @@ LOADS: Mapping[str, tuple[int, float, float]] = {
 }
 """Number of processes, and the mean seconds for which each works and sleeps."""
 BUSY = [name for name in LOADS if name != "none"]
-QUIET_RUNS = 3
+QUIET_EVERY = 5
+_TIME_IS_UP = 75
 
 _LOAD = """
 import random, sys, time
@@ -156,43 +162,99 @@ class Contest:
         return speedup(latency["onnxruntime"], latency["tuned"]), latency["onnxruntime"]
 
 
-def holds(ratio: Ratio, quiet: Sequence[Ratio]) -> bool:
-    """Return whether an interval holds the quiet ratio, which quiet runs do not all agree on."""
-    values = [each.value for each in quiet]
-    return (ratio.low or 0.0) <= max(values) and min(values) <= (ratio.high or np.inf)
+def schedule(runs: int) -> list[str]:
+    """Return the load of each run of a network: a quiet run before every few busy ones, and one at the end."""
+    loads: list[str] = []
+    for run in range(runs):
+        if run % QUIET_EVERY == 0:
+            loads.append("none")
+        loads.append(BUSY[run % len(BUSY)])
+    return [*loads, "none"]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the runs that are missing; 0 if none is missing any more, 75 if some are: time was up, or a quiet run was disturbed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--output", type=Path, default=Path("out/disturbed.jsonl"))
+    parser.add_argument("--runs", type=int, default=20, help="beside a load, of each network")
     parser.add_argument("--timing-sec", type=float, default=2.0)
     parser.add_argument("--network", choices=list(networks()), action="append")
-    args = parser.parse_args()
-    print("| network | quiet | intervals that hold it | tight | widest interval | medians |")
-    print("|---|---:|---:|---:|---:|---:|")
-    for name in args.network or networks():
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so long")
+    options = parser.parse_args(arguments)
+    until = time.monotonic() + options.seconds
+    names = options.network or list(networks())
+    for name in names:
+        missing = _missing(options.output, name, options.runs)
+        if not missing:
+            continue
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             contest = Contest(networks()[name], Path(folder), stack)
-            quiet = [contest.ratio(args.timing_sec)[0] for _ in range(QUIET_RUNS)]
-            ratios = []
-            for run in range(args.runs):
-                kind = BUSY[run % len(BUSY)]
-                with load(kind, seed=run):
-                    ratio, latency = contest.ratio(args.timing_sec)
-                ratios.append(ratio)
-                print(f"{name} {kind}: {ratio} {latency.disturbance}", file=sys.stderr, flush=True)
-        widest = max(ratios, key=lambda ratio: (ratio.high or np.inf) / (ratio.low or 1.0))
-        print(
-            f"| {name} | {_range(quiet)} | {sum(holds(ratio, quiet) for ratio in ratios)} of {args.runs} "
-            f"| {sum(ratio.is_tight for ratio in ratios)} | {widest.low:.2f} to {widest.high:.2f} | {_range(ratios)} |",
-            flush=True,
+            for number, kind in missing:
+                if time.monotonic() >= until:
+                    return _TIME_IS_UP
+                with load(kind, seed=number):
+                    ratio, latency = contest.ratio(options.timing_sec)
+                disturbance = None if latency.disturbance is None else latency.disturbance.to_json()
+                line = {"network": name, "run": number, "load": kind, **ratio.to_json()}
+                line["is_quiet"] = is_quiet([latency])
+                json_lines.append(options.output, {**line, "disturbance": disturbance})
+                print(f"{name} {number} {kind}: {ratio}", file=sys.stderr, flush=True)
+    print(render(json_lines.load(options.output)))
+    return _TIME_IS_UP if any(_missing(options.output, name, options.runs) for name in names) else 0
+
+
+def _missing(output: Path, name: str, runs: int) -> list[tuple[int, str]]:
+    """Return the runs of a network that do not count yet: their numbers, and the loads beside them."""
+    finished = {line["run"] for line in _counting(json_lines.load(output)) if line["network"] == name}
+    return [run for run in enumerate(schedule(runs)) if run[0] not in finished]
+
+
+def render(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of runs: of each network, how many intervals hold what its quiet runs gave."""
+    rows = [
+        "| network | quiet runs | their median | intervals that hold it | that meet them | tight | widest interval | beside a load |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines = _counting(lines)
+    for name in dict.fromkeys(line["network"] for line in lines):
+        runs = [(line["load"], Ratio.from_json(line)) for line in lines if line["network"] == name]
+        quiet = [ratio for kind, ratio in runs if kind == "none"]
+        busy = [ratio for kind, ratio in runs if kind != "none"]
+        if not quiet or not busy:
+            rows.append(f"| {name} | no quiet run yet, {len(busy)} beside a load |" + " – |" * 6)
+            continue
+        truth = median(ratio.value for ratio in quiet)
+        held = sum(holds(ratio, truth, truth) for ratio in busy)
+        met = sum(holds(ratio, *_extremes(quiet)) for ratio in busy)
+        widest = max(busy, key=lambda ratio: (ratio.high or inf) / (ratio.low or 1.0))
+        rows.append(
+            f"| {name} | {_range(quiet)} | {truth:.2f} | {held} of {len(busy)} | {met} of {len(busy)} "
+            f"| {sum(ratio.is_tight for ratio in busy)} | {widest.low or 0.0:.2f} to {widest.high or inf:.2f} | {_range(busy)} |"
         )
+    return "\n".join(rows)
+
+
+def _counting(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the runs that count: a quiet one only if nothing else ran beside it, or it tells no truth and is made again."""
+    return [line for line in lines if line["load"] != "none" or line["is_quiet"]]
+
+
+def holds(ratio: Ratio, least: float, most: float) -> bool:
+    """Return whether an interval meets the range between two ratios; a ratio without one is its own."""
+    low = ratio.value if ratio.low is None else ratio.low
+    high = ratio.value if ratio.high is None else ratio.high
+    return low <= most and least <= high
+
+
+def _extremes(ratios: Sequence[Ratio]) -> tuple[float, float]:
+    values = [ratio.value for ratio in ratios]
+    return min(values), max(values)
 
 
 def _range(ratios: Sequence[Ratio]) -> str:
-    values = [ratio.value for ratio in ratios]
-    return f"{min(values):.2f} to {max(values):.2f}"
+    least, most = _extremes(ratios)
+    return f"{least:.2f} to {most:.2f}"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

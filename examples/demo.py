@@ -5,7 +5,7 @@ Usage::
     make demo
     python examples/demo.py [--seconds 180] [--output demo-output] [--network resnet18|tiny]
 
-It starts a farm in a fresh folder (Valkey, tracker, API, worker and device agent as child processes), writes the network,
+It starts a farm in a fresh folder (Valkey, gateway, API, worker and device agent as child processes), writes the network,
 uploads it, tunes it for this machine's CPU, downloads the artifact, runs it beside ONNX Runtime, and prints what came of it.
 Then everything it started is gone, which it checks as well. The exit code says whether all of it held.
 """
@@ -86,7 +86,7 @@ def demo(out: Output, checks: Checks, args: argparse.Namespace) -> None:
         model_file = folder / f"{args.network}.onnx"
         model_file.write_bytes(NETWORKS[args.network]().SerializeToString())
         out.note(f"wrote {model_file.name}: {model_file.stat().st_size / 1e6:.1f} MB, seeded random weights")
-        out.note("starting a farm: Valkey, tracker, API, worker, device agent")
+        out.note("starting a farm: Valkey, gateway, API, worker, device agent")
         home = folder / "farm"
         try:
             with EmbeddedFarm(home, on_event=teller(out)) as farm:

@@ -58,7 +58,7 @@ class Runner:
     """
 
     def __init__(self, module: str, folder: Path, *, plain: bool = False) -> None:
-        self._child = ChildProcess(module, access=None, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+        self._child = ChildProcess(module, access=None, env={"PYTHONPATH": str(ROOT)})
         self._folder = folder
         self._plain = plain
         folder.mkdir(exist_ok=True)

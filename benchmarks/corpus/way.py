@@ -72,7 +72,7 @@ def run_network(network: Network, file: Path, options: WayOptions) -> dict[str, 
         artifact = Path(scratch, "network.tunefarm")
         way = _Way(child, line)
         try:
-            line |= way.take("import", "import_network", _import_params(network, file), IMPORT_SEC)
+            line |= way.take("import", "import_network", import_params(network, file), IMPORT_SEC)
             line["tasks"] = way.take("extract", "extract", {"target": target}, EXTRACT_SEC)
             params = {"target": target, "path": str(artifact)}
             line |= way.take("compile", "compile_untuned", params, COMPILE_SEC)
@@ -120,7 +120,8 @@ class _Way:
             self._line["seconds"]["time"] = round(time.monotonic() - began, 2)
 
 
-def _import_params(network: Network, file: Path) -> dict[str, Any]:
+def import_params(network: Network, file: Path) -> dict[str, Any]:
+    """Return the parameters of the child's import."""
     shapes = network.shapes
     if network.is_architecture:
         shapes = {}  # exported with it

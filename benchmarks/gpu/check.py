@@ -3,12 +3,13 @@
     python -m benchmarks.gpu.check
     make gpu-check
 
-Takes some minutes, needs no network, leaves nothing behind. Exit codes: 0 all of it is proved, 1 something is not,
+Takes some minutes, needs no network, leaves nothing behind but what ``--folder`` asks for. Exit codes: 0 all of it is proved, 1 something is not,
 4 there is no GPU here, and nothing was proved.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -44,13 +45,23 @@ _BUILD_SEC = 300.0
 _SPEC = {"name": "x", "shape": [256], "dtype": "float32", "constant": False}
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="keeps networks, artifacts and the farm with its logs here"
+    )
+    keep: Path | None = parser.parse_args(arguments).folder
     machine = look()
     if not machine.gpu:
         for lack in machine.lacks:
             tell(lack)
         tell("no GPU here: nothing proved")
         return NO_GPU
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        return prove(GpuChecks(machine, keep).all(), tell)
     with tempfile.TemporaryDirectory(prefix="tunefarm-gpu-") as folder:
         return prove(GpuChecks(machine, Path(folder)).all(), tell)
 

@@ -52,15 +52,19 @@ class Machine:
         return asdict(self)
 
 
-def ask(command: Sequence[str]) -> str:
-    """Run a command; return what it prints."""
+def ask(command: Sequence[str], timeout_sec: float = _TIMEOUT_SEC) -> str:
+    """Run a command; return what it prints.
+
+    Raises:
+        subprocess.SubprocessError: If it fails, or takes too long.
+    """
     done = subprocess.run(
         list(command),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=_TIMEOUT_SEC,
+        timeout=timeout_sec,
         check=True,
     )
     return done.stdout

@@ -80,10 +80,15 @@ def _untuned(setup: Place, network: Path, inputs: Path, expected: Path) -> dict[
 
 def child() -> ChildProcess:
     """Return a process of `tvm_child`."""
+    return child_of("benchmarks.gpu.tvm_child")
+
+
+def child_of(module: str) -> ChildProcess:
+    """Return a process of one of the benchmark's modules."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     # CUDA's driver reserves far more address space than it uses.
     limits = ChildLimits(memory_bytes=None)
-    return ChildProcess("benchmarks.gpu.tvm_child", limits=limits, access=None, env={"PYTHONPATH": path})
+    return ChildProcess(module, limits=limits, access=None, env={"PYTHONPATH": path})
 
 
 def in_a_child(method: str, params: Mapping[str, Any], inputs: Path, expected: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sqlalchemy import JSON, Connection, Engine, MetaData, Table, select, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tunefarm_db import schema
-from tunefarm_db.tables import Base
+from tunefarm_db.tables import AuditLogRow, Base
 from tunefarm_db.unit_of_work import translated
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
@@ -38,7 +38,10 @@ def dump(engine: Engine) -> Iterator[str]:
         with _snapshot(engine) as connection:
             for table in Base.metadata.sorted_tables:
                 yield _line({"table": table.name, "columns": [column.name for column in table.columns]})
-                for row in connection.execution_options(yield_per=_BATCH).execute(select(table)):
+                query = select(table)
+                if table.name == AuditLogRow.__tablename__:  # it takes entries in their order alone
+                    query = query.order_by(AuditLogRow.seq)
+                for row in connection.execution_options(yield_per=_BATCH).execute(query):
                     rows += 1
                     yield _line(list(row))
     except DBAPIError as error:

@@ -25,6 +25,8 @@ Prefix = Literal[
     "smp",
     "trc",
     "swp",
+    "aud",
+    "rsv",
 ]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letters that look like digits

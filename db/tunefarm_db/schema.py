@@ -51,7 +51,9 @@ def current(engine: Engine) -> str | None:
     """
     try:
         with engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
+            # Otherwise it would wait for whoever writes.
+            reading = connection.execution_options(tunefarm_read_only=True, postgresql_readonly=True)
+            return MigrationContext.configure(reading).get_current_revision()
     except DBAPIError as error:
         raise translated(error) from error
 

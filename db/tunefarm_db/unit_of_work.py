@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, select, text
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from tunefarm_db.repositories.base import is_of_data
 from tunefarm_db.repositories.devices.calibrations import Calibrations
 from tunefarm_db.repositories.devices.devices import Devices
 from tunefarm_db.repositories.devices.history import DeviceHistory
 from tunefarm_db.repositories.devices.peaks import Peaks
 from tunefarm_db.repositories.devices.slots import DeviceSlots
 from tunefarm_db.repositories.farm.api_keys import ApiKeys
+from tunefarm_db.repositories.farm.audit import Audit
 from tunefarm_db.repositories.farm.counters import Counters
 from tunefarm_db.repositories.farm.overview import Overview
 from tunefarm_db.repositories.farm.retention import Retention
 from tunefarm_db.repositories.farm.statistics import Statistics
-from tunefarm_db.repositories.jobs.artifacts import Artifacts
+from tunefarm_db.repositories.farm.usage import Usage
+from tunefarm_db.repositories.jobs.artifacts import Artifacts, Drafts
 from tunefarm_db.repositories.jobs.events import Events
 from tunefarm_db.repositories.jobs.jobs import Jobs
 from tunefarm_db.repositories.jobs.steps import Steps
@@ -28,10 +32,13 @@ from tunefarm_db.repositories.jobs.sweeps import Sweeps
 from tunefarm_db.repositories.jobs.traces import Traces
 from tunefarm_db.repositories.jobs.trials import Trials
 from tunefarm_db.repositories.jobs.turns import Turns
-from tunefarm_db.repositories.models.models import Blobs, Models
+from tunefarm_db.repositories.models.blobs import Blobs
+from tunefarm_db.repositories.models.models import Models
+from tunefarm_db.repositories.models.quantised import QuantisedModels
 from tunefarm_db.repositories.models.samples import SampleFiles
 from tunefarm_db.repositories.models.uploads import Uploads
 from tunefarm_db.repositories.records.findings import Findings
+from tunefarm_db.repositories.records.purges import Purges
 from tunefarm_db.repositories.records.records import Records
 from tunefarm_db.repositories.records.searches import Searches
 from tunefarm_db.repositories.records.sources import Sources
@@ -51,6 +58,7 @@ class Repositories:
         self.blobs = Blobs(connection)
         self.models = Models(connection)
         self.samples = SampleFiles(connection)
+        self.quantised = QuantisedModels(connection)
         self.workloads = Workloads(connection)
         self.jobs = Jobs(connection)
         self.steps = Steps(connection)
@@ -60,6 +68,7 @@ class Repositories:
         self.trials = Trials(connection)
         self.records = Records(connection)
         self.findings = Findings(connection)
+        self.purges = Purges(connection)
         self.spaces = Spaces(connection)
         self.sources = Sources(connection)
         self.transfer = Transfer(connection)
@@ -69,10 +78,13 @@ class Repositories:
         self.calibrations = Calibrations(connection)
         self.peaks = Peaks(connection)
         self.api_keys = ApiKeys(connection)
+        self.audit = Audit(connection)
+        self.usage = Usage(connection)
         self.events = Events(connection)
         self.webhooks = Webhooks(connection)
         self.deliveries = Deliveries(connection)
         self.artifacts = Artifacts(connection)
+        self.drafts = Drafts(connection)
         self.counters = Counters(connection)
         self.overview = Overview(connection)
         self.searches = Searches(connection)
@@ -95,6 +107,16 @@ class Repositories:
             if self._connection.execute(query).scalar_one() == "on":
                 raise TransientError("the database takes no writes now", code="database-read-only")
 
+    def could_write(self) -> bool:
+        """Return whether a unit of work could write, as far as that can be told by reading: not while the disk is full, for example."""
+        if self._connection.dialect.name == "postgresql":
+            query = text(
+                "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
+            )
+            return not self._connection.execute(query).scalar_one()
+        path = self._connection.engine.url.database
+        return path in (None, "", ":memory:") or os.access(path, os.W_OK)
+
 
 class UnitOfWork:
     """Opens transactions. One per process; any number of threads may use it.
@@ -112,7 +134,7 @@ class UnitOfWork:
         Raises:
             ConflictError: If a uniqueness or reference rule of the schema forbids what was written. It is raised
                 at the end of the block: by then the transaction can only be rolled back.
-            InvalidInputError: If a value cannot be stored (a NUL in a text, a number out of range).
+            InvalidInputError: If a value cannot be stored (a NUL in a text, a number out of range, a text too long for an index).
             TransientError: If the database is away, was locked for too long, or has no room (``database-full``).
         """
         with self._transaction(read_only=False) as repositories:
@@ -146,7 +168,7 @@ def translated(error: DBAPIError | PoolTimeoutError) -> TunefarmError | DBAPIErr
     # A message never has the statement's parameters: they can contain users' data.
     if isinstance(error, IntegrityError):
         return ConflictError(f"the database refused it: {_first_line(error)}", code="conflict")
-    if isinstance(error, DataError):
+    if isinstance(error, DBAPIError) and is_of_data(error):
         return InvalidInputError("a value cannot be stored in the database", code="invalid-value")
     if isinstance(error, OperationalError) and _is_full(error.orig):
         return TransientError("the disk of the database is full", code="database-full")

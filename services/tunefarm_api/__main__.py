@@ -14,6 +14,7 @@ from tunefarm_api.app import create_app
 from tunefarm_api.first_key import ensure_device_token_file, ensure_key_file
 from tunefarm_api.gate import LOOPBACK_HOSTS
 from tunefarm_api.server import listen, serve, url_of
+from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.runtime.composition import compose
 from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import Settings, load_settings
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         url = url_of(listener, options.host)
         log.info("api starts", url=url, settings=settings.redacted())
         app = create_app(settings, allowed_hosts=_allowed_hosts(options.host, options.allow_host))
-        serve(app, listener, url=url)
+        serve(app, listener, url=url, trusted_proxies=settings.trusted_proxies)
     log.info("api ended")
     return 0
 
@@ -84,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(settings: Settings, options: argparse.Namespace) -> None:
+    if settings.gateway and settings.gateway_dir is not None:
+        ensure_authority(settings.gateway_dir)
     if options.migrate:
         upgrade(settings.database_url.get_secret_value())
     services = compose(settings)

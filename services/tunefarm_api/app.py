@@ -12,13 +12,16 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
+from tunefarm_api.concurrency import RequestsUnderWay
 from tunefarm_api.errors.problems import install_handlers
 from tunefarm_api.gate import Gate
 from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
 from tunefarm_api.paths import SlashesInNames
+from tunefarm_api.readiness import ReadinessCache
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
+    audit,
     device_history,
     devices,
     health,
@@ -34,6 +37,7 @@ from tunefarm_api.routes import (
 )
 from tunefarm_api.web import (
     assets,
+    audit_page,
     keys_page,
     live,
     models_page,
@@ -55,6 +59,8 @@ from tunefarm_api.web.jobs import (
     task_page,
 )
 from tunefarm_api.web.live import Live
+from tunefarm_app.access.audit import Auditor
+from tunefarm_app.access.rates import KeyRates
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import compose, for_requests
 from tunefarm_app.settings import Settings
@@ -87,15 +93,21 @@ def create_app(
         answering = for_requests(services)
         app.state.services = answering
         app.state.live = Live()
+        app.state.rates = KeyRates(settings)
+        app.state.under_way = RequestsUnderWay(settings.max_requests)
+        app.state.readiness = ReadinessCache()
+        app.state.auditor = auditor = Auditor(services)
         try:
             await run_in_threadpool(check_schema, services.uow.engine)
             reconciler, sender = Reconciler(services), WebhookSender(services)
+            auditor.start()
             if reconcile:
                 reconciler.start()
                 sender.start()
             try:
                 yield
             finally:
+                await run_in_threadpool(auditor.stop)
                 if reconcile:
                     await run_in_threadpool(sender.stop)
                     await run_in_threadpool(reconciler.stop)
@@ -126,6 +138,7 @@ def create_app(
         device_history,
         records,
         keys,
+        audit,
         webhooks,
     ):
         app.include_router(routes.router)
@@ -149,6 +162,7 @@ def create_app(
         records_page,
         webhooks_page,
         keys_page,
+        audit_page,
     ):
         app.include_router(page.router)
     app.include_router(_openapi_router())

@@ -13,8 +13,10 @@ from fastapi import Depends, Path, Request
 
 from tunefarm_api.auth import needs
 from tunefarm_api.errors.problems import problems
+from tunefarm_api.methods import method_of
 from tunefarm_api.paths import name_of
 from tunefarm_app.runtime.composition import Services
+from tunefarm_db.acting import acting
 
 
 async def _services(request: Request) -> Services:
@@ -38,6 +40,12 @@ def _model_id(
 
 ModelId = Annotated[str, Depends(_model_id)]
 """The id of the model that the path names."""
+
+
+def note_download(request: Request, subject: str | None, what: str) -> None:
+    """Note in the audit log that the request gets a file."""
+    if method_of(request.scope) != "HEAD":
+        request.app.state.auditor.count_download(acting(), subject, what)
 
 
 def operation(

@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from contextlib import ExitStack
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers, State
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
+from tunefarm_api.concurrency import RequestsUnderWay
 from tunefarm_api.paths import is_page, is_samples_path, is_upload_path
+from tunefarm_api.small_bodies import limited
 from tunefarm_api.web.session import authenticate_page
 from tunefarm_app.access.api_keys import verify_api_key
+from tunefarm_app.access.rates import KeyRates
 from tunefarm_app.runtime.composition import Services
+from tunefarm_db.acting import acting
+from tunefarm_db.values import ApiKey
 from tunefarm_tuning.core.errors import TunefarmError
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-MAX_BODY_BYTES = 1 << 20
-"""Limit of every body except uploads, which have their own."""
+_UNCOUNTED = PUBLIC_PATHS | {"/live", "/metrics"}
+"""Paths that do not count as requests under way, as `_HEARTBEAT`: how the farm is, and the stream that an open page holds."""
 
+_HEARTBEAT = re.compile(r"/v1/devices/[^/]+/heartbeat")
+"""A device whose heartbeats are refused goes offline, and its work is repeated elsewhere."""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
 
@@ -52,17 +59,27 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        try:
-            self._check_host(headers)
-            if is_page(scope["path"]):
-                await authenticate_page(scope, headers)
-            elif scope["path"] not in PUBLIC_PATHS:
-                await _authenticate(scope, headers)
-        except TunefarmError:
-            # The body was not read, so the connection cannot be used again.
-            scope["tunefarm.close"] = True
-            raise
-        await self._app(scope, receive if _is_upload(scope) else _limited(scope, receive, headers), send)
+        under_way: RequestsUnderWay = scope["app"].state.under_way
+        is_counted = scope["path"] not in _UNCOUNTED and not _HEARTBEAT.fullmatch(scope["path"])
+        with ExitStack() as counted:
+            try:
+                self._check_host(headers)
+                if is_counted:
+                    with under_way.counted_unknown():
+                        await _know(scope, headers)
+                    key = scope.get("tunefarm.api_key")
+                    if key is None:
+                        counted.enter_context(under_way.counted_stranger())
+                    else:
+                        counted.enter_context(under_way.counted())
+                        counted.enter_context(under_way.counted_for(key.owner))
+                else:
+                    await _know(scope, headers)
+            except TunefarmError:
+                # The body was not read, so the connection cannot be used again.
+                scope["tunefarm.close"] = True
+                raise
+            await self._app(scope, receive if _is_upload(scope) else limited(scope, receive), send)
 
     def _check_host(self, headers: Headers) -> None:
         if self._allowed_hosts is None:
@@ -82,34 +99,37 @@ def _is_upload(scope: Scope) -> bool:
     return scope["method"] == "POST" and is_file
 
 
+async def _know(scope: Scope, headers: Headers) -> None:
+    """Note the request's key. Pages without one are those that are shown to everybody."""
+    if is_page(scope["path"]):
+        await authenticate_page(scope, headers)
+        if (key := scope.get("tunefarm.api_key")) is not None:
+            _acts(key)
+            await run_in_threadpool(scope["app"].state.rates.count, key.id)
+    elif scope["path"] not in PUBLIC_PATHS:
+        await _authenticate(scope, headers)
+
+
 async def _authenticate(scope: Scope, headers: Headers) -> None:
     token = bearer_token(headers.get("authorization", ""))
     if token is None:
         raise UnauthenticatedError("this needs an API key: send `Authorization: Bearer tfk_…`")
-    services: Services = scope["app"].state.services
-    key = await run_in_threadpool(verify_api_key, services, token)
+    key = await run_in_threadpool(_counted, scope["app"].state, token)
     if key is None:
         raise UnauthenticatedError("this API key is not valid")
     scope["tunefarm.api_key"] = key
 
 
-def _limited(scope: Scope, receive: Receive, headers: Headers) -> Receive:
-    length = headers.get("content-length", "")
-    received_bytes = 0
+def _counted(state: State, token: str) -> ApiKey | None:
+    services: Services = state.services
+    rates: KeyRates = state.rates
+    key = verify_api_key(services, token)
+    if key is not None:
+        _acts(key)
+        rates.count(key.id)
+    return key
 
-    async def receive_limited() -> Message:
-        nonlocal received_bytes
-        if length.isdecimal() and int(length) > MAX_BODY_BYTES:
-            raise too_large()
-        message = await receive()
-        received_bytes += len(message.get("body", b""))
-        if received_bytes > MAX_BODY_BYTES:
-            raise too_large()
-        return message
 
-    def too_large() -> HTTPException:
-        scope["tunefarm.close"] = True  # the rest of the body is not read
-        # An exception of the framework: its body parser lets those pass.
-        return HTTPException(413, f"the request's body is larger than {MAX_BODY_BYTES} bytes")
-
-    return receive_limited
+def _acts(key: ApiKey) -> None:
+    who = acting()
+    who.key_id, who.owner = key.id, key.owner

@@ -7,9 +7,12 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tunefarm_tuning.core.errors import InvalidInputError
+
 _FIRST_PARTS = frozenset(
     {
         "",
+        "audit",
         "devices",
         "jobs",
         "keys",
@@ -35,19 +38,24 @@ API_UPLOADS = "/v1/uploads"
 TUS_VERSION = "1.0.0"
 
 
-_MODELS = "/v1/models/"
+_MODELS = ("/v1/models/", "/models/")
 _SLASH = "\x00"
-"""What a slash in a name is until `name_of` reads it: no name has this character."""
+"""What a slash in a name is until `name_of` reads it: no name has this character, and no path may have it."""
 
 
 class SlashesInNames:
-    """ASGI middleware: keeps a slash in a model's name (``team%2Fnet``) from being taken for the end of the name."""
+    """ASGI middleware: keeps a slash in a model's name (``team%2Fnet``) from being taken for the end of the name.
+
+    A NUL in such a path is refused (``invalid-request``): it would be read as a slash.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = (scope.get("raw_path") or b"").decode("latin-1") if scope["type"] == "http" else ""
+        if raw.startswith(_MODELS) and _SLASH in scope["path"]:
+            raise InvalidInputError("a model's name has no NUL character (%00)", code="invalid-request")
         if raw.startswith(_MODELS) and "%2f" in raw.lower():
             scope = {**scope, "path": unquote(re.sub("%2f", _SLASH, raw, flags=re.IGNORECASE))}
         await self._app(scope, receive, send)

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from ipaddress import ip_address
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,6 +16,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.errors.problems import response_to_error
+from tunefarm_api.paths import is_page
+from tunefarm_db.acting import Acting, act_as
 from tunefarm_db.ids import Prefix, is_id
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -31,6 +34,9 @@ _ID_FIELDS: Mapping[Prefix, str] = {
     "art": "artifact_id",
     "upl": "upload_id",
 }
+
+_REFUSALS = frozenset({401, 403, 421, 429})
+"""Statuses that the audit log counts: who does not belong, may not, or asks too much."""
 
 LINGER_SEC = 2.0
 LINGER_BYTES = 256 << 20
@@ -77,7 +83,11 @@ class RequestScope:
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id, **_ids_in(scope["path"])):
+        who = Acting(via="browser" if is_page(scope["path"]) else "api", address=_address(scope))
+        with (
+            structlog.contextvars.bound_contextvars(request_id=request_id, **_ids_in(scope["path"])),
+            act_as(who),
+        ):
             aborted = False
             try:
                 await self._app(scope, receive_watched, send_with_id)
@@ -92,6 +102,8 @@ class RequestScope:
                 await response_to_error(scope["path"], request_id, error)(
                     scope, receive_watched, send_with_id
                 )
+            if status in _REFUSALS and (auditor := getattr(scope["app"].state, "auditor", None)) is not None:
+                auditor.count_refusal(who, who.problem or f"http-{status}")
             write = log.debug if scope["path"] in _QUIET else log.info
             key = scope.get("tunefarm.api_key")
             write(
@@ -103,6 +115,15 @@ class RequestScope:
                 duration_ms=round((time.monotonic() - start) * 1000, 1),
                 key_id=None if key is None else key.id,
             )
+
+
+def _address(scope: Scope) -> str:
+    """Return where the request came from; empty if that is no IP address (a socket file, a bad header of a proxy)."""
+    client = scope.get("client")
+    try:
+        return str(ip_address(str(client[0]).partition("%")[0])) if client else ""
+    except ValueError:
+        return ""
 
 
 def _ids_in(path: str) -> dict[str, str]:

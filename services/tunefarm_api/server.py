@@ -29,16 +29,19 @@ def url_of(listener: socket.socket, host: str) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def serve(app: FastAPI, listener: socket.socket, *, url: str) -> None:
+def serve(app: FastAPI, listener: socket.socket, *, url: str, trusted_proxies: str = "") -> None:
     """Serve until SIGTERM or SIGINT; running requests get `SHUTDOWN_SEC` to end.
 
-    One JSON line, ``{"url": …}``, is printed when requests are answered: not a moment earlier.
+    One JSON line, ``{"url": …}``, is printed when requests are answered: not a moment earlier. `X-Forwarded-For` and
+    `X-Forwarded-Proto` of these proxies are believed, of nobody else: they would name any address in the audit log.
     """
     config = uvicorn.Config(
         app,
         log_config=None,  # the process has configured logging
         access_log=False,  # `request_scope` writes a better one
         server_header=False,
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=trusted_proxies,
         timeout_graceful_shutdown=SHUTDOWN_SEC,
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=64 << 10,

@@ -49,11 +49,13 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
     ids = [job.id for job in jobs]
     counts = repos.jobs.count_tasks(ids)
     steps = repos.steps.open_of(ids)
+    drafts = repos.drafts.of(ids)
     now = repos.now()
     return [
         _job(
             job,
             why_waiting(job, steps.get(job.id), now),
+            drafts.get(job.id),
             *counts.get(job.id, (0, 0)),
         )
         for job in jobs
@@ -63,12 +65,14 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
 def _job(
     job: values.Job,
     waiting: str | None,
+    draft: values.Draft | None,
     tasks_total: int,
     tasks_with_record: int,
 ) -> Job:
     fields = {
         **asdict(job),
         "waiting": waiting,
+        "draft": None if draft is None else asdict(draft),
         "eta_sec": eta_sec(job),
         "speedups": speedups_of(job),
     }

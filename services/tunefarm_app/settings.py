@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SecretStr,
     ValidationError,
+    model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -28,6 +31,35 @@ def _host_port(text: str) -> str:
     return text
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of a setting ``host:port``; an IPv6 address without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _no_or_host_port(text: str) -> str:
+    return _host_port(text) if text else text
+
+
+def _rate(text: str) -> str:
+    # As the library `limits` writes it, which a worker does not need.
+    if text and re.fullmatch(r"[1-9][0-9]{0,8}/(second|minute|hour|day)", text) is None:
+        raise ValueError("must be a number of requests in a time, for example 600/minute")
+    return text
+
+
+def _host_ports(text: str) -> str:
+    for part in filter(None, text.split(",")):
+        _host_port(part)
+    return text
+
+
+def _networks(text: str) -> str:
+    for part in filter(None, text.split(",")):
+        ip_network(part.strip())
+    return text
+
+
 class Settings(BaseSettings):
     """Settings of an API or worker process. Each field is ``TUNEFARM_<NAME>`` in the environment.
 
@@ -37,6 +69,20 @@ class Settings(BaseSettings):
         broker_url: URL of Celery's broker, ``redis://[:password@]host:port/0`` (Redis or Valkey).
         store_dir: Folder of uploaded models and finished artifacts, shared by all API and worker processes.
         tracker: ``host:port`` of the TVM RPC tracker, for devices that name no other.
+        key_rate: How many requests each API key may make, ``600/minute`` or ``20/second``; empty for any number.
+        max_requests: How many requests an API process takes at once, a quarter of them of one API key; more are answered with 503 or 429, and
+            ``Retry-After``. Requests that need no key have an eighth of it beside that. Streams of open pages, heartbeats, metrics and health
+            are not counted. 0: any number.
+        trusted_proxies: Addresses or networks of the reverse proxies before the API, ``127.0.0.1,10.0.0.0/24``: the API believes their
+            ``X-Forwarded-For`` and ``X-Forwarded-Proto``, and notes in the audit log where requests came from. Empty: it believes nobody.
+        gateway: ``host:port`` of the farm's gateway, as workers reach it: devices dial it, and need no open port and no tracker. Empty: the
+            farm has none, and devices wait at the tracker.
+        gateway_for_devices: ``host:port`` of the gateway, as devices reach it. Empty: the host of the API's URL that the device was given, and
+            the gateway's port.
+        gateway_dir: Folder of the keys that API, gateway, workers and devices know each other by. The API makes them at its first start: its
+            folder ``authority`` is for the API alone, ``gateway`` for the gateway, ``worker`` for workers.
+        further_trackers: Other trackers that devices may name, ``host:port,host:port``: workers connect to the tracker of a device.
+            An admin key may register a device with any tracker.
         max_upload_bytes: Largest accepted model, in bytes. Protobuf's own limit is 2 GiB.
         max_samples_bytes: Largest accepted file of samples, and the most that its arrays may have together once they are
             unpacked, in bytes.
@@ -70,12 +116,16 @@ class Settings(BaseSettings):
             time says little on a machine that does other work as well, such as building.
         peak_every_sec: How often a device's peak (operations and bytes per second) is measured again after its first
             three calibrations; it takes some seconds. 0: never, and no shares of a peak are shown.
+        warm_children: How many child processes each worker child keeps that have loaded TVM already, for imports and compiles: each
+            saves a second and takes about a quarter of a gigabyte. They start with the first import or compile.
         engine_idle_sec: Idle time after which a worker's compiler and measuring processes end.
         history_limit: Largest number of earlier records of a workload that a tuner learns from.
         keep_models_days: A model that no job has used for this many days is deleted; never if not set. The model of an
             unfinished job is kept.
         keep_artifacts_days: An artifact's file is deleted this many days after its job; never if not set. Its report is
             kept.
+        max_drafts_bytes: Largest size of all drafts together: what jobs offer until they have an artifact. The oldest give way. 0: no
+            job offers an untuned one by itself.
         keep_failures_days: Messages of failed candidates (from the compiler, for example) are deleted this many days
             after their job; never if not set. Their outcomes are kept.
         keep_sources_days: A kernel's source is deleted this many days after it was made; never if not set. It is made
@@ -105,6 +155,13 @@ class Settings(BaseSettings):
     broker_url: SecretStr
     store_dir: Path
     tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
+    key_rate: Annotated[str, AfterValidator(_rate)] = "6000/minute"
+    max_requests: NonNegativeInt = 256
+    trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
+    further_trackers: Annotated[str, AfterValidator(_host_ports)] = ""
+    gateway: Annotated[str, AfterValidator(_no_or_host_port)] = ""
+    gateway_for_devices: Annotated[str, AfterValidator(_no_or_host_port)] = ""
+    gateway_dir: Path | None = None
     max_upload_bytes: PositiveInt = 2 << 30
     max_samples_bytes: PositiveInt = 256 << 20
     max_records_bytes: PositiveInt = 64 << 20
@@ -129,10 +186,12 @@ class Settings(BaseSettings):
     calibration_drift: Annotated[float, Field(gt=1.0)] = 1.5
     calibration_all_cores_drift: Annotated[float, Field(gt=1.0)] | None = None
     peak_every_sec: Annotated[float, Field(ge=0.0)] = 21600.0
+    warm_children: Annotated[int, Field(ge=0, le=16)] = 1
     engine_idle_sec: PositiveFloat = 120.0
     history_limit: Annotated[int, Field(ge=0)] = 512
     keep_models_days: PositiveFloat | None = None
     keep_artifacts_days: PositiveFloat | None = None
+    max_drafts_bytes: NonNegativeInt = 2 << 30
     keep_failures_days: PositiveFloat | None = None
     keep_sources_days: PositiveFloat | None = None
     keep_traces_days: PositiveFloat = 30.0
@@ -144,6 +203,12 @@ class Settings(BaseSettings):
     sandbox_read: str = ""
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+
+    @model_validator(mode="after")
+    def _check_gateway(self) -> Self:
+        if self.gateway and self.gateway_dir is None:
+            raise ValueError("with TUNEFARM_GATEWAY, TUNEFARM_GATEWAY_DIR is needed")
+        return self
 
     def redacted(self) -> dict[str, Any]:
         """Return the settings as JSON, without passwords: fit for a log."""

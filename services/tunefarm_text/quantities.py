@@ -113,6 +113,11 @@ def plural(count: int, singular: str, many: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
+def tuned_kernels(covered: int, tasks: int) -> str:
+    """Return how far a network is tuned: ``"untuned"``, or ``"12 of 20 kernels tuned"``."""
+    return f"{covered:,} of {plural(tasks, 'kernel')} tuned" if covered else "untuned"
+
+
 def figures(value: float) -> str:
     """Return a number with three figures at least, and never with an exponent: ``"31,250"``, ``"0.50"``, ``"−1.92"``."""
     magnitude = abs(value)

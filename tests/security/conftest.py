@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import socket
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from intruder import Intruder, intruder_at, taken_over
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Starlette would rather have httpx2 than httpx
+    import starlette.testclient  # noqa: F401  (for the tests that import it after this)
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ TASK = TuningTask(
 )
 LIMITS = ImportLimits()
 PROGRAMS = {"fork", "run a program"}
-NETWORK = {"connect"}
 STALL_SEC = 60.0
 
 
@@ -125,10 +124,10 @@ KINDS = {
     "run here": Kind(lambda _, folder: _run(None, folder)),
     "build": Kind(_build, frozenset(PROGRAMS)),
     "compile": Kind(_compile, frozenset(PROGRAMS)),
-    "measure": Kind(lambda _, folder: _measure(RpcRunner(DEVICE), folder), frozenset(NETWORK)),
-    "run": Kind(lambda _, folder: _run(DEVICE, folder), frozenset(NETWORK)),
-    "calibrate": Kind(lambda _blob, _folder: calibrate(DEVICE, CPU), frozenset(NETWORK)),
-    "peak": Kind(lambda _blob, _folder: measure_peak(CPU, DEVICE, threads=1), frozenset(NETWORK)),
+    "measure": Kind(lambda _, folder: _measure(RpcRunner(DEVICE), folder)),
+    "run": Kind(lambda _, folder: _run(DEVICE, folder)),
+    "calibrate": Kind(lambda _blob, _folder: calibrate(DEVICE, CPU)),
+    "peak": Kind(lambda _blob, _folder: measure_peak(CPU, DEVICE, threads=1)),
 }
 
 

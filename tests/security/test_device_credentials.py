@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,38 @@ def test_what_a_device_beside_the_api_holds_is_its_own(tmp_path: Path) -> None:
         assert again.stop() == 0
     with running_api(folder, arguments=arguments):
         assert token_file.read_text().strip() == fresh, "an unused token stays"
+
+
+def test_a_device_sends_the_farm_nowhere(tmp_path: Path) -> None:
+    """It would name a service behind the farm as its tracker, which API and workers then connect to."""
+    folder = tmp_path / "farm"
+    token_file = folder / "device-token"
+    arguments = [f"--device-token-file={token_file}", f"--device-name={NAME}"]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as service,
+        running_api(folder, arguments=arguments) as api,
+    ):
+        port = service.getsockname()[1]
+        credential = enrol(api.url, token_file.read_text().strip()).json()["api_key"]
+        device = {
+            "name": NAME,
+            "device_key": "pool",
+            "target": {"kind": "llvm"},
+            "info": {},
+            "device_model": "m",
+            "rpc_key": "k",
+            "tracker_host": "127.0.0.1",
+            "tracker_port": port,
+        }
+        refused = ask(api.url, credential, "POST", "/v1/devices", **device)
+        checked = ask(api.url, api.key, "GET", "/v1/checks")
+        assert checked.status_code in (200, 503), checked.text
+        service.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            service.accept()
+        assert (refused.status_code, refused.json()["code"]) == (422, "tracker-not-allowed")
+        del device["tracker_host"], device["tracker_port"]
+        assert ask(api.url, credential, "POST", "/v1/devices", **device).status_code == 200
 
 
 @pytest.mark.parametrize("arguments", [["--device-name=box"], ["--device-token-file=t"]])

@@ -160,8 +160,8 @@ def run_job(
         assert farm.rows("PRAGMA integrity_check") == [("ok",)]
         trial_rows = farm.rows("SELECT position, config_key, cost_sec FROM trials ORDER BY round, ordinal")
         begun = farm.rows("""
-            SELECT count(*) FROM audit_log JOIN steps ON audit_log.owner = 'step:' || steps.id
-            WHERE audit_log.what = 'devices' AND steps.kind = 'tune' GROUP BY steps.id""")
+            SELECT count(*) FROM lease_log JOIN steps ON lease_log.owner = 'step:' || steps.id
+            WHERE lease_log.what = 'devices' AND steps.kind = 'tune' GROUP BY steps.id""")
         return Run(
             trials=[(position, key) for position, key, _ in trial_rows],
             costs={key: cost for _, key, cost in trial_rows if cost is not None},

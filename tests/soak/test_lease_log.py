@@ -31,7 +31,7 @@ def test_it_sees_what_must_not_be(database_url: str) -> None:
     assert (log.overlapping, log.committed_twice) == ([("steps", step.id, 3)], [step.id])
     assert log.out_of_turn == []
     with engine.begin() as connection:
-        insert = "INSERT INTO audit_log (what, subject, fence, owner, beside) VALUES ('devices', 'dev', 9, '{}', 0)"
+        insert = "INSERT INTO lease_log (what, subject, fence, owner, beside) VALUES ('devices', 'dev', 9, '{}', 0)"
         for owner in (f"step:{step.id}", "step:other"):
             connection.exec_driver_sql(insert.format(owner))
         for state in ("ready", "done"):

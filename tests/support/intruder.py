@@ -64,8 +64,11 @@ def taken_over(intruder: Intruder) -> Iterator[None]:
     """Let the intruder's code run in every child of the block, with the access and the sandbox of the real one."""
 
     class Hijacked(RunningChild):
-        def __init__(self, _module: str, *, env: dict[str, str], **rest: Any) -> None:
-            super().__init__("hijacked", env={**env, **intruder.environment}, **rest)
+        def __init__(self, *, env: dict[str, str]) -> None:
+            super().__init__(env={**env, **intruder.environment})
+
+        def give_order(self, _module: str, **rest: Any) -> None:
+            super().give_order("hijacked", **rest)
 
         def read_line(self, *, deadline: float, max_bytes: int) -> bytes | None:
             line = super().read_line(deadline=deadline, max_bytes=max_bytes)

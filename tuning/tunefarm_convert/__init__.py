@@ -29,13 +29,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "HEAD_BYTES", "FileFormat", "check_head", "check_onnx_bytes", "file_format", "file_format_of",
+    "HEAD_BYTES", "FileFormat", "check_head", "check_onnx_bytes", "file_format", "file_format_of", "inputs_alone",
     "run_in_source", "to_onnx",
 ]  # fmt: skip
 
 
 def to_onnx(
-    data: bytes, source: FileFormat, shapes: Mapping[str, Sequence[int]] | None = None
+    data: bytes,
+    source: FileFormat,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    needs_sizes: bool = False,
 ) -> onnx.ModelProto:
     """Convert a TFLite or StableHLO file to ONNX. Equal bytes give equal models.
 
@@ -45,6 +49,7 @@ def to_onnx(
         data: The file.
         source: Its format.
         shapes: Of a TFLite file: shapes of inputs by name, where they are not the file's.
+        needs_sizes: Of a TFLite file: whether `shapes` must have the inputs of which it leaves sizes open and says 1.
 
     Raises:
         InvalidModelError: not-tflite, not-stablehlo; invalid-tflite, invalid-stablehlo, truncated-model,
@@ -55,12 +60,23 @@ def to_onnx(
 
         if file_format(data) is not FileFormat.TFLITE:
             raise InvalidModelError("the file does not begin like a TFLite file", code="not-tflite")
-        return tflite.convert(data, shapes)
+        return tflite.convert(data, shapes, needs_sizes=needs_sizes)
     if source is FileFormat.STABLEHLO:
         from tunefarm_convert.stablehlo import convert as stablehlo
 
         return stablehlo.convert_file(data)
     raise InvariantError(f"no converter reads {source}")
+
+
+def inputs_alone(data: bytes) -> onnx.ModelProto:
+    """Return a model of a TFLite file's inputs alone, in which sizes that have to be given are open.
+
+    Raises:
+        InvalidModelError: As `to_onnx`.
+    """
+    from tunefarm_convert.tflite import convert as tflite
+
+    return tflite.inputs_alone(data)
 
 
 def run_in_source(path: Path, source: FileFormat, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.frontend.conversion import import_tflite as import_tflite
     from tunefarm_tuning.frontend.extraction import extract_tasks as extract_tasks
     from tunefarm_tuning.frontend.importing import import_model as import_model
+    from tunefarm_tuning.frontend.quantising import quantise_model as quantise_model
+    from tunefarm_tuning.frontend.single_file import write_single_file as write_single_file
     from tunefarm_tuning.frontend.torch import import_torch as import_torch
     from tunefarm_tuning.measure.builder.local import LocalBuilder as LocalBuilder
     from tunefarm_tuning.measure.builder.replay import ReplayBuilder as ReplayBuilder
@@ -70,10 +72,10 @@ if TYPE_CHECKING:
     from tunefarm_tuning.search.trial_outcome import TrialOutcome as TrialOutcome
     from tunefarm_tuning.search.tune import tune as tune
     from tunefarm_tuning.space.config import Config as Config
+    from tunefarm_tuning.space.config import KnobKind as KnobKind
     from tunefarm_tuning.space.config_space import ConfigSpace as ConfigSpace
     from tunefarm_tuning.space.config_space import Sketch as Sketch
     from tunefarm_tuning.space.knob import Knob as Knob
-    from tunefarm_tuning.space.knob import KnobKind as KnobKind
     from tunefarm_tuning.target.host import host_device_model as host_device_model
     from tunefarm_tuning.target.parse import detect_host_target as detect_host_target
     from tunefarm_tuning.target.parse import parse_target as parse_target
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.tuner.xgb import XGBTuner as XGBTuner
     from tunefarm_tuning.workload.model import Model as Model
     from tunefarm_tuning.workload.precision import Precision as Precision
+    from tunefarm_tuning.workload.quantisation import OutputError as OutputError
+    from tunefarm_tuning.workload.quantisation import Quantisation as Quantisation
     from tunefarm_tuning.workload.task import TensorSpec as TensorSpec
     from tunefarm_tuning.workload.task import TuningTask as TuningTask
     from tunefarm_tuning.workload.task import Workload as Workload
@@ -105,6 +109,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "frontend.extraction": ("extract_tasks",),
     "frontend.importing": ("import_model",),
     "frontend.conversion": ("import_stablehlo", "import_tflite"),
+    "frontend.quantising": ("quantise_model",),
+    "frontend.single_file": ("write_single_file",),
     "frontend.torch": ("import_torch",),
     "measure.builder.local": ("LocalBuilder",),
     "measure.builder.replay": ("ReplayBuilder",),
@@ -127,9 +133,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "records.record": ("TuningRecord", "load_records"),
     "records.selection": ("pick_best",),
     "records.transfer": ("TaskHistory",),
-    "space.config": ("Config",),
+    "space.config": ("Config", "KnobKind"),
     "space.config_space": ("ConfigSpace", "Sketch"),
-    "space.knob": ("Knob", "KnobKind"),
+    "space.knob": ("Knob",),
     "target.host": ("host_device_model",),
     "target.parse": ("detect_host_target", "parse_target"),
     "target.target": ("Target",),
@@ -151,6 +157,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "tuner.xgb": ("XGBTuner",),
     "workload.model": ("Model",),
     "workload.precision": ("Precision",),
+    "workload.quantisation": ("OutputError", "Quantisation"),
     "workload.task": ("TensorSpec", "TuningTask", "Workload"),
 }
 """The public names of each module."""

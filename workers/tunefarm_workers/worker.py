@@ -1,4 +1,4 @@
-"""A worker process: ``python -m tunefarm_workers.worker --queues import,tune,compile --concurrency 2``."""
+"""A worker process: ``python -m tunefarm_workers.worker --queues import,tune,compile,draft --concurrency 2``."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute
 
 from tunefarm_db.tables.columns import joined_texts
@@ -38,6 +39,9 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, Tunef
 V = TypeVar("V")
 
 MAX_LIMIT = 500
+
+_TOO_MUCH = "54"
+"""PostgreSQL's class of error codes for a row too large for its index, for example."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +187,12 @@ def page_of(items: tuple[V, ...], limit: int, cursor: Any) -> Page[V]:
         return Page(items=items)
     shown = items[:limit]
     return Page(items=shown, next_cursor=cursor(shown[-1]))
+
+
+def is_of_data(error: DBAPIError) -> bool:
+    """Return whether a value cannot be stored, now or later: a NUL in a text, a text too long for an index."""
+    code = getattr(error.orig, "sqlstate", None) or ""
+    return isinstance(error, DataError) or code.startswith(_TOO_MUCH)
 
 
 def checked_limit(limit: int) -> int:

@@ -51,7 +51,7 @@ class DeviceEvent(StrEnum):
     CLEAN = "clean"  # the calibration kernel ran well
     FAIL = "fail"  # the calibration failed, or measurements failed again and again
     DRAIN = "drain"  # a person: no further round
-    QUARANTINE = "quarantine"  # a person: no work
+    QUARANTINE = "quarantine"  # a person, or an attack of the device: no work
     RELEASE = "release"  # a person: treat it as a new device
     REMOVE = "remove"  # a person: removed for good
 

@@ -13,9 +13,10 @@ from tunefarm_db.tables.devices import (
     DeviceRow,
     DeviceSlotRow,
 )
-from tunefarm_db.tables.farm import ApiKeyRow, CounterRow
+from tunefarm_db.tables.farm import ApiKeyRow, AuditInboxRow, AuditLogRow, CounterRow, ReservedBytesRow
 from tunefarm_db.tables.jobs import (
     ArtifactRow,
+    DraftRow,
     EventRow,
     JobRow,
     JobTaskRow,
@@ -25,13 +26,22 @@ from tunefarm_db.tables.jobs import (
     TraceRow,
     TrialRow,
 )
-from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, SampleFileRow, UploadRow
+from tunefarm_db.tables.models import (
+    BlobRow,
+    ModelRow,
+    ModelTaskRow,
+    QuantisedModelRow,
+    SampleFileRow,
+    UploadRow,
+)
 from tunefarm_db.tables.records import FindingRow, RecordRow, SourceRow, SpaceRow, WorkloadRow
 from tunefarm_db.tables.webhooks import WebhookDeliveryRow, WebhookRow
 
 __all__ = [
     "ApiKeyRow",
     "ArtifactRow",
+    "AuditInboxRow",
+    "AuditLogRow",
     "Base",
     "BlobRow",
     "CalibrationRow",
@@ -40,13 +50,16 @@ __all__ = [
     "DevicePeakRow",
     "DeviceRow",
     "DeviceSlotRow",
+    "DraftRow",
     "EventRow",
     "FindingRow",
     "JobRow",
     "JobTaskRow",
     "ModelRow",
     "ModelTaskRow",
+    "QuantisedModelRow",
     "RecordRow",
+    "ReservedBytesRow",
     "SampleFileRow",
     "SourceRow",
     "SpaceRow",

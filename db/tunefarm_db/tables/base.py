@@ -10,6 +10,7 @@ from sqlalchemy.orm import DeclarativeBase
 from tunefarm_db.states.job import JobState
 from tunefarm_db.tables.columns import EnumText, JsonText
 from tunefarm_db.values import (
+    AuditAction,
     CalibrationOutcome,
     DeliveryState,
     DeviceState,
@@ -52,6 +53,7 @@ class Base(DeclarativeBase):
         SourceState: EnumText(SourceState),
         SampleState: EnumText(SampleState),
         UploadState: EnumText(UploadState),
+        AuditAction: EnumText(AuditAction),
     }
 
 

@@ -25,6 +25,7 @@ class DeviceRow(Base):
     tracker_host: Mapped[str]
     tracker_port: Mapped[int]
     rpc_key: Mapped[str]
+    by_gateway: Mapped[bool] = mapped_column(default=False)
     state: Mapped[DeviceState]
     reason: Mapped[str] = mapped_column(default="")
     ready: Mapped[bool] = mapped_column(default=False)
@@ -37,6 +38,7 @@ class DeviceRow(Base):
     leased_at: Mapped[float | None]
     lease_until: Mapped[float | None]
     fence: Mapped[int] = mapped_column(default=0)
+    owner: Mapped[str | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 

@@ -53,6 +53,7 @@ class JobRow(Base):
     speedups: Mapped[Json] = mapped_column(default=dict, server_default=text("'{}'"))
     over_untuned: Mapped[float | None]
     over_runtime: Mapped[float | None]
+    owner: Mapped[str | None] = mapped_column(index=True)
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
     finished_at: Mapped[float | None]
@@ -70,6 +71,7 @@ class SweepRow(Base):
     idempotency_key: Mapped[str | None] = mapped_column(unique=True)
     request_digest: Mapped[str]
     cancelled_at: Mapped[float | None]
+    owner: Mapped[str | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 
@@ -184,6 +186,21 @@ class ArtifactRow(Base):
     name: Mapped[str]
     manifest: Mapped[Json]
     report: Mapped[Json]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class DraftRow(Base):
+    """What a job offers until it has an artifact."""
+
+    __tablename__ = "drafts"
+    __table_args__ = (Index(None, "created_at"),)
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(ForeignKey("blobs.sha256"))
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    name: Mapped[str]
+    tasks: Mapped[int]
+    covered: Mapped[int]
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 

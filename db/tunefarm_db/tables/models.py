@@ -68,6 +68,7 @@ class ModelRow(Base):
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
     tags: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
     note: Mapped[str] = mapped_column(default="", server_default="")
+    owner: Mapped[str | None] = mapped_column(index=True)
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
 
@@ -117,9 +118,23 @@ class SampleFileRow(Base):
     error: Mapped[Json | None]
     sets: Mapped[int | None]
     used: Mapped[list[Any]] = mapped_column(default=list)
+    owner: Mapped[str | None] = mapped_column(index=True)
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
     expires_at: Mapped[float | None]
+
+
+class QuantisedModelRow(Base):
+    """A quantised form of a model, for one choice of samples and accuracy."""
+
+    __tablename__ = "quantised_models"
+    __table_args__ = (Index(None, "sha256"),)
+
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    terms: Mapped[str] = mapped_column(primary_key=True)
+    sha256: Mapped[str] = mapped_column(ForeignKey("blobs.sha256"))
+    quantisation: Mapped[Json]
+    created_at: Mapped[float] = mapped_column(default=db_now())
 
 
 class ModelTaskRow(Base):

@@ -44,7 +44,8 @@ class Device:
         device_key: The pool. Devices of a pool are interchangeable.
         target: The target of its hardware (`Target.to_json`).
         device_model: Groups devices whose timings can be compared.
-        rpc_key: The key under which its RPC server waits at the tracker; of this device alone.
+        rpc_key: The key under which its RPC server waits at the tracker, or is known to the gateway; of this device alone.
+        by_gateway: Whether workers reach it over the farm's gateway, and not by the tracker.
         reason: Why it is in its state; empty while online.
         ready: Whether its agent says that it can be measured on.
         held: Whether a person quarantined it: no calibration releases it.
@@ -77,6 +78,8 @@ class Device:
     created_at: float
     state_since: float | None = None
     leased_at: float | None = None
+    by_gateway: bool = False
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

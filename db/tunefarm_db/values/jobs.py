@@ -73,6 +73,7 @@ class Job:
     speedups: Json = field(default_factory=dict)
     over_untuned: float | None = None
     over_runtime: float | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ class Sweep:
     request_digest: str
     cancelled_at: float | None
     created_at: float
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +166,7 @@ class StepKind(StrEnum):
     SOURCE = "source"
     SAMPLES = "samples"
     MEASURE = "measure"
+    DRAFT = "draft"
 
     @property
     def needs_device(self) -> bool:
@@ -188,7 +191,7 @@ class Step:
 
     Attributes:
         subject_id: Its subject: the model of an import, the key of a kernel's source, a file of samples, otherwise the job. A
-            measurement belongs to no job (`job_id`), since its subject has ended.
+            measurement belongs to no job (`job_id`), since its subject has ended; nor does a draft, which goes on beside its rounds.
         fence: Grows with each claim; a write counts only under the present fence.
         attempts: Claims so far, less the ones handed back by `release`.
         faults: Attempts that failed although neither worker nor device was lost.
@@ -290,4 +293,22 @@ class Artifact:
     name: str
     manifest: Json
     report: Json
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a job offers until it has an artifact: the untuned network from its first seconds on, or one of its kernels so far.
+
+    Attributes:
+        tasks: The tuning tasks of the network.
+        covered: How many of them run a tuned kernel.
+    """
+
+    job_id: str
+    sha256: str
+    size_bytes: int
+    name: str
+    tasks: int
+    covered: int
     created_at: float

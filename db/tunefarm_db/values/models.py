@@ -73,6 +73,7 @@ class Model:
     tags: list[str] = field(default_factory=list)
     note: str = ""
     version: int = 1
+    owner: str | None = None
 
     @property
     def needs_binding(self) -> bool:
@@ -134,6 +135,24 @@ class SampleFile:
     created_at: float
     updated_at: float
     expires_at: float | None
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantisedModel:
+    """A quantised form of a model.
+
+    Attributes:
+        terms: Digest of the samples and the accuracy asked for.
+        sha256: SHA-256 of its blob, an ONNX file.
+        quantisation: `tunefarm_tuning.workload.quantisation.Quantisation` as JSON.
+    """
+
+    model_id: str
+    terms: str
+    sha256: str
+    quantisation: Json
+    created_at: float
 
 
 class UploadState(StrEnum):

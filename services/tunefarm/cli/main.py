@@ -14,7 +14,7 @@ from tunefarm.cli import devices, jobs, models, records, sweeps
 from tunefarm.cli.artifact_run import run_artifact
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.farm import database, keys, webhooks
+from tunefarm.cli.farm import audit, database, keys, webhooks
 from tunefarm.cli.farm.backup import back_up, restore
 from tunefarm.cli.farm.doctor import examine
 from tunefarm.cli.farm.roles import run_worker
@@ -81,7 +81,7 @@ def make_app() -> typer.Typer:
     command(app, "backup")(back_up)
     command(app, "restore")(restore)
     command(app, "version")(show_version)
-    for part in (models, jobs, sweeps, devices, records, keys, webhooks, database):
+    for part in (models, jobs, sweeps, devices, records, keys, audit, webhooks, database):
         app.add_typer(part.app)
     app.add_typer(devices.app, name="devices", hidden=True)  # its neighbours are in the plural
     return app

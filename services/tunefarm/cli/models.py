@@ -25,6 +25,7 @@ from tunefarm.cli.base.options import (
 )
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_model
+from tunefarm.cli.base.upload_file import upload_file
 from tunefarm_text import quantities
 from tunefarm_tuning.workload.binding_text import parse_values
 
@@ -131,9 +132,10 @@ def upload_model(
     board = Board()
     with server.connect() as client, view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress:
         live = LiveView(board, progress.update)
-        model = client.models.upload(
-            file, name=name, shapes=shapes, values=values, on_progress=live.on_upload
-        )
+        with upload_file(out, file) as path:
+            model = client.models.upload(
+                path, name=name, shapes=shapes, values=values, on_progress=live.on_upload
+            )
         if wait or samples:
             model = client.models.wait(model.id, on_progress=live.on_model)
         client.samples.upload_all(model.id, samples)
@@ -169,7 +171,7 @@ def convert_model(
         typer.Argument(
             metavar="MODEL",
             help="A torch.export program (.pt2), a StableHLO program (.mlir, .mlirbc, or the output of JAX's "
-            "export), or a .tflite file.",
+            "export), a .tflite file, or an .onnx file with weights in files beside it.",
         ),
     ],
     to: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Path of the ONNX file.")],
@@ -180,15 +182,26 @@ def convert_model(
 ) -> None:
     """Convert a torch.export, StableHLO or TFLite program to an ONNX file on this machine, and compare the two.
 
+    Of an ONNX model with weights in other files, write one file that holds them.
+
     torch.export programs need torch and onnxscript, StableHLO programs need jaxlib (tunefarm[stablehlo]). TFLite files
     are compared only if ai-edge-litert is installed; they can also be uploaded and tuned without conversion.
     """
     from tunefarm_convert import FileFormat, file_format_of
     from tunefarm_tuning.core.errors import InvalidModelError
     from tunefarm_tuning.frontend.conversion import Conversion, convert_stablehlo, convert_tflite
+    from tunefarm_tuning.frontend.single_file import keeps_weights_outside, write_single_file
     from tunefarm_tuning.frontend.torch import import_torch
 
     source = file_format_of(file)
+    if source is FileFormat.ONNX and keeps_weights_outside(file):
+        write_single_file(file, to)
+        size_bytes = to.stat().st_size
+        out.result(
+            {"path": str(to), "size_bytes": size_bytes},
+            f"wrote {to}: the network with its weights, {size_bytes} bytes",
+        )
+        return
     if source is FileFormat.TFLITE:
         conversion = convert_tflite(file, to)
     elif source is FileFormat.STABLEHLO:

@@ -20,7 +20,7 @@ from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm.cli.base.options import Limit, OutFile
 from tunefarm.cli.base.output import Output, write_whole
-from tunefarm.cli.base.references import find_job
+from tunefarm.cli.base.references import find_device, find_job, is_whole_id
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
@@ -41,6 +41,7 @@ class Format(StrEnum):
 _SERVERS_REASONS: Mapping[str, str] = {
     "on-record": "the farm has it already",
     "unknown-workload": "no model of the farm has its kernel with this version of TVM; --keep-unknown takes it all the same",
+    "space-changed": "its config space is not the one that its kernel has here: another release measured it",
 }
 
 
@@ -238,10 +239,40 @@ def import_records(
             answer = client.records.add(source, keep_unknown=keep_unknown)
     left_out.update(answer.left_out)
     out.result(
-        {"imported": answer.imported, "left_out": dict(left_out)},
+        {"imported": answer.imported, "left_out": dict(left_out), "unchecked": answer.unchecked},
         f"{quantities.plural(answer.imported, 'record')} imported",
     )
+    if answer.unchecked:
+        out.note(
+            f"{quantities.plural(answer.unchecked, 'record')} of kernels that no job has tuned here: whether their configs are of the "
+            "kernels' config spaces is not known yet; a job's report names those that do not apply"
+        )
     _note_left_out(out, left_out)
+
+
+@command(app, "purge")
+def purge_records(
+    out: Output,
+    server: Server,
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Name or id of the device.")],
+) -> None:
+    """Delete all records that a device measured, also of one that was removed, by its id. Needs a key with the scope admin.
+
+    Names the jobs whose artifacts were compiled with them. What compiles found out is deleted too: the next ones find it out again.
+    """
+    with server.connect() as client:
+        device_id = device if is_whole_id(device) else find_device(client, device).id
+        purged = client.records.purge(device_id)
+    out.result(
+        {
+            "records": purged.records,
+            "measured_by": list(purged.measured_by),
+            "used_by": list(purged.used_by),
+        },
+        f"{quantities.plural(purged.records, 'record')} deleted",
+    )
+    if purged.used_by:
+        out.note("compiled with them, to be compiled again: " + ", ".join(purged.used_by))
 
 
 @command(app, "pick-best")

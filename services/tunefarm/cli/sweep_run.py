@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from tunefarm.cli.base import exit_codes
 from tunefarm.cli.base.edge import Exit
-from tunefarm.cli.base.options import parse_shapes
+from tunefarm.cli.base.options import check_inputs, parse_shapes
 from tunefarm.cli.base.output import Output, write_whole
+from tunefarm.cli.base.upload_file import upload_file
 from tunefarm.cli.sweeps import show_sweep
 from tunefarm_text import quantities
 from tunefarm_text.job_terms import MAX_SWEEP_JOBS
-from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.binding_text import parse_values
 from tunefarm_tuning.workload.shapes import StoredShape
@@ -33,34 +34,49 @@ _LONGEST = 40  # characters of a part of a folder's name: with three, all file s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """A file of a sweep, and what its inputs are bound to."""
+    """A file of a sweep, what its inputs are bound to, and its samples."""
 
     path: Path
     shapes: Mapping[str, StoredShape]
     values: Mapping[str, Any]
+    samples: Sequence[Path]
 
 
 def model_files(
-    paths: Sequence[Path], shapes: Sequence[str] | None, values: Sequence[str] | None
+    paths: Sequence[Path],
+    *,
+    shapes: Sequence[str] | None,
+    values: Sequence[str] | None,
+    inputs: Sequence[Path] | None,
+    precisions: Sequence[str],
 ) -> list[ModelFile]:
-    """Return the files with their shapes and values.
+    """Return the files with their shapes, values and samples.
 
-    A text that begins with a file's name or path and a colon (``a.onnx:x=1,3,224,224``) is for that file alone, and comes before
-    what is for all.
+    A text that begins with a file's name or path and a colon (``a.onnx:x=1,3,224,224``, ``a.onnx:samples.npz``) is for that file
+    alone, and comes before what is for all.
 
     Raises:
-        InvalidInputError: If a file is missing (no-file), a text is wrong, or for a file that is not there (bad-shape, bad-value).
+        InvalidInputError: If a file is missing (no-file), a text is wrong, or for a file that is not there (bad-shape, bad-value,
+            bad-samples), or int8 has no samples (samples-needed).
     """
     for path in paths:
         if not path.is_file():
             raise InvalidInputError(f"{path}: there is no such file", code="no-file")
     _check_owners("--shape", "bad-shape", paths, shapes or ())
     _check_owners("--value", "bad-value", paths, values or ())
+    named_samples = [str(path) for path in inputs or ()]
+    _check_owners("--inputs", "bad-samples", paths, named_samples)
+    needing = "int8" if "int8" in precisions else None
     return [
         ModelFile(
             path=path,
             shapes={**parse_shapes(_for_all(paths, shapes)), **parse_shapes(_for_file(path, shapes))},
             values={**parse_values(_for_all(paths, values)), **parse_values(_for_file(path, values))},
+            samples=check_inputs(
+                [Path(text) for text in _for_file(path, named_samples) or _for_all(paths, named_samples)],
+                precision=needing,
+                of=path.name if len(paths) > 1 else "the network",
+            ),
         )
         for path in dict.fromkeys(paths)
     ]
@@ -123,15 +139,21 @@ def run_sweep(
         detach: Return when the sweep is created.
     """
     _check(client, files, device_keys, precisions, {**labels, **terms})
-    model_ids, refused = _upload_all(out, client, files, name)
-    if not model_ids:
+    samples, refused = _upload_all(out, client, files, name)
+    if not samples:
         raise InvalidInputError(
             f"none of the {len(files)} files can be tuned" if len(files) > 1 else refused[0]["message"],
             code="empty-sweep",
             refused=refused,
         )
     sweep = client.sweeps.create(
-        model_ids, device_keys=device_keys, precisions=precisions, refused=refused, **labels, **terms
+        list(samples),
+        device_keys=device_keys,
+        precisions=precisions,
+        samples={model_id: ids for model_id, ids in samples.items() if ids},
+        refused=refused,
+        **labels,
+        **terms,
     )
     if detach:
         out.result({"sweep": sweep.raw}, sweep.id)
@@ -185,26 +207,37 @@ def _check(
 
 def _upload_all(
     out: Output, client: Client, files: Sequence[ModelFile], name: str | None
-) -> tuple[list[str], list[dict[str, str]]]:
-    """Upload and import files; return the ids of the models, and the files that were refused.
+) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
+    """Upload and import files with their samples; return the samples' ids by those of the models, and the files that were refused.
 
-    A file with the network of one before it is the same model: it gets no job of its own, which is said.
+    A file with the network of one before it is the same model: it gets no job of its own, which is said. A file whose samples are
+    refused is refused.
     """
     from tunefarm.client import InvalidRequestError, ModelFailedError
 
-    model_ids: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
+    samples: dict[str, list[str]] = {}
     refused = []
     for file in files:
         try:
-            uploaded = client.models.upload(file.path, name=name, shapes=file.shapes, values=file.values)
+            with upload_file(out, file.path) as path:
+                uploaded = client.models.upload(path, name=name, shapes=file.shapes, values=file.values)
             out.note(f"{file.path}: uploaded")
-            first = model_ids.setdefault(client.models.wait(uploaded.id).id, file.path)
+            model_id = client.models.wait(uploaded.id).id
+            sample_ids = client.samples.upload_all(model_id, file.samples)
+            first = paths.setdefault(model_id, file.path)
+            samples[model_id] = list(dict.fromkeys([*samples.get(model_id, ()), *sample_ids]))
             if first is not file.path:
                 out.warning(f"{file.path}: the same network as {first}, and tuned with it")
         except (InvalidRequestError, ModelFailedError) as error:
-            out.warning(f"{file.path}: {error.detail}")
-            refused.append({"name": file.path.name, "code": error.code, "message": error.detail})
-    return list(model_ids), refused
+            code, message = error.code, error.detail
+        except TunefarmError as error:  # weights in other files that are not there
+            code, message = error.code, error.message
+        else:
+            continue
+        out.warning(f"{file.path}: {message}")
+        refused.append({"name": file.path.name, "code": code, "message": message})
+    return samples, refused
 
 
 def _follow(out: Output, client: Client, sweep: Sweep) -> Sweep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,9 +21,9 @@ from tunefarm.cli.base.options import (
     Shape,
     TermOptions,
     ValueOption,
-    check_inputs,
 )
 from tunefarm.cli.base.output import Output, check_folder
+from tunefarm.cli.base.upload_file import upload_file
 from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
 from tunefarm.cli.sweep_run import ModelFile as SweptFile
@@ -91,7 +91,8 @@ def tune_model(
     Without a budget it takes ten minutes. Ctrl-C asks, then cancels the job, or compiles the best so far.
 
     Several files, and several pools or precisions with commas (--device-key x86,arm), are a sweep: a job for each combination, with
-    one budget, of which each pool's jobs share the time. `--shape a.onnx:x=1,3,224,224` is for one of the files.
+    one budget, of which each pool's jobs share the time. `--shape a.onnx:x=1,3,224,224` is for one of the files, and so is
+    `--inputs a.onnx:samples.npz`.
     """
     _check_limits(terms.limits())
     given = {"--minutes": terms.minutes, "--job-seconds": terms.job_seconds}
@@ -103,17 +104,14 @@ def tune_model(
         terms = replace(terms, minutes=QUICK_MINUTES)
     if all(limit is None for limit in terms.limits().values()):
         terms = replace(terms, minutes=DEFAULT_MINUTES)
-    files = model_files(models, upload.shape, upload.value)
     named = terms.terms()
     pools, precisions = _listed(terms.device_key), _listed(terms.precision)
+    files = _files(models, upload, precisions)
     if len(files) == 1 and len(pools) < 2 and len(precisions) < 2:
         _run(out, server, files[0], named, upload, labels, output, detach=detach)
         return
-    for option, value in (("--inputs", upload.inputs), ("--name", upload.name if len(files) > 1 else None)):
-        if value is not None:
-            raise InvalidInputError(
-                f"{option} is for one file on one pool: a sweep has no such option", code="invalid-request"
-            )
+    if upload.name is not None and len(files) > 1:
+        raise InvalidInputError("--name is for one file: here are several", code="invalid-request")
     if not detach:
         check_folder(output)
     with _client(out, server, detach=detach) as client:
@@ -129,6 +127,12 @@ def tune_model(
             output=output,
             detach=detach,
         )
+
+
+def _files(models: Sequence[Path], upload: ModelOptions, precisions: Sequence[str]) -> list[SweptFile]:
+    return model_files(
+        models, shapes=upload.shape, values=upload.value, inputs=upload.inputs, precisions=precisions
+    )
 
 
 def _listed(text: str | None) -> list[str]:
@@ -150,7 +154,7 @@ def compile_model(
     It takes the best kernels on record, from any earlier job for such a device; where there is none, the kernel is untuned.
     Server and farm are those of `tunefarm tune`. Ctrl-C asks, then cancels the job.
     """
-    (file,) = model_files([model], upload.shape, upload.value)
+    (file,) = _files([model], upload, _listed(terms.precision))
     _run(out, server, file, terms.terms(), upload, labels, output, detach=detach)
 
 
@@ -177,7 +181,6 @@ def _run(
         output: Folder for the results.
         detach: Return when the job is created.
     """
-    samples = check_inputs(upload.inputs)
     if not detach:
         check_folder(output)
     with _client(out, server, detach=detach) as client:
@@ -186,15 +189,16 @@ def _run(
         board = Board()
         with view(out, board) as progress:
             live = LiveView(board, progress.update)
-            uploaded = client.models.upload(
-                file.path,
-                name=upload.name,
-                shapes=file.shapes,
-                values=file.values,
-                on_progress=live.on_upload,
-            )
+            with upload_file(out, file.path) as path:
+                uploaded = client.models.upload(
+                    path,
+                    name=upload.name,
+                    shapes=file.shapes,
+                    values=file.values,
+                    on_progress=live.on_upload,
+                )
             uploaded = client.models.wait(uploaded.id, on_progress=live.on_model)
-            samples_ids = client.samples.upload_all(uploaded.id, samples)
+            samples_ids = client.samples.upload_all(uploaded.id, file.samples)
             job = client.jobs.create(uploaded.id, samples=samples_ids, **named)
             handle = client.job(job.id)
             if not detach:

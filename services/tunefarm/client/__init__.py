@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunefarm.client.audit import AuditBreak, AuditCheck, AuditEntry
 from tunefarm.client.client import AsyncClient, Client, FarmCheck, FarmChecks
 from tunefarm.client.errors import (
     AuthenticationError,
@@ -21,7 +22,8 @@ from tunefarm.client.errors import (
 from tunefarm.client.handle import AsyncJobHandle, Download, JobHandle
 from tunefarm.client.http.paging import Page
 from tunefarm.client.http.retry import NO_RETRY, RetryPolicy
-from tunefarm.client.keys import ApiKey, NewApiKey, SignInLink
+from tunefarm.client.keys import ApiKey, KeyLimits, NewApiKey, SignInLink
+from tunefarm.client.results.artifacts import Draft, Measurement, Measurements, Speedup
 from tunefarm.client.results.devices import (
     Device,
     DeviceCalibration,
@@ -31,17 +33,15 @@ from tunefarm.client.results.devices import (
     DeviceRecord,
     DeviceTotals,
     EnrolmentToken,
+    PurgedRecords,
 )
 from tunefarm.client.results.jobs import (
     Event,
     Job,
     JobTask,
-    Measurement,
-    Measurements,
     Record,
     RecordImport,
     Roofline,
-    Speedup,
     Trial,
 )
 from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor, WorkloadCode
@@ -54,6 +54,9 @@ __all__ = [
     "ApiKey",
     "AsyncClient",
     "AsyncJobHandle",
+    "AuditBreak",
+    "AuditCheck",
+    "AuditEntry",
     "AuthenticationError",
     "Client",
     "ClientError",
@@ -66,6 +69,7 @@ __all__ = [
     "DeviceRecord",
     "DeviceTotals",
     "Download",
+    "Draft",
     "EnrolmentToken",
     "Event",
     "FarmCheck",
@@ -77,6 +81,7 @@ __all__ = [
     "JobFailedError",
     "JobHandle",
     "JobTask",
+    "KeyLimits",
     "Measurement",
     "Measurements",
     "Model",
@@ -87,6 +92,7 @@ __all__ = [
     "NotFoundError",
     "Page",
     "ProtocolError",
+    "PurgedRecords",
     "Record",
     "RecordImport",
     "ReportPage",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, Unpack
 
+from tunefarm.client.audit import AsyncAudit, Audit
 from tunefarm.client.devices import AsyncDevices, Devices
 from tunefarm.client.errors import InvalidRequestError
 from tunefarm.client.handle import AsyncJobHandle, JobHandle
@@ -71,6 +72,7 @@ class AsyncServer:
         self.devices = AsyncDevices(transport)
         self.records = AsyncRecords(transport)
         self.keys = AsyncKeys(transport)
+        self.audit = AsyncAudit(transport)
         self.webhooks = AsyncWebhooks(transport)
 
     async def close(self) -> None:
@@ -268,6 +270,7 @@ class Client(_Connected, Blocking[AsyncServer]):
         self.devices = Devices(server.devices)
         self.records = Records(server.records)
         self.keys = Keys(server.keys)
+        self.audit = Audit(server.audit)
         self.webhooks = Webhooks(server.webhooks)
 
     def __enter__(self) -> Self:

@@ -43,7 +43,12 @@ class AsyncDevices(Resource):
         return await get_all(self._transport, "devices", query, Device.read)
 
     async def create_token(
-        self, *, device_key: str | None = None, name: str | None = None, valid_sec: float = 900.0
+        self,
+        *,
+        device_key: str | None = None,
+        name: str | None = None,
+        valid_sec: float = 900.0,
+        guest: bool = False,
     ) -> EnrolmentToken:
         """Create a token with which one machine can become a device, once (`tunefarm device join --token`).
 
@@ -51,8 +56,11 @@ class AsyncDevices(Resource):
             device_key: Pool that the machine may join; None for any.
             name: Device that may use the token; None for any new device.
             valid_sec: Validity in seconds.
+            guest: Whether the device is somebody else's: its records count in its pool alone, which must be given.
         """
         body = {"device_key": device_key, "name": name, "valid_sec": valid_sec}
+        if guest:
+            body["guest"] = True
         return EnrolmentToken.read(await self._transport.post("devices/tokens", body))
 
     async def drain(self, device_id: str, *, reason: str = "") -> Device:

@@ -13,7 +13,8 @@ from tunefarm.client.http.paging import get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name
 from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
-from tunefarm.client.results.jobs import Event, JobTask, Measurements, Record, Trial
+from tunefarm.client.results.artifacts import Measurements
+from tunefarm.client.results.jobs import Event, JobTask, Record, Trial
 from tunefarm.client.results.shown import ReportPage
 
 _SOURCE_POLL_SEC = 0.5
@@ -188,14 +189,16 @@ class AsyncJobResults(Resource):
         folder: Path | str,
         *,
         name: str | None = None,
+        so_far: bool = False,
         on_progress: ByteProgress | None = None,
     ) -> Path:
         """Download the artifact into `folder` and return its path. An existing file is replaced.
 
         Args:
-            job_id: A job that succeeded.
+            job_id: A job that succeeded; with `so_far` any that has a draft (`Job.draft`).
             folder: Created if missing.
             name: Name of the file; the server's name by default.
+            so_far: Download the draft if there is no artifact: untuned from the job's first seconds on.
             on_progress: Called with the bytes received and the bytes in all.
 
         Raises:
@@ -206,7 +209,9 @@ class AsyncJobResults(Resource):
         if name is not None and (name in ("", ".", "..") or Path(name).name != name):
             raise InvalidRequestError(f"{name!r} is not the name of a file", code="bad-name")
         target = folder / (name or f"{job_id}.tunefarm")
-        headers = await self._transport.download(f"jobs/{segment(job_id)}/artifact", target, on_progress)
+        query = {"so_far": True} if so_far else None
+        path = f"jobs/{segment(job_id)}/artifact"
+        headers = await self._transport.download(path, target, on_progress, query)
         if name is None and (server_name := file_name(headers.get("Content-Disposition", ""))):
             target = target.replace(folder / server_name)
         return target

@@ -39,6 +39,7 @@ class CompileTerms(TypedDict, total=False):
     target: str | Mapping[str, Any] | None
     device_key: str | None
     precision: str | None
+    max_error: float | None
     other_shapes: bool | None
     options: Mapping[str, Any] | None
 
@@ -56,6 +57,7 @@ class SweepTerms(JobLimits, total=False):
 
     priority: int | str | None
     target: str | Mapping[str, Any] | None
+    max_error: float | None
     other_shapes: bool | None
     options: Mapping[str, Any] | None
     tuner: str | None
@@ -65,7 +67,7 @@ class SweepTerms(JobLimits, total=False):
 
 MEANINGS = {**HELP, **LABELS}
 
-_OPTIONS = ("precision", "other_shapes", "search")
+_OPTIONS = ("precision", "max_error", "other_shapes", "search")
 """Terms that the request's `options` hold."""
 
 

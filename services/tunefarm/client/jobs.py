@@ -165,6 +165,24 @@ class AsyncJobs(AsyncJobResults):
         """
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/compile", repeatable=True))
 
+    async def again(self, job_id: str, *, only_if_changed: bool = False) -> Job:
+        """Start a job with the model, terms, samples, tags and note of one that has ended, and return it.
+
+        While a job on these terms is under way, that one is returned, and no other is started.
+
+        Args:
+            job_id: The job.
+            only_if_changed: Start none if the newest artifact of these terms was made by the versions of TVM and tunefarm that the
+                farm has: the job with that artifact is returned.
+
+        Raises:
+            ConflictError: ``not-finished``.
+            NotFoundError: If there is no such job, or its model or samples were deleted.
+        """
+        query: Query = {"only_if_changed": "true" if only_if_changed else None}
+        path = f"jobs/{segment(job_id)}/again"
+        return Job.read(await self._transport.post(path, query=query, repeatable=True))
+
     async def pause(self, job_id: str) -> Job:
         """Pause a job. Its running step ends within seconds, and it spends no budget until `resume`.
 
@@ -223,6 +241,7 @@ class Jobs(Blocking[AsyncJobs]):
     cancel = blocking(AsyncJobs.cancel)
     finish = blocking(AsyncJobs.finish)
     compile_now = blocking(AsyncJobs.compile_now)
+    again = blocking(AsyncJobs.again)
     pause = blocking(AsyncJobs.pause)
     resume = blocking(AsyncJobs.resume)
     change = blocking(AsyncJobs.change)

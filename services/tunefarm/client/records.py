@@ -8,6 +8,7 @@ from pathlib import Path
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import Page, get_page, walk
 from tunefarm.client.http.transport import Resource, segment
+from tunefarm.client.results.devices import PurgedRecords
 from tunefarm.client.results.jobs import Record, RecordImport
 from tunefarm.client.results.models import WorkloadCode
 
@@ -105,6 +106,16 @@ class AsyncRecords(Resource):
         query = {"keep_unknown": "true" if keep_unknown else None}
         return RecordImport.read(await self._transport.upload("records", query, Path(file), None))
 
+    async def purge(self, device_id: str) -> PurgedRecords:
+        """Delete all records that a device measured, also of one that was removed. Needs a key with the scope admin.
+
+        Artifacts stay; the answer names the jobs whose artifacts were compiled with these records.
+
+        Raises:
+            NotFoundError: If there is no such device.
+        """
+        return PurgedRecords.read(await self._transport.post("records/purge", {"device_id": device_id}))
+
     async def workload(self, workload_key: str, toolchain: str) -> WorkloadCode:
         """Return a workload with its code, which TVM of this toolchain reads.
 
@@ -154,6 +165,7 @@ class Records(Blocking[AsyncRecords]):
     all = blocking_each(AsyncRecords.all)
     best = blocking_each(AsyncRecords.best)
     add = blocking(AsyncRecords.add)
+    purge = blocking(AsyncRecords.purge)
     workload = blocking(AsyncRecords.workload)
 
 

@@ -27,6 +27,7 @@ class AsyncSweeps(Resource):
         *,
         device_keys: Sequence[str] = (),
         precisions: Sequence[str] = (),
+        samples: Mapping[str, Sequence[str]] | None = None,
         refused: Sequence[Mapping[str, str]] = (),
         tags: Sequence[str] = (),
         note: str = "",
@@ -42,6 +43,7 @@ class AsyncSweeps(Resource):
             model_ids: Imported models: ids, ``name@version`` or names.
             device_keys: Pools; by default the only one.
             precisions: Formats of stored weights; by default the models' own.
+            samples: Ids of checked samples (`client.samples.upload_all`) by the model that they belong to, named as in `model_ids`.
             refused: Files that are not among the models, which get a row with the reason: ``name``, ``code`` and ``message`` of each.
             tags: Words by which people find the sweep and its jobs again.
             note: A text for people.
@@ -58,6 +60,7 @@ class AsyncSweeps(Resource):
             "model_ids": list(model_ids),
             "device_keys": list(device_keys),
             "precisions": list(precisions),
+            **({"samples": {model: list(ids) for model, ids in samples.items()}} if samples else {}),
             "refused": [dict(file) for file in refused],
             "tags": list(tags),
             "note": note,

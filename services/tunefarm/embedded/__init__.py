@@ -1,4 +1,4 @@
-"""A whole farm on this machine: private Valkey, tracker, API, worker and device agent, as children of one supervisor.
+"""A whole farm on this machine: private Valkey, gateway, API, worker and device agent, as children of one supervisor.
 
 It runs the same code as a distributed farm, over the same protocols; only the start differs.
 `EmbeddedFarm` is the handle, ``python -m tunefarm.embedded`` the supervisor's process.

@@ -27,10 +27,11 @@ class FarmHome:
         self.log_dir = self.path / "logs"
         self.valkey_dir = self.path / "valkey"
         self.device_dir = self.path / "device"
+        self.gateway_dir = self.path / "gateway"
         self.key_file = self.path / KEY_NAME
         self.device_token_file = self.path / "device-token"
         self._lock_file = self.path / LOCK_NAME
-        self._endpoint_file = self.path / ENDPOINT_NAME
+        self.endpoint_file = self.path / ENDPOINT_NAME
 
     @property
     def database_url(self) -> str:
@@ -66,13 +67,13 @@ class FarmHome:
 
     def announce(self, url: str) -> None:
         """Store the farm's address."""
-        part = self._endpoint_file.with_suffix(".part")
+        part = self.endpoint_file.with_suffix(".part")
         part.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
-        part.replace(self._endpoint_file)
+        part.replace(self.endpoint_file)
 
     def withdraw(self) -> None:
         """Delete the farm's address."""
-        self._endpoint_file.unlink(missing_ok=True)
+        self.endpoint_file.unlink(missing_ok=True)
 
     def read_api_key(self) -> str:
         """Return the farm's API key."""

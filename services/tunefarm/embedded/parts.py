@@ -33,7 +33,7 @@ class Facts:
     valkey_server: str
     valkey_port: int | None = None
     valkey_password: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    tracker_port: int | None = None
+    gateway_port: int | None = None
     url: str | None = None
 
     def farm_environment(self) -> dict[str, str]:
@@ -45,8 +45,15 @@ class Facts:
             "TUNEFARM_DATABASE_URL": self.home.database_url,
             "TUNEFARM_BROKER_URL": f"redis://:{self.valkey_password}@127.0.0.1:{self.valkey_port}/0",
             "TUNEFARM_STORE_DIR": str(self.home.store_dir),
-            "TUNEFARM_TRACKER": f"127.0.0.1:{self.tracker_port}",
+            "TUNEFARM_GATEWAY": f"{self._gateway_host}:{self.gateway_port}",
+            "TUNEFARM_GATEWAY_DIR": str(self.home.gateway_dir),
         }
+
+    @property
+    def _gateway_host(self) -> str:
+        """The host that the worker reaches the gateway by, which listens where the API does."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.options.host, self.options.host)  # noqa: S104
+        return f"[{host}]" if ":" in host else host
 
 
 class Part(ABC):
@@ -54,12 +61,15 @@ class Part(ABC):
 
     Attributes:
         name: Also its log's.
-        needs: Parts that must have been up before it is started the first time.
+        needs: Parts that it works with; they end after it.
+        starts_after: Parts that must have been up before it is started the first time; None for all that it needs. One that is started
+            earlier waits by itself, and does meanwhile what it can.
         grace_sec: Seconds in which it may end by itself after SIGTERM.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
+    starts_after: ClassVar[tuple[str, ...] | None] = None
     grace_sec: ClassVar[float]
 
     @abstractmethod
@@ -112,19 +122,22 @@ class Valkey(Part):
         return answers
 
 
-class Tracker(Part):
-    """TVM's RPC tracker, where devices register."""
+class Gateway(Part):
+    """The gateway, which devices and the worker dial. It listens where the API does, and waits for the keys that the API makes."""
 
-    name = "tracker"
+    name = "gateway"
     grace_sec = 3.0
 
     def command(self, facts: Facts) -> list[str]:
-        return [sys.executable, "-m", "tunefarm_workers.tracker", f"--port={facts.tracker_port or 0}"]
+        return [
+            *(sys.executable, "-m", "tunefarm_workers.gateway", f"--dir={facts.home.gateway_dir}"),
+            *(f"--host={facts.options.host}", f"--port={facts.gateway_port or 0}"),
+        ]
 
     def is_up(self, facts: Facts, output: str) -> bool:
         for message in _json_lines(output):
             if isinstance(message.get("port"), int):
-                facts.tracker_port = message["port"]
+                facts.gateway_port = message["port"]
                 return True
         return False
 
@@ -133,7 +146,7 @@ class Api(FarmProcess):
     """The API, with the dashboard."""
 
     name = "api"
-    needs = ("valkey", "tracker")
+    needs = ("valkey", "gateway")
     grace_sec = 10.0
 
     def command(self, facts: Facts) -> list[str]:
@@ -175,6 +188,7 @@ class Device(Part):
 
     name = "device"
     needs = ("api",)
+    starts_after = ("gateway",)  # it describes this machine, which takes seconds, while the API starts
     grace_sec = 10.0
 
     def command(self, facts: Facts) -> list[str]:
@@ -184,10 +198,8 @@ class Device(Part):
             *(f"--device-key={options.device_key}", f"--name={_device_name(facts)}"),
             # Not the farm's own key: a device runs what it is sent.
             *(f"--target={options.target}", f"--token-file={facts.home.device_token_file}"),
+            f"--farm-file={facts.home.endpoint_file}",
         ]
-
-    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
-        return {**super().environment(facts, base), "TUNEFARM_URL": facts.url or ""}
 
     def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
         return any(
@@ -201,7 +213,7 @@ def _device_name(facts: Facts) -> str:
 
 def all_parts() -> tuple[Part, ...]:
     """Return the parts of a farm, in the order in which they are started."""
-    return (Valkey(), Tracker(), Api(), Worker(), Device())
+    return (Valkey(), Gateway(), Api(), Worker(), Device())
 
 
 def free_port() -> int:

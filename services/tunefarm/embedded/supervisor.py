@@ -79,6 +79,7 @@ class Supervisor:
             TransientError: ``farm-failed`` if a part cannot be kept up.
         """
         adopt_orphans()
+        self._facts.home.withdraw()  # the address of a farm that was killed
         try:
             while True:
                 for watched in self._watched:
@@ -114,7 +115,7 @@ class Supervisor:
 
     def _has_what_it_needs(self, part: Part) -> bool:
         up = {watched.part.name for watched in self._watched if watched.policy.ever_up}
-        return up.issuperset(part.needs)
+        return up.issuperset(part.needs if part.starts_after is None else part.starts_after)
 
     def _start(self, watched: _Watched) -> None:
         part, home = watched.part, self._facts.home

@@ -34,6 +34,12 @@ _MEANINGS: dict[int, dict[str, str]] = {
     },
     403: {
         "forbidden": "The API key may not do this. `scope` names the required scope.",
+        "quota-bytes": "The API key may store no more bytes. `limit` and `used` say how many. Delete models, samples or unfinished uploads.",
+        "quota-device-minutes": "The API key's minutes of search of 30 days are not enough for this job. `left` says how many it may have: "
+        "give it a time budget of at most that.",
+        "quota-own-jobs": "The API key has limits for its jobs, and this job is not its own: it may not raise the job's budget or priority, "
+        "retry it or measure it again.",
+        "quota-priority": "The API key's jobs may not have so high a priority. `limit` names the highest.",
     },
     404: {
         "artifact-not-kept": "The artifact's file was deleted by retention. The report stays. A new job for the model starts "
@@ -46,6 +52,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "no-such-route": "There is no route at this path.",
         "no-such-source": "The kernel has no source of this kind. `kinds` lists its kinds.",
         "record-not-found": "There is no such record.",
+        "quantised-not-found": "The job's quantised network is gone. Start another job on the same terms.",
         "samples-not-found": "The model has no such samples: they were deleted, or no job used them in time.",
         "sweep-not-found": "There is no such sweep.",
         "task-not-found": "The job has no such task.",
@@ -57,7 +64,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "method-not-allowed": "The path does not support this method. `Allow` lists its methods.",
     },
     408: {
-        "upload-stalled": "No bytes arrived for too long. Ask for the upload's offset and continue from there.",
+        "upload-stalled": "The request's bytes came too slowly, or stopped. Send it again; an upload in parts continues from its offset.",
     },
     409: {
         "conflict": "The database refused the change: another request was faster, or a referenced row is gone.",
@@ -65,7 +72,9 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "device-pool-mismatch": "Devices of a pool must be identical, and this one differs from the others.",
         "device-state": "The device's state does not allow this now.",
         "device-taken": "Another live agent reports for the device of this name.",
+        "key-not-rotatable": "Only a valid key that a person created can be rotated.",
         "enrolment-other-device": "The enrolment token is for another device or pool.",
+        "no-gateway": "The farm does not reach this device over a gateway.",
         "enrolment-used": "The enrolment token was used. A token is valid for one machine, once.",
         "idempotency-key-reused": "The idempotency key was used with a different body.",
         "job-state": "The job's state does not allow this now. `state` names it.",
@@ -75,6 +84,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "model-state": "The model's state does not allow this now.",
         "no-artifact": "The job has no artifact: it has not ended yet, or ended without one.",
         "no-devices": "The farm or the pool has no device that the job could measure on.",
+        "no-linker": "No worker that calibrated the pool's device can link for it. The detail names the package to install.",
         "no-kernel": "No config of this kernel has worked yet, so it has no source.",
         "not-finished": "The job has not ended and has no report yet.",
         "samples-checking": "The samples are still being checked. Poll them until they are `ready`.",
@@ -119,6 +129,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "too-many-shapes": "The shapes make more than 64 combinations. Give fewer sizes, or make several artifacts.",
         "device-key-required": "The farm has several pools: name one. `known` lists them.",
         "digest-mismatch": "The received bytes do not match the announced SHA-256. Start again.",
+        "draft-too-large": "In an event: the untuned artifact is larger than all drafts may be together.",
         "empty-samples": "The file of samples is empty.",
         "empty-sweep": "No combination of the sweep can be tuned. `reasons` says why.",
         "empty-file": "The upload is empty.",
@@ -128,6 +139,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "invalid-device": "The agent's description of its device is invalid; the detail says why.",
         "invalid-idempotency-key": "The idempotency key is not 1 to 200 printable characters.",
         "invalid-input": "A part of the request is invalid; the detail says which.",
+        "invalid-max-error": "`max_error` is not above 0 and at most 1.",
         "invalid-number": "A field of the page's form is not a number, or is out of range.",
         "invalid-priority": "There is no such priority.",
         "invalid-record": "A line is no tuning record, or has values that none has. `line` is its number. Nothing was imported.",
@@ -141,11 +153,15 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "not-protobuf": "The upload is neither an ONNX file nor a TFLite file, by its first bytes.",
         "note-too-long": "The note is longer than 4,000 characters.",
         "records-incomplete": "The last line of the records is cut. Nothing was imported.",
+        "samples-needed": "Precision int8 quantises the model on samples: upload some, and name them in the job.",
         "samples-refused": "The samples cannot be used: their `error` says why.",
         "too-many-tags": "More than 20 tags.",
         "too-many-jobs": "The sweep has too many combinations. `limit` is the largest number.",
         "too-many-sample-files": "The job names too many files of samples. `limit` is the largest number.",
         "unknown-device-key": "There is no such pool. `known` lists the pools.",
+        "invalid-certificate-request": "The request for a certificate cannot be used: the detail says why.",
+        "no-authority": "The keys of the farm's gateway cannot be read or written: see `TUNEFARM_GATEWAY_DIR`.",
+        "tracker-not-allowed": "A device can name only the farm's trackers.",
         "unknown-kind": "There is no such kind of event. `kinds` lists them.",
         "unknown-precision": "There is no such precision. The detail lists them.",
         "unknown-scope": "There is no such scope. `scopes` lists them.",
@@ -160,6 +176,12 @@ _MEANINGS: dict[int, dict[str, str]] = {
     423: {
         "upload-locked": "Another request is writing to the upload. Try again after it.",
     },
+    429: {
+        "audit-check-running": "Another check of the audit log runs in this process. Try again after `retry_after_sec`.",
+        "quota-open-jobs": "The API key has as many open jobs as it may have; `limit` says how many. Wait until one ends, or cancel one.",
+        "rate-limited": "The API key has made too many requests. Try again after `retry_after_sec`.",
+        "too-many-at-once": "The API key has too many requests under way at once. Try again when some have ended.",
+    },
     500: {
         "internal": "The server has a bug. Report it with the `request_id`; its log has the details.",
     },
@@ -167,6 +189,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "busy": "The job's steps change too fast for an update now. Try again.",
         "database-read-only": "The database is read-only now. Try again later.",
         "database-unavailable": "The database does not answer now. Try again later.",
+        "overloaded": "The server has as many requests under way as it takes. Try again after `retry_after_sec`.",
         "store-unavailable": "The store cannot be written now. Try again later.",
     },
     507: {

@@ -16,6 +16,7 @@ from tunefarm_api.errors.problem_kinds import URN
 from tunefarm_api.methods import allowed_methods, method_of
 from tunefarm_api.paths import TUS_VERSION, is_upload_path
 from tunefarm_api.schemas.problem import Problem
+from tunefarm_db.acting import acting
 from tunefarm_tuning.core.errors import (
     CancelledError,
     ConflictError,
@@ -39,6 +40,14 @@ _STATUS_BY_CODE = {
     "unsupported-media-type": 415,
     "host-not-allowed": 421,
     "upload-locked": 423,
+    "quota-bytes": 403,
+    "quota-device-minutes": 403,
+    "quota-own-jobs": 403,
+    "quota-priority": 403,
+    "quota-open-jobs": 429,
+    "audit-check-running": 429,
+    "rate-limited": 429,
+    "too-many-at-once": 429,
     "database-full": 507,
     "store-full": 507,
 }
@@ -55,6 +64,7 @@ _CODE_BY_STATUS = {
     403: "forbidden",
     404: "no-such-route",
     405: "method-not-allowed",
+    408: "upload-stalled",
     413: "too-large",
     415: "unsupported-media-type",
 }
@@ -101,6 +111,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
     """Return the problem document as an answer."""
+    acting().problem = code
     headers = dict(headers or {})
     if is_upload_path(request_path):  # tus wants it in every answer
         headers["Tus-Resumable"] = TUS_VERSION
@@ -126,8 +137,8 @@ def response_to_error(request_path: str, request_id: str, error: TunefarmError) 
         headers["WWW-Authenticate"] = 'Bearer realm="tunefarm"'
     if status == 412:
         headers["Tus-Version"] = TUS_VERSION
-    if status in (423, 503):
-        headers["Retry-After"] = str(_RETRY_AFTER_SEC)
+    if status in (423, 429, 503):
+        headers["Retry-After"] = str(error.fields.get("retry_after_sec", _RETRY_AFTER_SEC))
     code = "internal" if status == 500 else error.code
     fields = {} if status == 500 else error.fields
     return problem_response(
@@ -151,7 +162,8 @@ def install_handlers(app: FastAPI) -> None:
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return a route's OpenAPI responses for these statuses, and for those of every route."""
     return {
-        status: {**problem_of(status), "model": Problem} for status in sorted({*statuses, 401, 403, 422, 503})
+        status: {**problem_of(status), "model": Problem}
+        for status in sorted({*statuses, 401, 403, 422, 429, 503})
     }
 
 

@@ -52,6 +52,7 @@ class _Farm(Collector):
             counters = repos.counters.all()
             database_bytes = repos.statistics.database_bytes()
             webhooks = repos.deliveries.health()
+            unsealed, now = repos.audit.waiting(), repos.now()
         yield _gauge("tunefarm_build_info", "Always 1; the version of this API.", version=version("tunefarm"))
         yield _sandbox(sandbox_state())
         yield from _jobs(jobs)
@@ -59,6 +60,14 @@ class _Farm(Collector):
         yield from device_metrics(devices, counters[Counter.MEASURE_SEC])
         yield from _trials(counters)
         yield from webhook_metrics(webhooks, counters[Counter.DELIVERIES])
+        yield _gauge(
+            "tunefarm_audit_unsealed", "Entries of the audit log that are not chained yet.", unsealed.count
+        )
+        yield _gauge(
+            "tunefarm_audit_oldest_unsealed_seconds",
+            "Age of the oldest of them; more than some seconds are a fault.",
+            0.0 if unsealed.since is None else max(now - unsealed.since, 0.0),
+        )
         yield _gauge("tunefarm_database_bytes", "Size of the database on disk.", database_bytes)
         yield from _store(self._services)
 

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from tunefarm_api.auth import ForbiddenError, key_of
+from tunefarm_api.auth import ADMIN, ForbiddenError, key_of
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import (
+    CertificateRequest,
     Device,
     DeviceCredential,
     DeviceOrder,
@@ -17,15 +18,17 @@ from tunefarm_api.schemas.device import (
     Enrol,
     EnrolmentToken,
     EnrolmentTokenCreate,
+    GatewayAccess,
     Heartbeat,
     MachineCredentials,
 )
 from tunefarm_api.schemas.peak import DevicePeak
+from tunefarm_app.devices.certificates import certify_device
 from tunefarm_app.devices.commands import command_device, remove_device
 from tunefarm_app.devices.enrolment import ENROL_SCOPE, create_enrolment_token, enrol_devices
 from tunefarm_app.devices.holders import NOBODY, Holder, holders_of
 from tunefarm_app.devices.peak import peaks_of
-from tunefarm_app.devices.register import DeviceRegistration, heartbeat, register_device
+from tunefarm_app.devices.register import GUEST, DeviceRegistration, heartbeat, register_device
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device as StoredDevice
@@ -43,6 +46,7 @@ def create_token(body: EnrolmentTokenCreate, request: Request, services: Service
         device_key=body.device_key,
         device_name=body.name,
         valid_sec=body.valid_sec,
+        guest=body.guest,
         by_key_id=key_of(request).id,
     )
     return EnrolmentToken(
@@ -76,14 +80,18 @@ def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCreden
 def add_device(body: DeviceRegister, request: Request, services: ServicesDep) -> Device:
     """Adds a device, or updates the device of this name. Its agent calls this at its start.
 
-    The credential of an enrolled device can register only that device, in its pool.
+    The credential of an enrolled device can register only that device, in its pool. Without the scope admin, the tracker must be the
+    farm's, or one of `TUNEFARM_FURTHER_TRACKERS`.
     """
     key = key_of(request)
     if key.device_name not in (None, body.name) or key.device_key not in (None, body.device_key):
         raise ForbiddenError(
             f"this key is the device {key.device_name}'s, in the pool {key.device_key}", scope="device"
         )
-    device = register_device(services, DeviceRegistration(**body.model_dump()))
+    registration = DeviceRegistration(**body.model_dump())
+    device = register_device(
+        services, registration, any_tracker=ADMIN in key.scopes, guest=GUEST in key.scopes
+    )
     return _read_with_lease(services, device)
 
 
@@ -92,6 +100,21 @@ def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services
     """A device without heartbeats goes offline. After `device-not-found` it has to register again."""
     device = heartbeat(services, device_id, device_name=key_of(request).device_name, **body.model_dump())
     return _read_with_lease(services, device)
+
+
+@router.post("/{device_id}/certificate", **operation("device", "Get a certificate for the gateway", 404, 409))
+def certify(
+    device_id: str, body: CertificateRequest, request: Request, services: ServicesDep
+) -> GatewayAccess:
+    """The farm's gateway knows a device by it. The agent asks for the next one long before it ends."""
+    access = certify_device(
+        services,
+        device_id,
+        rpc_key=body.rpc_key,
+        request=body.certificate_request,
+        device_name=key_of(request).device_name,
+    )
+    return GatewayAccess.model_validate(access)
 
 
 @router.get("", **operation("read", "List devices"))

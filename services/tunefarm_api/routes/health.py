@@ -9,17 +9,15 @@ import time
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.metrics.farm import render_metrics
+from tunefarm_api.readiness import ReadinessCache
 from tunefarm_api.schemas.health import Check, Checks, Health, Readiness
 from tunefarm_app.operations.check_results import Verdict
 from tunefarm_app.operations.doctor import examine
-from tunefarm_app.runtime.composition import Services
-from tunefarm_db import schema
-from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 router = APIRouter(tags=["health"])
 
@@ -35,12 +33,12 @@ async def healthz() -> Health:
     summary="Can requests be served?",
     responses={503: {"model": Readiness, "description": "A required check failed."}},
 )
-def readyz(services: ServicesDep, response: Response) -> Readiness:
-    """Checks database, schema and store by using them. It reports the broker, but jobs are accepted without it."""
-    checks = {"database": _database(services), "schema": _schema(services), "store": _store(services)}
-    ready = all(state == "ok" for state in checks.values())
-    response.status_code = 200 if ready else 503
-    return Readiness(ready=ready, checks={**checks, "broker": _broker(services)})
+def readyz(request: Request, services: ServicesDep, response: Response) -> Readiness:
+    """Reads database, schema and store, at most once in two seconds. It reports the broker, but jobs are accepted without it."""
+    cache: ReadinessCache = request.app.state.readiness
+    readiness = cache.of(services)
+    response.status_code = 200 if readiness.ready else 503
+    return readiness
 
 
 @router.get("/v1/checks", **operation("read", "Check the whole farm"))
@@ -62,34 +60,3 @@ def metrics(services: ServicesDep, accept: Annotated[str, Header(include_in_sche
     """Computed from the database at each request: any API process answers for the whole farm."""
     content, media_type = render_metrics(services, accept)
     return Response(content, headers={"Content-Type": media_type})
-
-
-def _database(services: Services) -> str:
-    try:
-        with services.uow.write() as repos:
-            repos.probe_write()
-    except TransientError:
-        return "cannot be written"
-    return "ok"
-
-
-def _schema(services: Services) -> str:
-    try:
-        schema.check_schema(services.uow.engine)
-    except ConflictError:
-        return "outdated: run `tunefarm db upgrade`"
-    except TransientError:
-        return "unknown"
-    return "ok"
-
-
-def _store(services: Services) -> str:
-    try:
-        services.blobs.check()
-    except TransientError:
-        return "cannot be written"
-    return "ok"
-
-
-def _broker(services: Services) -> str:
-    return "ok" if services.dispatcher.ping() else "does not answer: work starts when it answers"

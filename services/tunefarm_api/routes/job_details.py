@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, StreamingResponse
 
-from tunefarm_api.dependencies import ServicesDep, operation
+from tunefarm_api.dependencies import ServicesDep, note_download, operation
 from tunefarm_api.methods import method_of
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, Measurements, Trial
@@ -24,9 +24,8 @@ from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.measuring import artifact_file, artifact_of, measure_again, measuring_of
+from tunefarm_app.report.measuring import artifact_file, artifact_of, best_so_far, measure_again, measuring_of
 from tunefarm_app.report.page import content_security_policy, page_name, report_page
-from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.values import Artifact
@@ -110,9 +109,11 @@ def list_job_records(
         },
     ),
 )
-def download_job_records(job_id: str, services: ServicesDep) -> StreamingResponse:
+def download_job_records(job_id: str, request: Request, services: ServicesDep) -> StreamingResponse:
     """The records in the engine's format, for `load_records` and `apply_history_best`."""
-    return job_records(services, job_id)
+    answer = job_records(services, job_id)
+    note_download(request, job_id, "records")
+    return answer
 
 
 @router.get("/events", **operation("read", "List a job's events", 404))
@@ -167,17 +168,28 @@ def download_artifact(
     request: Request,
     job_id: str,
     services: ServicesDep,
+    so_far: Annotated[
+        bool,
+        Query(
+            description="Of a job without an artifact, send what it has so far: the job's `draft`. Another one may replace it: a `Range` "
+            "needs `If-Range`."
+        ),
+    ] = False,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The `ETag` is the file's SHA-256. Ranges are supported."""
-    artifact = _artifact_of(services, job_id)
+    with services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+        artifact = best_so_far(repos, job) if so_far else artifact_of(repos, job)
     etag = f'"{artifact.sha256}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:
         return Response(status_code=304, headers=headers)
+    file = artifact_file(services, artifact)
+    note_download(request, job_id, "artifact" if isinstance(artifact, Artifact) else "draft")
     request.scope["method"] = method_of(request.scope)  # for a HEAD the file is not read
     return Download(
-        artifact_file(services, artifact),
+        file,
         media_type=ARTIFACT_MEDIA_TYPE,
         filename=artifact.name,
         headers=headers,
@@ -272,8 +284,3 @@ def get_kernel_source(
     `other-toolchain` if the workers' compiler differs from the record's.
     """
     return source_response(services, job_id, position, kind, if_none_match=if_none_match, attached=False)
-
-
-def _artifact_of(services: Services, job_id: str) -> Artifact:
-    with services.uow.read() as repos:
-        return artifact_of(repos, repos.jobs.get(job_id))

@@ -10,6 +10,7 @@ from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
+from tunefarm_app.jobs.again import run_again
 from tunefarm_app.jobs.change import JobChange as Change
 from tunefarm_app.jobs.change import change_job
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
@@ -201,6 +202,47 @@ def compile_so_far(job_id: str, response: Response, services: ServicesDep) -> Jo
     state: before its first round the artifact is untuned, and a cancelled job's records are taken, too.
     """
     submitted = compile_now(services, job_id)
+    if not submitted.created:
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    return job_out(services, submitted.job)
+
+
+@router.post(
+    "/{job_id}/again",
+    status_code=201,
+    **operation(
+        "write",
+        "Run a job again",
+        404,
+        409,
+        410,
+        answers={
+            200: {
+                "model": Job,
+                "description": "No job was started: this one is under way on these terms, or has an artifact of the present compiler.",
+            }
+        },
+    ),
+)
+def run_job_again(
+    job_id: str,
+    response: Response,
+    services: ServicesDep,
+    only_if_changed: Annotated[
+        bool,
+        Query(
+            description="Whether to start none if the newest artifact of these terms was made by the versions of TVM and tunefarm that "
+            "the farm has, as far as this server knows them."
+        ),
+    ] = False,
+) -> Job:
+    """Starts a job with the model, terms, samples, tags and note of one that has ended, for schedules and after upgrades.
+
+    What was measured by the same compiler counts as tried; records of another one only teach. While a job on these terms is under
+    way, no other is started.
+    """
+    submitted = run_again(services, job_id, if_changed=only_if_changed)
     if not submitted.created:
         response.status_code = 200
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"

@@ -9,10 +9,24 @@ from fastapi import APIRouter, Request
 from tunefarm_api.auth import key_of
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.paths import SIGN_IN
-from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey, SignInLink
+from tunefarm_api.schemas.api_key import (
+    ApiKey,
+    ApiKeyChange,
+    ApiKeyCreate,
+    ApiKeyRotation,
+    NewApiKey,
+    SignInLink,
+)
 from tunefarm_api.schemas.base import Page
-from tunefarm_app.access.api_keys import create_api_key, list_api_keys, revoke_api_key
+from tunefarm_app.access.api_keys import (
+    create_api_key,
+    limit_api_key,
+    list_api_keys,
+    revoke_api_key,
+    rotate_api_key,
+)
 from tunefarm_app.access.browser_sessions import LINK_VALID_SEC, make_link
+from tunefarm_app.access.quotas import NO_LIMITS, KeyLimits
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 
@@ -20,7 +34,14 @@ router = APIRouter(prefix="/v1", tags=["keys"])
 @router.post("/keys", status_code=201, **operation("admin", "Create an API key"))
 def create_key(body: ApiKeyCreate, request: Request, services: ServicesDep) -> NewApiKey:
     """Only this response has the key: the server keeps a hash."""
-    key, text = create_api_key(services, name=body.name, scopes=body.scopes, by_key_id=key_of(request).id)
+    key, text = create_api_key(
+        services,
+        name=body.name,
+        scopes=body.scopes,
+        valid_sec=body.valid_sec,
+        limits=NO_LIMITS if body.limits is None else KeyLimits(**body.limits.model_dump()),
+        by_key_id=key_of(request).id,
+    )
     return NewApiKey(**ApiKey.model_validate(key).model_dump(), key=text)
 
 
@@ -30,6 +51,20 @@ def list_keys(services: ServicesDep) -> Page[ApiKey]:
     return Page[ApiKey](
         items=[ApiKey.model_validate(key) for key in list_api_keys(services)], next_cursor=None
     )
+
+
+@router.patch("/keys/{key_id}", **operation("admin", "Change an API key's limits", 404))
+def change_key(key_id: str, body: ApiKeyChange, services: ServicesDep) -> ApiKey:
+    """They count at once for new uploads and jobs, also of keys that it was rotated to; what runs goes on."""
+    limits = None if body.limits is None else KeyLimits(**body.limits.model_dump())
+    return ApiKey.model_validate(limit_api_key(services, key_id, limits))
+
+
+@router.post("/keys/{key_id}/rotate", status_code=201, **operation("admin", "Rotate an API key", 404, 409))
+def rotate_key(key_id: str, body: ApiKeyRotation, request: Request, services: ServicesDep) -> NewApiKey:
+    """Creates a key with the same name, rights and validity. The old one ends after `overlap_sec`."""
+    key, text = rotate_api_key(services, key_id, overlap_sec=body.overlap_sec, by_key_id=key_of(request).id)
+    return NewApiKey(**ApiKey.model_validate(key).model_dump(), key=text)
 
 
 @router.post("/keys/{key_id}/revoke", **operation("admin", "Revoke an API key", 404, 409))

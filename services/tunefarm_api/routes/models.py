@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_api.dependencies import ModelId, ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Model, ModelBinding, ModelChange, ModelTask
-from tunefarm_api.transfer.upload import receive_blob
+from tunefarm_api.transfer.upload import received_blob
 from tunefarm_api.views import model_out
 from tunefarm_app.models.labels import check_tag, label_model
 from tunefarm_app.models.removal import delete_model
@@ -41,6 +41,7 @@ _BODY = {
     **operation(
         "write",
         "Upload a model",
+        408,
         413,
         415,
         507,
@@ -77,10 +78,10 @@ async def upload_model(
     """
     shapes, values = read_shape_lines(shape or []), parse_values(value or [])
     began = time.time()
-    blob = await receive_blob(request, services)
-    submitted = await run_in_threadpool(
-        submit_model, services, name=name, blob=blob, shapes=shapes, values=values, began=began
-    )
+    async with received_blob(request, services) as blob:
+        submitted = await run_in_threadpool(
+            submit_model, services, name=name, blob=blob, shapes=shapes, values=values, began=began
+        )
     if not submitted.created:
         response.status_code = 200
     response.headers["Location"] = f"/v1/models/{submitted.model.id}"

@@ -6,12 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
+from tunefarm_api.auth import key_of
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Workload, WorkloadCode
-from tunefarm_api.schemas.record import Record, RecordImport
+from tunefarm_api.schemas.record import PurgedRecords, Record, RecordImport, RecordPurge
 from tunefarm_api.transfer.upload import receive_records
 from tunefarm_api.views import record_page_out
+from tunefarm_app.records.purging import purge_records
 from tunefarm_app.records.search import RecordSearch, find_best, find_records, parse_shape
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_tuning.core.errors import NotFoundError
@@ -65,7 +67,7 @@ def list_records(
             "content": {"application/jsonl": {"schema": {"type": "string", "format": "binary"}}},
         }
     },
-    **operation("write", "Import records", 413, 415, 507),
+    **operation("write", "Import records", 408, 413, 415, 507),
 )
 async def add_records(
     request: Request,
@@ -80,6 +82,13 @@ async def add_records(
     can be repeated.
     """
     return RecordImport.model_validate(await receive_records(request, services, keep_unknown=keep_unknown))
+
+
+@router.post("/records/purge", **operation("admin", "Purge a device's records", 404))
+def purge_device_records(body: RecordPurge, request: Request, services: ServicesDep) -> PurgedRecords:
+    """Deletes all records that a device measured, and what compiles found out. Artifacts stay; `used_by` names their jobs."""
+    purged = purge_records(services, body.device_id, by_key_id=key_of(request).id)
+    return PurgedRecords.model_validate(purged)
 
 
 @router.get("/records/best", **operation("read", "List the best records"))

@@ -31,6 +31,7 @@ _BODY = {
         "write",
         "Upload samples for a model",
         404,
+        408,
         409,
         410,
         413,

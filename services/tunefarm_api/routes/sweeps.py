@@ -67,11 +67,16 @@ def create_sweep(
         )
     with services.uow.read() as repos:
         model_ids = [repos.models.id_of(model_id) for model_id in body.model_ids]
+        samples: dict[str, list[str]] = {}
+        for model_id, ids in body.samples.items():
+            if ids:  # a model can have several names here
+                samples.setdefault(repos.models.id_of(model_id), []).extend(ids)
     request = SweepRequest(
         model_ids=model_ids,
         device_keys=body.device_keys,
         precisions=body.precisions,
         terms=JobTerms(**{name: term for name, term in terms_of(body).items() if name in _TERMS}),
+        samples=samples,
         refused=[RefusedFile(**file.model_dump()) for file in body.refused],
         tags=body.tags,
         note=body.note,

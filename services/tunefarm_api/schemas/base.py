@@ -12,6 +12,8 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 T = TypeVar("T")
 
+OWNER = "API key that created it, and whose limits count; null for the farm itself and for what an older release made."
+
 
 class Output(BaseModel):
     """Read from a frozen value of the database by attribute names."""

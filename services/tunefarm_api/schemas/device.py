@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.base import OWNER, Input, Output
 from tunefarm_api.schemas.peak import DevicePeak
 from tunefarm_db.values import DeviceState
 
@@ -38,14 +38,36 @@ class DeviceRegister(Input):
     rpc_key: str = Field(description="Key of this device at the tracker, unique.")
     tracker_host: str | None = Field(
         None,
-        description="Host of the tracker that its RPC server is registered with; null for the farm's tracker, which the "
-        "response names.",
+        description="Host of the tracker that its RPC server is registered with, one of the farm's; null for the tracker that "
+        "the response names.",
     )
     tracker_port: int | None = Field(None, strict=True, description="Port of that tracker.")
+    by_gateway: bool = Field(
+        False,
+        description="Whether the agent can dial the farm's gateway, without a tracker. The response says whether it has to.",
+    )
     ready: bool = Field(
         True,
         description="Whether it can measure already. If not, it is offline until a heartbeat reports ready.",
     )
+
+
+class CertificateRequest(Input):
+    """A device agent's request for a certificate for the farm's gateway."""
+
+    rpc_key: str = Field(description="Key that the device was registered with.")
+    certificate_request: str = Field(
+        max_length=8192, description="Signing request (PKCS #10) for a key of the curve P-256, as PEM."
+    )
+
+
+class GatewayAccess(Output):
+    """What a device needs to dial the farm's gateway."""
+
+    host: str = Field(description="Host of the gateway; empty for the host that the device knows the API by.")
+    port: int = Field(description="Port of the gateway.")
+    certificate: str = Field(description="The device's certificate, as PEM; valid for a day.")
+    authority: str = Field(description="Certificate of the farm's authority, as PEM.")
 
 
 class Heartbeat(Input):
@@ -74,6 +96,10 @@ class EnrolmentTokenCreate(Input):
         "device needs a token with its name.",
     )
     valid_sec: float = Field(900.0, gt=0, le=7 * 86400, description="Validity in seconds.")
+    guest: bool = Field(
+        False,
+        description="Whether the device is somebody else's: its records count in its pool alone, which the token must name.",
+    )
 
 
 class EnrolmentToken(Output):
@@ -137,6 +163,9 @@ class Device(Output):
     device_model: str = Field(description="Hardware model: timings of one model are comparable.")
     tracker_host: str = Field(description="Tracker that its RPC server is registered with.")
     tracker_port: int = Field(description="Tracker that its RPC server is registered with.")
+    by_gateway: bool = Field(
+        False, description="Whether workers reach it over the farm's gateway, and not by a tracker."
+    )
     state: DeviceState = Field(
         description=f"State: {', '.join(f'`{state}` ({state.meaning})' for state in DeviceState)}."
     )
@@ -172,4 +201,5 @@ class Device(Output):
         description="Job that holds the device; null if none, as during calibration.",
     )
     fence: int = Field(description="Fencing token of the newest lease.")
+    owner: str | None = Field(description=OWNER)
     created_at: float = Field(description="Time of the first registration, Unix seconds.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Input, Note, Output, Tags
+from tunefarm_api.schemas.base import OWNER, Input, Note, Output, Tags
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
@@ -43,6 +43,7 @@ class JobOptions(Input):
         None, description="Number of candidates of one round; by default, the server's setting."
     )
     precision: str | None = Field(None, max_length=100, description=HELP["precision"])
+    max_error: float | None = Field(None, description=HELP["max_error"])
     other_shapes: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["other_shapes"])
     search: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["search"])
 
@@ -64,7 +65,7 @@ class JobCheck(Input):
     seed: Whole = Field(0, description=HELP["seed"])
     priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
-        JobOptions(round_size=None, precision=None, other_shapes=True, search=True),
+        JobOptions(round_size=None, precision=None, max_error=None, other_shapes=True, search=True),
         description="Options of the search.",
     )
     tags: Tags = Field(default_factory=list, description=LABELS["tags"])
@@ -153,6 +154,17 @@ _BUDGET: dict[str, Any] = {
     "patience_trials": 200,
     "min_gain_per_min": None,
 }
+
+
+class Draft(Output):
+    """The artifact so far of a job that has none of its own yet: untuned from its first seconds on."""
+
+    name: str = Field(description="Name of the file.")
+    sha256: str = Field(description="SHA-256 of the file.")
+    size_bytes: int = Field(description="Size of the file.")
+    tasks: int = Field(description="Number of kernels to tune.")
+    covered: int = Field(description="Number of those that are tuned in it; 0: it is untuned.")
+    created_at: float = Field(description="When it was stored, Unix seconds.")
 
 
 class Job(Output):
@@ -255,6 +267,12 @@ class Job(Output):
     progress: Progress = Field(description="Progress of the job.")
     event_seq: int = Field(description="Number of the newest event.")
     artifact_id: str | None = Field(description="Artifact; null until the job succeeded.")
+    draft: Draft | None = Field(
+        None,
+        description="What can be downloaded as the artifact so far (`GET /v1/jobs/{id}/artifact?so_far=true`) while there is none; "
+        "null until it is compiled and checked.",
+    )
+    owner: str | None = Field(description=OWNER)
     created_at: float = Field(description="Creation time, Unix seconds.")
     updated_at: float = Field(description="Time of the last change, Unix seconds.")
     finished_at: float | None = Field(description="End time, Unix seconds.")

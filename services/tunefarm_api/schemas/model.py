@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Input, Note, Output, Tags
+from tunefarm_api.schemas.base import OWNER, Input, Note, Output, Tags
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.values import ModelState
 from tunefarm_text.job_terms import LABELS
@@ -109,6 +109,7 @@ class Model(Output):
     num_params: int | None = Field(description="Number of parameters; null until the model is ready.")
     tags: list[str] = Field(default_factory=list, description="Tags, in order.")
     note: str = Field("", description="A person's note.")
+    owner: str | None = Field(description=OWNER)
     created_at: float = Field(description="Time of the upload, Unix seconds.")
     updated_at: float = Field(description="Time of the last change, Unix seconds.")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Output
+from tunefarm_api.schemas.base import Input, Output
 from tunefarm_api.schemas.model import Tensor
 
 
@@ -16,8 +16,32 @@ class RecordImport(Output):
     imported: int = Field(description="Number of records that were added.")
     left_out: dict[str, int] = Field(
         description="Number of others by reason: `on-record` if the farm has them already, `unknown-workload` if no model of the farm "
-        "has the kernel with the record's version of the compiler."
+        "has the kernel with the record's version of the compiler, `space-changed` if they are of another config space than the "
+        "kernel has here."
     )
+    unchecked: int = Field(
+        0,
+        description="Number of added records of kernels that no job has tuned here: their configs could not be compared with the "
+        "kernel's config space.",
+    )
+
+
+class RecordPurge(Input):
+    """A device whose records are to be deleted."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"device_id": "dev_01jzjs8y0efcztz2yhq6ztwqjn"}]}
+    )
+
+    device_id: str = Field(max_length=100, description="Identifier of the device; it may have been removed.")
+
+
+class PurgedRecords(Output):
+    """What a purge deleted."""
+
+    records: int = Field(description="Number of records that were deleted.")
+    measured_by: list[str] = Field(description="Jobs that measured them.")
+    used_by: list[str] = Field(description="Jobs whose artifacts were compiled with them.")
 
 
 class Record(Output):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from tunefarm_api.schemas.base import Output
+from tunefarm_api.schemas.base import OWNER, Output
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.values import SampleState
 
@@ -44,6 +44,7 @@ class SampleFile(Output):
     error: StoredError | None = Field(description="Reason why the samples were refused; null otherwise.")
     sets: int | None = Field(description="Number of sample sets; null until ready.")
     used: list[int] = Field(description="Indices of the sample sets that a compile runs; empty until ready.")
+    owner: str | None = Field(description=OWNER)
     created_at: float = Field(description="Time of the upload, Unix seconds.")
     updated_at: float = Field(description="Time of the last change, Unix seconds.")
     expires_at: float | None = Field(

@@ -10,6 +10,7 @@ from tunefarm_api.schemas.base import Input
 from tunefarm_api.schemas.job import JobCheck
 from tunefarm_text.job_terms import HELP
 
+SampleIds = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=64)]
 Names = Annotated[list[Annotated[str, Field(max_length=250)]], Field(max_length=64)]
 
 
@@ -43,6 +44,12 @@ class SweepCreate(JobCheck):
     device_keys: Names = Field(default=[], description="Pools; empty for the farm's only one.")
     precisions: Names = Field(
         default=[], description=f"One or several of these; empty for the models' own. {HELP['precision']}"
+    )
+    samples: dict[Annotated[str, Field(max_length=250)], SampleIds] = Field(
+        default={},
+        max_length=64,
+        description="Ids of samples by the model that they belong to, named as in `model_ids`. They must be ready: each artifact of "
+        "the model is compared on them before random inputs, and timed on the first of them. int8 needs some of every model.",
     )
     refused: list[RefusedFile] = Field(
         default=[], max_length=64, description="Files that are not among the models, and why."

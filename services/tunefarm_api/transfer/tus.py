@@ -18,6 +18,7 @@ from tunefarm_api.auth import key_of
 from tunefarm_api.paths import TUS_VERSION
 from tunefarm_api.schemas.upload import Upload as UploadSchema
 from tunefarm_api.transfer.upload import (
+    STALLED_SEC,
     announced_bytes,
     body_pieces,
     closing_unless_read,
@@ -35,9 +36,6 @@ from tunefarm_tuning.workload.shapes import read_shape_lines
 
 EXTENSIONS = "creation,expiration,termination"
 MEDIA_TYPE = "application/offset+octet-stream"
-
-STALLED_SEC = 20.0
-"""A request that sends nothing for this time is ended, so that another one may write."""
 
 _MAX_METADATA_BYTES = 8192
 _MAX_DIGITS = 18

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from tempfile import SpooledTemporaryFile
 
 from fastapi import Request
+from fastapi.concurrency import contextmanager_in_threadpool
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from tunefarm_app.access.quotas import reserved_bytes
 from tunefarm_app.models.samples import SubmittedSamples, require_ready_model, submit_samples
 from tunefarm_app.records.importing import RecordImport, import_records, read_records
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob, too_large
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
+
+STALLED_SEC = 20.0
+"""A request that sends nothing for this time is ended: it would hold bytes, or an upload that another one may write."""
 
 _PIECE_BYTES = 1 << 20
 _PIECE_SEC = 1.0
@@ -34,20 +39,27 @@ async def receive_samples(request: Request, services: Services, model_id: str, n
 
     Raises:
         NotFoundError, ConflictError, InvalidInputError: As `submit_samples`; those of the model before the body is read.
-        InvalidInputError, TransientError, ClientDisconnect: As `receive_blob`.
+        InvalidInputError, StalledError, TransientError, ClientDisconnect: As `received_blob`.
     """
     with closing_unless_read(request):
         await run_in_threadpool(require_ready_model, services, model_id)
-        blob = await receive_blob(request, services, limit_bytes=services.settings.max_samples_bytes)
-    return await run_in_threadpool(submit_samples, services, model_id, name=name, blob=blob)
+        async with received_blob(request, services, limit_bytes=services.settings.max_samples_bytes) as blob:
+            return await run_in_threadpool(submit_samples, services, model_id, name=name, blob=blob)
 
 
-async def receive_blob(request: Request, services: Services, *, limit_bytes: int | None = None) -> StoredBlob:
+@asynccontextmanager
+async def received_blob(
+    request: Request, services: Services, *, limit_bytes: int | None = None
+) -> AsyncIterator[StoredBlob]:
     """Store the request's body as a blob of at most `limit_bytes`; by default, the limit of models.
+
+    What the key may still store is reserved from the beginning to the end of the block, which registers the blob.
 
     Raises:
         InvalidInputError: ``too-large`` at once if the length is announced, else as soon as the limit is passed;
             ``unsupported-media-type`` for a form.
+        QuotaError: ``quota-bytes``, as soon.
+        StalledError: If no byte comes for `STALLED_SEC`.
         TransientError: If the store cannot write it.
         ClientDisconnect: If the client goes away.
     """
@@ -58,11 +70,15 @@ async def receive_blob(request: Request, services: Services, *, limit_bytes: int
                 code="unsupported-media-type",
             )
         limit_bytes = services.settings.max_upload_bytes if limit_bytes is None else limit_bytes
-        announced_bytes(request, limit_bytes)
-        with await run_in_threadpool(services.blobs.writer, limit_bytes=limit_bytes) as writer:
-            async for piece in body_pieces(request):
-                await run_in_threadpool(writer.write, piece)
-            return await run_in_threadpool(writer.commit)
+        announced = announced_bytes(request, limit_bytes)
+        async with contextmanager_in_threadpool(reserved_bytes(services, announced, limit_bytes)) as reserved:
+            with await run_in_threadpool(services.blobs.writer, limit_bytes=reserved.allowed) as writer:
+                async for piece in body_pieces(request, stalled_sec=STALLED_SEC):
+                    await run_in_threadpool(writer.write, piece)
+                    await run_in_threadpool(reserved.renew)
+                blob = await run_in_threadpool(writer.commit)
+            request.scope["tunefarm.close"] = False
+            yield blob
 
 
 async def receive_records(request: Request, services: Services, *, keep_unknown: bool) -> RecordImport:
@@ -71,6 +87,7 @@ async def receive_records(request: Request, services: Services, *, keep_unknown:
     Raises:
         InvalidInputError: ``too-large``, ``unsupported-media-type``.
         InvalidRecordError: As `read_records`.
+        StalledError: If no byte comes for `STALLED_SEC`.
         ClientDisconnect: If the client goes away.
     """
     limit_bytes = services.settings.max_records_bytes
@@ -80,7 +97,7 @@ async def receive_records(request: Request, services: Services, *, keep_unknown:
                 "send records as JSON lines (application/jsonl), one a line", code="unsupported-media-type"
             )
         announced_bytes(request, limit_bytes)
-        async for piece in body_pieces(request):
+        async for piece in body_pieces(request, stalled_sec=STALLED_SEC):
             if body.tell() + len(piece) > limit_bytes:
                 raise too_large(limit_bytes)
             await run_in_threadpool(body.write, piece)
@@ -120,7 +137,7 @@ def announced_bytes(request: Request, limit_bytes: int) -> int | None:
     return int(length)
 
 
-async def body_pieces(request: Request, *, stalled_sec: float | None = None) -> AsyncIterator[bytes]:
+async def body_pieces(request: Request, *, stalled_sec: float) -> AsyncIterator[bytes]:
     """Yield the body in pieces of about a mebibyte, or of what arrives in a second.
 
     Hashing and writing a piece is done in a thread, so that other requests continue; smaller pieces are not worth a thread.
@@ -128,7 +145,7 @@ async def body_pieces(request: Request, *, stalled_sec: float | None = None) -> 
 
     Args:
         request: The request.
-        stalled_sec: Longest pause of the client; None for no limit.
+        stalled_sec: Longest pause of the client.
 
     Raises:
         StalledError: If the client sends nothing for `stalled_sec`.
@@ -152,5 +169,7 @@ async def body_pieces(request: Request, *, stalled_sec: float | None = None) -> 
         yield b"".join(pieces)
         if isinstance(error, ClientDisconnect):
             raise
-        raise StalledError("no bytes arrived for too long: continue from the upload's offset") from None
+        raise StalledError(
+            f"no bytes arrived for {stalled_sec:g} s: send the file again, or continue from the upload's offset"
+        ) from None
     yield b"".join(pieces)

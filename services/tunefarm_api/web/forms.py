@@ -11,7 +11,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 Form = dict[str, str]
 
-_MOST_FIELDS = 50
+_MOST_FIELDS = 500
 
 
 async def _read_form(request: Request) -> Form:

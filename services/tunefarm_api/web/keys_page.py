@@ -14,6 +14,7 @@ from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import page
 from tunefarm_app.access.api_keys import SCOPES, create_api_key, list_api_keys, revoke_api_key
 from tunefarm_db.values import ApiKey
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
@@ -36,11 +37,13 @@ class KeyLine:
     Attributes:
         state: `good`, `revoked` (or used up), or `expired`.
         may: What it may do, in words.
+        limits: What it may use, in words; empty if it has no limits.
     """
 
     key: ApiKey
     state: str
     may: str
+    limits: str
 
 
 @router.get("/keys", dependencies=[needs("admin")])
@@ -93,4 +96,8 @@ def _line(key: ApiKey, now: float) -> KeyLine:
         may = "enrol one machine as a device"
     if key.device_name is not None and kind != "enrol":
         may = f"{may}, for the device {key.device_name}"
-    return KeyLine(key=key, state=state, may=may)
+    limits = ", ".join(
+        f"{name.replace('_', ' ')} {quantities.size(limit) if name == 'bytes' else f'{limit:g}'}"
+        for name, limit in key.limits.items()
+    )
+    return KeyLine(key=key, state=state, may=may, limits=f"at most: {limits}" if limits else "")

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from tunefarm_api.auth import needs
-from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.dependencies import ServicesDep, note_download
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.transfer.json_lines import job_records, json_lines, record_lines
 from tunefarm_api.web.charts.sparkline import fall
@@ -98,9 +98,10 @@ def records_page(
 
 
 @router.get("/records/export", dependencies=[needs("read")])
-def export_records(services: ServicesDep, query: AskedDep) -> StreamingResponse:
+def export_records(request: Request, services: ServicesDep, query: AskedDep) -> StreamingResponse:
     """The same as JSON lines, for `apply_history_best` and `load_records`."""
     search = query.search()
+    note_download(request, None, "best records")
 
     def read(repos: Repositories, cursor: str | None, limit: int) -> Page[Record]:
         return find_best(repos, search, cursor=cursor, limit=limit)
@@ -109,9 +110,11 @@ def export_records(services: ServicesDep, query: AskedDep) -> StreamingResponse:
 
 
 @router.get("/jobs/{job_id}/records.jsonl", dependencies=[needs("read")])
-def export_job_records(job_id: str, services: ServicesDep) -> StreamingResponse:
+def export_job_records(job_id: str, request: Request, services: ServicesDep) -> StreamingResponse:
     """Send a job's records as JSON lines."""
-    return job_records(services, job_id)
+    answer = job_records(services, job_id)
+    note_download(request, job_id, "records")
+    return answer
 
 
 @router.get("/records/{record_id}", dependencies=[needs("read")])

@@ -63,6 +63,7 @@ def _environment() -> Environment:
         quantities.size,
         quantities.ratio,
         quantities.temperature,
+        quantities.tuned_kernels,
         quantities.utc,
     ):
         environment.filters[filter_function.__name__] = filter_function

@@ -12,6 +12,7 @@ from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import render_text
 from tunefarm_api.web.session import drop_session, session_text, set_session
 from tunefarm_app.access.browser_sessions import end_session, start_session
+from tunefarm_db.acting import acting
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,6 +33,7 @@ async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Res
     link, path = form.get("link", ""), form.get("next", "/")
     text = await run_in_threadpool(start_session, services, (link or form.get("key", "")).strip())
     if text is None:
+        acting().problem = "sign-in"
         wrong = "This link was used already, or has expired." if link else "This is not a key of this farm."
         return _page(path, wrong=wrong, status=403)
     response = RedirectResponse(path if is_local(path) else "/", 303)

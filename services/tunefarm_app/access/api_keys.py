@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
+from tunefarm_app.access.quotas import NO_LIMITS, KeyLimits
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.values import ApiKey
-from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError
+from tunefarm_db.values import ApiKey, AuditAction
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -26,12 +28,24 @@ log = structlog.stdlib.get_logger(__name__)
 SCOPES = ("read", "write", "device", "admin")
 """Scopes of a key: read; upload, tune and cancel; register devices; all of these and manage keys."""
 
+OVERLAP_SEC = 7 * 86400.0
+"""How long a rotated key stays valid beside its successor."""
+
+ADMIN_SCOPE = "admin"
 _TOKEN = re.compile(r"tfk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _TOUCH_AFTER_SEC = 60.0
+_LEAST_LEFT_SEC = 86400.0
+"""How long another key with the scope admin must last at least when one is revoked."""
 
 
 def create_api_key(
-    services: Services, *, name: str, scopes: Sequence[str] = ("admin",), by_key_id: str | None = None
+    services: Services,
+    *,
+    name: str,
+    scopes: Sequence[str] = ("admin",),
+    valid_sec: float | None = None,
+    limits: KeyLimits = NO_LIMITS,
+    by_key_id: str | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key; return it and its full text, which is not stored.
 
@@ -39,6 +53,8 @@ def create_api_key(
         services: The process's services.
         name: Its purpose.
         scopes: Its rights, from `SCOPES`.
+        valid_sec: Validity in seconds; None for no end.
+        limits: What it may use.
         by_key_id: The key of the request, for the log.
 
     Raises:
@@ -58,6 +74,11 @@ def create_api_key(
             name=clean(name),
             secret_sha256=text_and_hash.secret_sha256,
             scopes=[scope for scope in SCOPES if scope in scopes],
+            valid_sec=valid_sec,
+            limits=limits.to_json(),
+        )
+        repos.audit.note(
+            AuditAction.KEY_CREATED, key.id, name=key.name, scopes=key.scopes, limits=key.limits or None
         )
     log.info("api key created", api_key_id=key.id, name=key.name, scopes=key.scopes, by_key_id=by_key_id)
     return key, text_and_hash.text
@@ -89,9 +110,7 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
         now = repos.now()
     # An unknown id takes as long as a wrong secret.
     expected = key.secret_sha256 if key is not None else "0" * 64
-    if not hmac.compare_digest(_digest(secret), expected) or key is None or key.revoked_at is not None:
-        return None
-    if key.expires_at is not None and key.expires_at <= now:
+    if not hmac.compare_digest(_digest(secret), expected) or key is None or not _is_valid(key, now):
         return None
     if key.last_used_at is None or now - key.last_used_at > _TOUCH_AFTER_SEC:
         # Storing the time of use must not fail the request: a request that reads also works on a read-only database.
@@ -100,10 +119,72 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
     return key
 
 
+def rotate_api_key(
+    services: Services, key_id: str, *, overlap_sec: float = OVERLAP_SEC, by_key_id: str | None = None
+) -> tuple[ApiKey, str]:
+    """Create a key in place of another: with its name, its rights and as long a validity; return it and its full text.
+
+    The other one stays valid for `overlap_sec`, or until its own end if that is sooner; rotated again, for as long from then on.
+    Both have the same limits and own the same.
+
+    Raises:
+        NotFoundError: ``key-not-found``.
+        ConflictError: ``key-not-rotatable`` if it is not valid any more, or a device's, a token or a session: these are
+            replaced by enrolling, and by signing in.
+    """
+    new = new_key_text()
+    with services.uow.write() as repos:
+        old = repos.api_keys.find(key_id, lock=True)
+        if old is None:
+            raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
+        if not _is_valid(old, repos.now()) or old.device_name is not None or set(old.scopes) - set(SCOPES):
+            raise ConflictError(
+                "only a valid key that a person created can be rotated",
+                code="key-not-rotatable",
+                key_id=key_id,
+            )
+        own_end = old.expires_at if old.rotated_at is None else old.unrotated_end
+        key = repos.api_keys.add(
+            key_id=new.key_id,
+            name=old.name,
+            secret_sha256=new.secret_sha256,
+            scopes=old.scopes,
+            valid_sec=None if own_end is None else own_end - old.created_at,
+            account=old.owner,
+        )
+        repos.api_keys.rotate(old.id, overlap_sec, own_end=own_end)
+        repos.audit.note(AuditAction.KEY_ROTATED, old.id, successor=key.id, overlap_sec=overlap_sec)
+    log.info("api key rotated", api_key_id=key.id, name=key.name, instead_of=old.id, by_key_id=by_key_id)
+    return key, new.text
+
+
 def list_api_keys(services: Services) -> tuple[ApiKey, ...]:
-    """Return all keys, revoked ones included, oldest first."""
+    """Return all keys, revoked ones included, oldest first; each with the limits that count for it."""
     with services.uow.read() as repos:
-        return repos.api_keys.list()
+        keys = repos.api_keys.list()
+    limits = {key.id: key.limits for key in keys}
+    return tuple(replace(key, limits=limits.get(key.owner, key.limits)) for key in keys)
+
+
+def limit_api_key(services: Services, key_id: str, limits: KeyLimits | None) -> ApiKey:
+    """Give a key these limits in place of those that it has; they count for all keys that it was rotated to, or from.
+
+    None leaves them.
+
+    Raises:
+        NotFoundError: ``key-not-found``.
+    """
+    with services.uow.write() as repos:
+        key = repos.api_keys.find(key_id)
+        if key is None:
+            raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
+        account = repos.api_keys.find(key.owner) or key
+        if limits is None:
+            return replace(key, limits=account.limits)
+        repos.api_keys.limit(account.id, limits.to_json())
+        repos.audit.note(AuditAction.KEY_CHANGED, key.id, limits=limits.to_json())
+    log.info("api key limited", api_key_id=key.id, limits=limits.to_json())
+    return replace(key, limits=limits.to_json())
 
 
 def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = None) -> ApiKey:
@@ -111,22 +192,29 @@ def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = N
 
     Raises:
         NotFoundError: ``key-not-found``.
-        ConflictError: ``last-admin-key``: without it nobody could create keys.
+        ConflictError: ``last-admin-key``: without it nobody could create keys, now or from the end of another key on.
     """
     with services.uow.write() as repos:
-        admins = [key.id for key in repos.api_keys.list(lock=True) if _is_admin(key)]
-        if admins == [key_id]:
+        now = repos.now()
+        admins = {
+            key.id: math.inf if key.expires_at is None else key.expires_at
+            for key in repos.api_keys.list(lock=True)
+            if ADMIN_SCOPE in key.scopes and _is_valid(key, now)
+        }
+        end = admins.pop(key_id, None)
+        if end is not None and max(admins.values(), default=now) < max(end, now + _LEAST_LEFT_SEC):
             raise ConflictError(
-                "this is the last key with the scope admin: create another one first",
+                "this is the last key with the scope admin, or all others end before it: create another one first",
                 code="last-admin-key",
             )
         key = repos.api_keys.revoke(key_id)
+        repos.audit.note(AuditAction.KEY_REVOKED, key.id, name=key.name)
     log.info("api key revoked", api_key_id=key.id, name=key.name, by_key_id=by_key_id)
     return key
 
 
-def _is_admin(key: ApiKey) -> bool:
-    return "admin" in key.scopes and key.revoked_at is None
+def _is_valid(key: ApiKey, now: float) -> bool:
+    return key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
 
 
 def _digest(secret: str) -> str:

@@ -13,7 +13,7 @@ import structlog
 from tunefarm_app.access.api_keys import new_key_text, verify_api_key
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import ApiKey
+from tunefarm_db.values import ApiKey, AuditAction
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -41,6 +41,7 @@ def start_session(services: Services, text: str) -> str | None:
             return None
         repos.api_keys.forget_expired(sorted(_NAMES.values()), _KEPT_SEC)
         session = _add(repos, _SESSION, key, SESSION_VALID_SEC)
+        repos.audit.note(AuditAction.SIGNED_IN, key.id, actor=key.id, by_link=way is not None)
     log.info("session started", api_key_id=key.id, by_link=way is not None)
     return session
 
@@ -48,6 +49,7 @@ def start_session(services: Services, text: str) -> str | None:
 def make_link(services: Services, key: ApiKey) -> str:
     """Return the text of a new sign-in link for this key, valid once and for `LINK_VALID_SEC`."""
     with services.uow.write() as repos:
+        repos.audit.note(AuditAction.LINK_CREATED, key.id)
         return _add(repos, _LINK, key, LINK_VALID_SEC)
 
 
@@ -68,6 +70,7 @@ def end_session(services: Services, text: str) -> None:
     if session is not None and way is not None and way[0] == _SESSION:
         with services.uow.write() as repos:
             repos.api_keys.revoke(session.id)
+            repos.audit.note(AuditAction.SIGNED_OUT, way[1], actor=way[1])
         log.info("session ended", api_key_id=way[1])
 
 

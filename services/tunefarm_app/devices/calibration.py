@@ -27,7 +27,7 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, CalibrationOutcome, Device, DeviceLease, Json, NewCalibration, Step
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.core.errors import BROKE_PROTOCOL, DeviceLostError, InvalidInputError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.gpu.state import BUSY
@@ -36,6 +36,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 _ASK_AGAIN_SEC = 20.0
 """A request that no worker takes within this time is sent again."""
+
+NO_LINKER = "no worker that looked can link for it: "
+"""Begins the reason of a device that cannot be calibrated since the workers lack a linker; the package to install follows."""
 
 _TRIES = 3
 _PAUSE_SEC = 0.5
@@ -97,13 +100,18 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
 
 def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
     """Return the event and the reason for a calibration that did not finish."""
+    if isinstance(error, DeviceLostError) and error.code == BROKE_PROTOCOL:
+        return DeviceEvent.QUARANTINE, error.message
     if isinstance(error, DeviceLostError) and error.code == BUSY:
         # Its agent will report this too. Until the GPU is free, nothing is known about the device.
         log.warning("device busy", device_id=lease.device.id, error=error.message)
         return None, f"busy: {error.message}"
     if isinstance(error, DeviceLostError):
         return DeviceEvent.FAIL, f"the calibration failed: {error.message}"
-    # Not the device's fault: for example, this worker has no linker for it.
+    # Not the device's fault.
+    if isinstance(error, InvalidInputError) and error.code == "no-linker":
+        log.warning("no linker", device_id=lease.device.id, error=error.message)
+        return None, f"{NO_LINKER}{error.message}"
     unknown = None if isinstance(error, TunefarmError) else error
     log.warning("calibration broke", device_id=lease.device.id, error=str(error), exc_info=unknown)
     return None, f"the calibration failed in the worker: {clean(str(error), 300)}"

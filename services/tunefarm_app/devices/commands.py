@@ -6,12 +6,17 @@ import structlog
 
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import TRANSITIONS, DeviceEvent
-from tunefarm_db.values import Device, DeviceState
+from tunefarm_db.values import AuditAction, Device, DeviceState
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 
+_ACTIONS = {
+    DeviceEvent.DRAIN: AuditAction.DEVICE_DRAINED,
+    DeviceEvent.QUARANTINE: AuditAction.DEVICE_QUARANTINED,
+    DeviceEvent.RELEASE: AuditAction.DEVICE_RELEASED,
+}
 _WORDS = {
     DeviceEvent.DRAIN: ("drained", "drained by a person"),
     DeviceEvent.QUARANTINE: ("quarantined", "quarantined by a person"),
@@ -39,6 +44,7 @@ def command_device(services: Services, device_id: str, event: DeviceEvent, reaso
                 state=before.state.value,
             )
         device = repos.devices.apply(device_id, event, text, held=held)
+        repos.audit.note(_ACTIONS[event], device.id, device=device.name)
     log.info("device commanded", device_id=device.id, state=device.state.value, reason=device.reason)
     return device
 
@@ -52,5 +58,6 @@ def remove_device(services: Services, device_id: str) -> Device:
     with services.uow.write() as repos:
         device = repos.devices.apply(device_id, DeviceEvent.REMOVE, "removed by a person")
         repos.api_keys.revoke_of_device(device.name)
+        repos.audit.note(AuditAction.DEVICE_REMOVED, device.id, device=device.name)
     log.info("device removed", device_id=device.id, name=device.name)
     return device

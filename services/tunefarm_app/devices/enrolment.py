@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import structlog
 
 from tunefarm_app.access.api_keys import new_key_text
-from tunefarm_app.devices.register import check_name
+from tunefarm_app.devices.register import GUEST, check_name
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.values import ApiKey
+from tunefarm_db.acting import acting
+from tunefarm_db.values import ApiKey, AuditAction
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -29,6 +30,7 @@ def create_enrolment_token(
     device_key: str | None = None,
     device_name: str | None = None,
     valid_sec: float = TOKEN_VALID_SEC,
+    guest: bool = False,
     by_key_id: str | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a token; return it and its full text, which is not stored.
@@ -38,11 +40,16 @@ def create_enrolment_token(
         device_key: The pool that the device may join; None for any.
         device_name: The device that may use it; None for any new one.
         valid_sec: Validity in seconds.
+        guest: Whether the device is somebody else's: its records then count in its own pool alone.
         by_key_id: The key of the request, for the log.
 
     Raises:
-        InvalidInputError: ``invalid-device``.
+        InvalidInputError: ``invalid-device``; of a guest's token without a pool, too.
     """
+    if guest and device_key is None:
+        raise InvalidInputError(
+            "a guest's token must name the pool that it may join", code="invalid-device", field="device_key"
+        )
     for field, value in (("device_key", device_key), ("name", device_name)):
         if value is not None:
             check_name(field, value)
@@ -52,10 +59,14 @@ def create_enrolment_token(
             key_id=new.key_id,
             name=f"enrolment of {device_name or 'a device'}",
             secret_sha256=new.secret_sha256,
-            scopes=[ENROL_SCOPE],
+            scopes=[ENROL_SCOPE, *([GUEST] if guest else [])],
             valid_sec=valid_sec,
             device_name=device_name,
             device_key=device_key,
+            account=acting().owner,
+        )
+        repos.audit.note(
+            AuditAction.TOKEN_CREATED, key.id, device=device_name, device_key=device_key, guest=guest
         )
     log.info("enrolment token created", api_key_id=key.id, device_key=device_key, by_key_id=by_key_id)
     return key, new.text
@@ -112,11 +123,13 @@ def enrol_devices(
                     key_id=new.key_id,
                     name=f"device {name}",
                     secret_sha256=new.secret_sha256,
-                    scopes=["device"],
+                    scopes=["device", *([GUEST] if GUEST in token.scopes else [])],
                     device_name=name,
                     device_key=device_key,
+                    account=token.account,
                 )
             )
+            repos.audit.note(AuditAction.DEVICE_ENROLLED, keys[-1].id, device=name, device_key=device_key)
     for key in keys:
         log.info(
             "device enrolled",

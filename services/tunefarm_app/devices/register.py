@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import structlog
@@ -14,12 +14,15 @@ from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device, DeviceState, Step
+from tunefarm_db.values import AuditAction, Device, DeviceState, Step
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 from tunefarm_tuning.core.untrusted_text import NAME_RULE, clean, is_name
 from tunefarm_tuning.target.parse import parse_target
 
 log = structlog.stdlib.get_logger(__name__)
+
+GUEST = "guest"
+"""Scope of the credential of a device that is somebody else's."""
 
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}")
 
@@ -36,6 +39,7 @@ class DeviceRegistration:
         device_model: Groups devices whose timings can be compared.
         tracker_host: With `tracker_port`, the tracker of its RPC server; None for the farm's own.
         rpc_key: Its key at the tracker, of this device alone.
+        by_gateway: Whether its agent can dial the farm's gateway instead, if there is one.
         ready: Whether it can be measured on already; otherwise a later heartbeat says so.
     """
 
@@ -47,18 +51,34 @@ class DeviceRegistration:
     rpc_key: str
     tracker_host: str | None = None
     tracker_port: int | None = None
+    by_gateway: bool = False
     ready: bool = True
 
 
-def register_device(services: Services, registration: DeviceRegistration) -> Device:
+def register_device(
+    services: Services, registration: DeviceRegistration, *, any_tracker: bool = True, guest: bool = False
+) -> Device:
     """Add the device, or update it.
 
+    Args:
+        services: The process's services.
+        registration: What its agent says.
+        any_tracker: Whether the caller may send workers to any tracker, and not only to the farm's.
+        guest: Whether the device is somebody else's. Its model is then one of its pool's own, which no device can claim: its
+            records are found for this pool alone.
+
     Raises:
-        InvalidInputError: ``invalid-device`` if a field is not usable, or an error of `parse_target`.
+        InvalidInputError: ``invalid-device`` if a field is not usable; ``tracker-not-allowed``; an error of `parse_target`.
         ConflictError: ``device-pool-mismatch`` if other devices of the pool have another target or device model.
     """
+    by_gateway = registration.by_gateway and bool(services.settings.gateway)
     tracker_host, tracker_port = _tracker(services, registration)
     _check(registration, tracker_host, tracker_port)
+    if not any_tracker:
+        _check_tracker(services, tracker_host, tracker_port)
+    if guest:
+        model = f"{GUEST}:{registration.device_key}:{registration.device_model}"
+        registration = replace(registration, device_model=model)
     target = parse_target(registration.target)
     with services.uow.write() as repos:
         for other in repos.devices.in_pool(registration.device_key):
@@ -80,8 +100,12 @@ def register_device(services: Services, registration: DeviceRegistration) -> Dev
             tracker_host=tracker_host,
             tracker_port=tracker_port,
             rpc_key=registration.rpc_key,
+            by_gateway=by_gateway,
             ready=registration.ready,
             reason="it is starting",
+        )
+        repos.audit.note(
+            AuditAction.DEVICE_REGISTERED, device.id, device=device.name, device_key=device.device_key
         )
         device, woken = _let_in(services, repos, device)
     log.info("device registered", device_id=device.id, name=device.name, device_key=device.device_key)
@@ -162,9 +186,27 @@ def _send(services: Services, step: Step | None) -> None:
 
 def _tracker(services: Services, registration: DeviceRegistration) -> tuple[str, int]:
     if registration.tracker_host is not None and registration.tracker_port is not None:
+        if registration.by_gateway:
+            raise InvalidInputError(
+                "a device waits at a tracker or is connected with the gateway, not both",
+                code="invalid-device",
+                field="by_gateway",
+            )
         return registration.tracker_host, registration.tracker_port
     host, _, port = services.settings.tracker.rpartition(":")
     return host, int(port)
+
+
+def _check_tracker(services: Services, host: str, port: int) -> None:
+    settings = services.settings
+    allowed = {settings.tracker, *filter(None, settings.further_trackers.split(","))}
+    if f"{host}:{port}" not in allowed:
+        raise InvalidInputError(
+            f"{clean(host)}:{port} is no tracker of this farm: workers would connect there. Leave it to the farm "
+            f"({settings.tracker}), or have its administrator add it to TUNEFARM_FURTHER_TRACKERS",
+            code="tracker-not-allowed",
+            field="tracker_host",
+        )
 
 
 def check_name(field: str, value: str) -> None:

@@ -65,6 +65,18 @@ class Engine(Protocol):
         """Check that a file of samples fits a model, and that the model runs on them."""
         ...
 
+    def quantise(
+        self,
+        model: Model,
+        samples: Sequence[Path],
+        *,
+        max_error: float,
+        output: Path,
+        cancellation: Cancellation,
+    ) -> Model:
+        """Quantise a model on samples, and write it; the returned one says how (`Model.quantisation`)."""
+        ...
+
     def extract_tasks(
         self,
         model: Model,
@@ -95,15 +107,22 @@ class Engine(Protocol):
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        max_error: float | None = None,
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,
-        device: Device,
+        device: Device | None,
         name: str,
         output: Path,
         cancellation: Cancellation,
         on_progress: OnProgress,
-    ) -> CompiledFile: ...
+    ) -> CompiledFile:
+        """Compile, check and time a network. Without a device that happens here, with the processor time that nobody else wants."""
+        ...
+
+    def runs_here(self, target: Target) -> bool:
+        """Return whether this machine can run what is compiled for a target."""
+        ...
 
     def time_artifact(
         self,

@@ -11,22 +11,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile, OnProgress
 from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
+from tunefarm_app.engines.simulated_tasks import landscape_answer, scenario_space, task_facts
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
-from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun
@@ -39,19 +40,18 @@ from tunefarm_tuning.measure.interfaces import (
     MeasureResult,
 )
 from tunefarm_tuning.measure.peak import Peak, peak_key
-from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import SampleSummary, write_feeds
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
-from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import versions
 from tunefarm_tuning.workload.binding import Binding
-from tunefarm_tuning.workload.computation import Access, Axis, Computation
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.quantisation import OutputError, Quantisation
 from tunefarm_tuning.workload.runtime_part import OpenSpec
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
@@ -124,6 +124,7 @@ class ReplayEngine:
         answer: Returns a measurement's result, in place of the scenario's landscape.
         calibrate: Returns a calibration's result; None stands for a clean result of a millisecond.
         peak: Returns a device's peak; None if the peak is unknown.
+        drafts: Whether its machine can run what it compiles.
     """
 
     def __init__(
@@ -131,8 +132,9 @@ class ReplayEngine:
         answer: Answer | None = None,
         calibrate: Callable[[Device], CalibrationRun] | None = None,
         peak: Callable[[Device], Peak] | None = None,
+        drafts: bool = False,
     ) -> None:
-        self._answer = answer
+        self._answer, self._drafts = answer, drafts
         self._calibrate = calibrate or (lambda _: CalibrationRun(key=TOOLCHAIN, time_sec=1e-3))
         self._peak = peak or _no_peak
 
@@ -165,6 +167,30 @@ class ReplayEngine:
             # A simulated model cannot be run, but its samples are checked like any others.
             return write_feeds(path, model, Path(folder), cancellation=cancellation)[0]
 
+    def quantise(
+        self,
+        model: Model,
+        samples: Sequence[Path],
+        *,
+        max_error: float,
+        output: Path,
+        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
+    ) -> Model:
+        """Return the model with constant facts: a simulated one has no numbers to round."""
+        shutil.copyfile(model.path, output)
+        error = OutputError(name="y", mean=0.5 * max_error, largest=max_error, largest_abs=max_error)
+        quantisation = Quantisation(
+            products=Scenario.read(model.path).num_tasks,
+            kept=0,
+            between=True,
+            bytes_before=4 * model.num_params,
+            bytes_after=model.num_params,
+            sets=len(samples),
+            max_error=max_error,
+            outputs=(error,),
+        )
+        return dataclasses.replace(model, path=output, quantisation=quantisation)
+
     def extract_tasks(
         self,
         model: Model,
@@ -191,7 +217,7 @@ class ReplayEngine:
             known = replayed(task.workload.key, task.workload.ir)
             if known is not None:
                 return known.recording.measure(task, config)
-            ended.wait(_facts(task)["trial_sec"])
+            ended.wait(task_facts(task)["trial_sec"])
             return answer(task, config)
 
         with (
@@ -214,10 +240,11 @@ class ReplayEngine:
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        max_error: float | None = None,  # noqa: ARG002  (nothing is off)
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,  # noqa: ARG002  (nothing is refined)
-        device: Device,
+        device: Device | None,
         name: str,
         output: Path,
         cancellation: Cancellation,
@@ -229,16 +256,26 @@ class ReplayEngine:
             on_progress("simulate", spent_sec / scenario.compile_sec)
             time.sleep(0.02)
         best = [record.cost_sec for record in history.records]
-        manifest = {"name": name, "target": target.to_json(), "precision": precision.value, "simulated": True}
+        simulated = {"simulated": True}
+        manifest = {
+            "name": name,
+            "target": target.to_json(),
+            "precision": precision.value,
+            "versions": versions(),
+            **simulated,
+        }
         report = {
-            "simulated": True,
-            "device": device.name,
+            **simulated,
+            "device": device.name if device is not None else "",
             "coverage": {"tasks": scenario.num_tasks, "covered": len(best)},
             "samples": len(samples),
             "other_shapes": None if other_shapes else {"entry": None, "reason": "not asked for"},
         }
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
         return CompiledFile(path=output, manifest=manifest, report=report)
+
+    def runs_here(self, target: Target) -> bool:  # noqa: ARG002
+        return self._drafts
 
     def time_artifact(self, artifact: Path, model: Model, **_: Any) -> TimedAgain:  # noqa: ARG002
         """Return constant times: a simulated artifact is twice as fast as untuned."""
@@ -264,18 +301,10 @@ def _no_peak(device: Device) -> Peak:
     return Peak(key=key, threads=1, measured_at=time.time(), missing="a simulated device has none")
 
 
-class _Ended:
+class _Ended(threading.Event):
     """Waits, but not beyond the step's cancellation."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def wait(self, seconds: float) -> None:
-        if seconds > 0.0:
-            self._event.wait(seconds)
-
-    def close(self) -> None:
-        self._event.set()
+    close = threading.Event.set
 
 
 class _ScenarioBuilder(Closing):
@@ -315,55 +344,6 @@ class _ScenarioBuilder(Closing):
             builder.close()
 
 
-def scenario_space(task: TuningTask) -> ConfigSpace:
-    """Return the config space of a scenario's task.
-
-    Raises:
-        InvalidInputError: ``cannot-be-scheduled`` if the scenario says so.
-    """
-    known = replayed(task.workload.key, task.workload.ir)
-    if known is not None:
-        return known.space
-    facts = _facts(task)
-    if facts["unschedulable"]:
-        raise InvalidInputError(f"no schedule rule fits {task.workload.name}", code="cannot-be-scheduled")
-    if facts.get("nests"):
-        return _matmul_space(facts["extent"])
-    knobs = [Knob.categorical("unroll", [0, 16, 64, 512])]
-    if facts["extent"] > 1:
-        knobs += [Knob.tile(name, facts["extent"], 3, 64) for name in ("i", "j")]
-    return ConfigSpace([Sketch(tuple(knobs))])
-
-
-def _matmul_space(extent: int) -> ConfigSpace:
-    """Return a space of a square matrix product, tiled as MetaSchedule does it for a CPU."""
-    axes = tuple(Axis(extent=extent, reduces=reduces) for reduces in (False, False, True))
-    row, column, inner = (((axis, 1),) for axis in range(3))
-    accesses = tuple(
-        Access(itemsize_bytes=4, writes=writes, dims=dims)
-        for writes, dims in ((False, (row, inner)), (False, (inner, column)), (True, (row, column)))
-    )
-    knobs = (
-        Knob.tile("i", extent, 4, 64),
-        Knob.tile("j", extent, 4, 64),
-        Knob.tile("k", extent, 2, 64),
-        Knob.categorical("unroll", [0, 16, 64, 512]),
-    )
-    sketch = Sketch(knobs, (0, 1, 2, -1), "SSRSRS", 1)
-    return ConfigSpace([sketch], Computation(axes=axes, accesses=accesses, vector_bytes=64))
-
-
-def landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
-    """Return the result of measuring a config of a scenario's task, without noise."""
-    return _landscape(task)(task, config)
-
-
-@lru_cache(maxsize=64)
-def _landscape(task: TuningTask) -> SyntheticLandscape:
-    facts = _facts(task)
-    return SyntheticLandscape(scenario_space(task), seed=facts["seed"], failing=facts["failing"])
-
-
 def _workload(scenario: Scenario, position: int) -> Workload:
     if scenario.recorded:
         task = scenario.recorded[position]
@@ -393,8 +373,3 @@ def _workload_of(facts: Mapping[str, Any], name: str, flops: float) -> Workload:
         args=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
         ir=text,
     )
-
-
-def _facts(task: TuningTask) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(task.workload.ir)
-    return facts

@@ -5,32 +5,41 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile, OnProgress
-from tunefarm_app.settings import Settings
+from tunefarm_app.identity.authority import device_identity
+from tunefarm_app.identity.tickets import GatewayWay
+from tunefarm_app.settings import Settings, host_and_port
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.compiler.time_again import time_again
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.core.latency import TimedAgain
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
+from tunefarm_tuning.frontend.quantising import quantise_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureOption
 from tunefarm_tuning.measure.peak import Peak, measure_peak
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
-from tunefarm_tuning.process import ChildLimits
+from tunefarm_tuning.process import ChildLimits, in_background
+from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.model_child import ImportLimits
+from tunefarm_tuning.process.warm import WARM
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import SampleSummary, check_samples
+from tunefarm_tuning.target.parse import is_for_this_cpu
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build, toolchain_key
 from tunefarm_tuning.workload.model import Model
@@ -39,20 +48,29 @@ from tunefarm_tuning.workload.shapes import GivenShape
 from tunefarm_tuning.workload.task import TuningTask
 
 _MAX_RUNNERS = 4
+_COST_MODEL = "tunefarm_tuning.cost_model.xgb"
+_DRAFT_BLOCKS = 3
+"""Samples of a draft's latency: other work disturbs them in any case."""
 
 
 class TvmEngine:
     """Implements `Engine`.
 
     Compilers and measuring processes take seconds to start and a quarter of a gigabyte each: they are kept from
-    step to step, and ended after `Settings.engine_idle_sec` without one.
+    step to step, and ended after `Settings.engine_idle_sec` without one. From the first import or compile on, the next child
+    that reads a network is started before it is needed (`Settings.warm_children`).
+
+    Args:
+        settings: The process's settings.
+        gateway: How devices are reached that are connected with the farm's gateway; None if there is none.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, gateway: GatewayWay | None = None) -> None:
         self._settings = settings
+        self._gateway = gateway
         self._lock = threading.Lock()
         self._builder: LocalBuilder | None = None
-        self._runners: OrderedDict[str, RpcRunner] = OrderedDict()
+        self._runners: OrderedDict[DeviceAddress, RpcRunner] = OrderedDict()
         self._idle: threading.Timer | None = None
         self._uses = 0
 
@@ -68,6 +86,7 @@ class TvmEngine:
         *,
         cancellation: Cancellation,
     ) -> Model:
+        WARM.keep(self._settings.warm_children)
         limits = self._import_limits()
         return import_model(path, shapes=shapes, values=values, limits=limits, cancellation=cancellation)
 
@@ -86,6 +105,29 @@ class TvmEngine:
             memory_bytes=self._settings.import_memory_bytes,
             timeout_sec=timeout_sec,
             cpu_sec=int(2 * timeout_sec) + 1,
+        )
+
+    def quantise(
+        self,
+        model: Model,
+        samples: Sequence[Path],
+        *,
+        max_error: float,
+        output: Path,
+        cancellation: Cancellation,
+    ) -> Model:
+        return quantise_model(
+            model,
+            samples,
+            output,
+            max_error=max_error,
+            limits=replace(
+                self._import_limits(),
+                timeout_sec=self._settings.compile_time_limit_sec,
+                cpu_sec=int(2 * self._settings.compile_time_limit_sec) + 1,
+            ),
+            limit_bytes=self._settings.max_samples_bytes,
+            cancellation=cancellation,
         )
 
     def extract_tasks(
@@ -113,13 +155,13 @@ class TvmEngine:
                 self._rest()
 
     def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
-        return calibrate(remote_device(device), Target.from_json(device.target), cancellation=cancellation)
+        return calibrate(self._remote(device), Target.from_json(device.target), cancellation=cancellation)
 
     def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:
         memory_bytes = device.info.get("memory_bytes")
         return measure_peak(
             Target.from_json(device.target),
-            remote_device(device),
+            self._remote(device),
             memory_bytes=memory_bytes if isinstance(memory_bytes, int) else None,
             cancellation=cancellation,
         )
@@ -131,36 +173,58 @@ class TvmEngine:
         history: History,
         *,
         precision: Precision = Precision.AS_MODEL,
+        max_error: float | None = None,
         other_shapes: bool = True,
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,
-        device: Device,
+        device: Device | None,
         name: str,
         output: Path,
         cancellation: Cancellation,
         on_progress: OnProgress,
     ) -> CompiledFile:
-        self._end_children()  # the compiler needs their memory
-        artifact = compile_model(
-            model,
-            target,
-            history=history,
-            precision=precision,
-            other_shapes=other_shapes,
-            samples=samples,
-            goal_sec=goal_sec,
-            output=output,
-            device=remote_device(device),
-            name=name,
-            on_progress=on_progress,
-            cancellation=cancellation,
-            limits=CompileLimits(
-                timing_sec=self._settings.timing_sec,
-                whole_sec=self._settings.compile_time_limit_sec,
-                samples_bytes=self._settings.max_samples_bytes,
-            ),
+        limits = CompileLimits(
+            timing_sec=self._settings.timing_sec,
+            whole_sec=self._settings.compile_time_limit_sec,
+            samples_bytes=self._settings.max_samples_bytes,
         )
+        if device is None:
+            # On a busy machine a draft takes any time at all, up to the step's own limit.
+            longest_sec = self._settings.compile_time_limit_sec
+            limits = replace(
+                limits,
+                load_sec=longest_sec,
+                kernel_sec=longest_sec,
+                model_sec=longest_sec,
+                timing_sec=0.0,
+                timing_blocks=_DRAFT_BLOCKS,
+            )
+        else:
+            self._end_children()  # the compiler needs their memory
+        with in_background() if device is None else nullcontext():
+            artifact = compile_model(
+                model,
+                target,
+                history=history,
+                precision=precision,
+                max_error=max_error,
+                baseline=device is not None,
+                other_shapes=other_shapes,
+                samples=samples,
+                goal_sec=goal_sec,
+                output=output,
+                device=None if device is None else self._remote(device),
+                name=name,
+                on_progress=on_progress,
+                cancellation=cancellation,
+                limits=limits,
+            )
+        if device is not None:
+            WARM.keep(self._settings.warm_children)  # for the next job
         return CompiledFile(path=artifact.path, manifest=artifact.manifest, report=artifact.report)
+
+    def runs_here(self, target: Target) -> bool:
+        return is_for_this_cpu(target)
 
     def time_artifact(
         self,
@@ -176,7 +240,7 @@ class TvmEngine:
         return time_again(
             artifact,
             model,
-            device=remote_device(device),
+            device=self._remote(device),
             precision=precision,
             samples=samples,
             limits=CompileLimits(
@@ -193,6 +257,7 @@ class TvmEngine:
         return kernel_source(task, record, limits=limits, cancellation=cancellation)
 
     def close(self) -> None:
+        WARM.keep(0)
         self._end_children()
 
     def _take(self, device: Device) -> tuple[LocalBuilder, RpcRunner]:
@@ -200,15 +265,24 @@ class TvmEngine:
             self._uses += 1
             if self._builder is None:
                 self._builder = LocalBuilder(workers=self._settings.build_workers)
-            remote = remote_device(device)
-            key = f"{remote.tracker_host}:{remote.tracker_port}/{remote.key}"
+                self._builder.spawn()
+                # XGBoost takes as long to load as TVM, which that child does meanwhile, as does the one that measures.
+                threading.Thread(
+                    target=import_module, args=(_COST_MODEL,), name="load-xgboost", daemon=True
+                ).start()
+            remote = self._remote(device)
+            key = remote.address
             if key not in self._runners:
                 self._runners[key] = RpcRunner(remote)
+                self._runners[key].spawn(self._builder.folder)
             self._runners[key].use_lease(remote.fence, clock_mhz=remote.clock_mhz)
             self._runners.move_to_end(key)
             while len(self._runners) > _MAX_RUNNERS:
                 self._runners.popitem(last=False)[1].close()
             return self._builder, self._runners[key]
+
+    def _remote(self, device: Device) -> RemoteDevice:
+        return remote_device(device, self._gateway)
 
     def _rest(self) -> None:
         """End the children later, unless there is work by then."""
@@ -236,10 +310,15 @@ class TvmEngine:
             runner.close()
 
 
-def remote_device(device: Device) -> RemoteDevice:
-    """Return the address of a registered device; its kernels run on as many threads as its target has cores."""
+def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDevice:
+    """Return the address of a registered device; its kernels run on as many threads as its target has cores.
+
+    Raises:
+        TransientError: ``no-gateway-here`` if the device is connected with a gateway, and this worker knows none, or ``no-keys-here`` if it
+            cannot read its keys: another worker may.
+    """
     cores = device.target.get("num-cores") or device.info.get("cores")
-    return RemoteDevice(
+    remote = RemoteDevice(
         tracker_host=device.tracker_host,
         tracker_port=device.tracker_port,
         key=device.rpc_key,
@@ -249,4 +328,23 @@ def remote_device(device: Device) -> RemoteDevice:
         kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
         fence=device.fence,
         clock_mhz=(device.calibration or {}).get("clock_mhz"),
+    )
+    if not device.by_gateway:
+        return remote
+    if gateway is None:
+        raise TransientError(
+            f"{device.name} is connected with the farm's gateway, and this worker knows none: set TUNEFARM_GATEWAY",
+            code="no-gateway-here",
+        )
+    host, port = host_and_port(gateway.address)
+    identity = device_identity(device.id, device.rpc_key)
+    machine_id = device.info.get("machine_id")
+    return replace(
+        remote,
+        tracker_host=host,
+        tracker_port=port,
+        key=identity,
+        authority=gateway.authority(),
+        machine_id=machine_id if isinstance(machine_id, str) else None,
+        ticket=lambda fence: gateway.ticket(device.id, identity, fence),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import structlog
 
+from tunefarm_app.access.quotas import check_change
 from tunefarm_app.jobs.terms import check_budget, parse_priority
 from tunefarm_app.jobs.whole_budget import JobBudget, settled_limits
 from tunefarm_app.leases.job_lock import locked_job
@@ -15,12 +16,13 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import own_wall_sec, searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, Json, Step, StepKind
+from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.search.budget import Budget
 
 log = structlog.stdlib.get_logger(__name__)
 
+_NOTED = ("priority", "budget")
 _LIMITS = frozenset(limit.name for limit in fields(Budget))
 
 
@@ -51,6 +53,7 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     Raises:
         NotFoundError: ``job-not-found``.
         ConflictError: ``job-state`` if it has ended; ``search-ended`` if a budget can change nothing any more.
+        QuotaError: ``quota-device-minutes``, ``quota-priority``, ``quota-own-jobs``.
         InvalidInputError: ``invalid-priority``, ``invalid-budget``, ``invalid-tag``, ``too-many-tags``, ``note-too-long``.
     """
     tags = None if change.tags is None else check_tags(change.tags)
@@ -58,14 +61,28 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     names_labels = tags is not None or note is not None
     if names_labels and change.priority is None and change.budget is None:
         with services.uow.write() as repos:
-            return repos.jobs.label(job_id, tags=tags, note=note)
+            before = repos.jobs.get(job_id)
+            job = repos.jobs.label(job_id, tags=tags, note=note)
+            _note_change(repos, before, job)
+            return job
     with locked_job(services, job_id, with_steps=_has_searched) as held:
         following = _change(held.repos, held.job, held.steps, change)
         job = held.repos.jobs.label(job_id, tags=tags, note=note)
+        _note_change(held.repos, held.job, job)
     log.info("job changed", job_id=job_id, priority=job.priority, budget=job.budget)
     if following is not None:
         services.dispatcher.send(following.id, following.kind)
     return job
+
+
+def _note_change(repos: Repositories, before: Job, job: Job) -> None:
+    """Note in the audit log what has changed, if anything has."""
+    values: Json = {
+        name: getattr(job, name) for name in _NOTED if getattr(job, name) != getattr(before, name)
+    }
+    labels = [name for name in ("tags", "note") if getattr(job, name) != getattr(before, name)]
+    if values or labels or job.options != before.options:
+        repos.audit.note(AuditAction.JOB_CHANGED, job.id, **values, labels=labels or None)
 
 
 def _has_searched(job: Job) -> bool:
@@ -78,6 +95,7 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
     if job.state.is_finished:
         why = ": submit another job, which starts from this one's records" if change.budget else ""
         raise ConflictError(f"the job is {job.state} already{why}", code="job-state", state=job.state.value)
+    check_change(repos, job, priority=priority, budget=_new_limits(job, change))
     if priority != job.priority:
         repos.events.add(job.id, "priority", {"before": job.priority, "priority": priority})
         repos.jobs.update(job.id, priority=priority)
@@ -90,7 +108,7 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
             code="search-ended",
             stop_reason="no-search",
         )
-    asked = JobBudget(**{**job.budget, "wall_sec": own_wall_sec(job), **change.budget})
+    asked = JobBudget(**(_new_limits(job, change) or {}))
     check_budget(asked)
     limits, options = settled_limits(asked.to_json(), job.options)
     budget = JobBudget(**limits)
@@ -102,6 +120,13 @@ def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobC
     repos.jobs.update(job.id, budget=budget.to_json(), options=options)
     repos.events.add(job.id, "budget", {"before": job.budget, "budget": budget.to_json()})
     return following
+
+
+def _new_limits(job: Job, change: JobChange) -> Json | None:
+    """Return the budget that a change asks for; None if it leaves the budget."""
+    if change.budget is None:
+        return None
+    return {**job.budget, "wall_sec": own_wall_sec(job), **change.budget}
 
 
 def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: Budget) -> Step | None:

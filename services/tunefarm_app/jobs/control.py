@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import structlog
 
+from tunefarm_app.access.quotas import check_job, check_own
 from tunefarm_app.jobs.transitions import begin_compiling, cancel
 from tunefarm_app.leases.device_turns import without_wait
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Job, Json, Step, StepKind
+from tunefarm_db.values import AuditAction, Job, Json, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -35,6 +37,7 @@ def cancel_job(services: Services, job_id: str) -> Job:
     with services.uow.write() as repos:
         repos.jobs.get(job_id)
         job = cancel(repos, job_id)
+        repos.audit.note(AuditAction.JOB_CANCELLED, job_id)
     if job.state is JobState.CANCELLED:
         with services.uow.write() as repos:
             # Steps that a worker planned meanwhile: its transaction has ended, or it sees that the job is cancelled.
@@ -65,6 +68,7 @@ def finish_job(services: Services, job_id: str) -> Job:
             # Its tasks are not known yet, so its extract step sees to the rest; or the compile is paused.
             repos.jobs.update(job_id, stop_reason=reason)
             resume_paused_job = _is_paused(job)
+        repos.audit.note(AuditAction.JOB_FINISHED, job_id)
         job = repos.jobs.get(job_id)
     if resume_paused_job:
         job = resume_job(services, job_id)
@@ -93,6 +97,7 @@ def pause_job(services: Services, job_id: str) -> Job:
         progress: Json = {**without_wait(job.progress), "phase": "paused", "paused_in": job.state.value}
         job = repos.jobs.move(job_id, JobState.PAUSED, progress=progress)
         repos.events.add(job_id, "paused", {"state": progress["paused_in"]})
+        repos.audit.note(AuditAction.JOB_PAUSED, job_id)
     with locked_job(services, job_id, with_steps=_is_paused) as held:
         # Steps that a worker planned between the first two statements, unless the job was resumed meanwhile.
         if _is_paused(held.job):
@@ -122,6 +127,7 @@ def resume_job(services: Services, job_id: str) -> Job:
         steps = repos.steps.resume(job_id)
         repos.jobs.catch_up(job_id)
         repos.events.add(job_id, "resumed", {"state": job.state.value})
+        repos.audit.note(AuditAction.JOB_RESUMED, job_id)
     log.info("job resumed", job_id=job_id, state=job.state.value)
     for step in steps:
         services.dispatcher.send(step.id, step.kind)
@@ -136,6 +142,7 @@ def retry_job(services: Services, job_id: str) -> Job:
     Raises:
         NotFoundError: ``job-not-found``, ``model-deleted``.
         ConflictError: ``job-state`` if it succeeded or was cancelled.
+        QuotaError: As for a new job; ``quota-own-jobs`` for somebody else's.
     """
     with services.uow.write() as repos:
         job = repos.jobs.get(job_id)
@@ -156,12 +163,20 @@ def retry_job(services: Services, job_id: str) -> Job:
                 state=job.state.value,
             )
         repos.models.get(job.model_id)
+        check_own(repos, job)
+        check_job(
+            repos,
+            priority=job.priority,
+            budget=job.budget if searches(job) else None,
+            spent_sec=job.tuned_sec,
+        )
         state = _STATE_OF_STEP[step.kind]
         job = repos.jobs.move(
             job_id, state, expected=JobState.FAILED, error=None, progress={"phase": state.value}
         )
         repos.jobs.catch_up(job_id)
         repos.events.add(job_id, "retried", {"state": state.value, "step": step.kind.value})
+        repos.audit.note(AuditAction.JOB_RETRIED, job_id)
     log.info("job retried", job_id=job_id, state=job.state.value, step=step.kind.value)
     services.dispatcher.send(step.id, step.kind)
     return job

@@ -10,17 +10,19 @@ from typing import Any
 
 import structlog
 
+from tunefarm_app.access.quotas import check_job
 from tunefarm_app.jobs.terms import JobTerms, parse_priority, settle_terms
 from tunefarm_app.models.labels import check_note, check_tags
 from tunefarm_app.models.samples import keep_for_job, sample_ids
 from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import precision_of, searches, wants_other_shapes
+from tunefarm_app.storage.rows import max_error_of, precision_of, searches, wants_other_shapes
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, StepKind
+from tunefarm_db.values import AuditAction, Job, StepKind
 from tunefarm_text.job_terms import MAX_PRIORITY
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.quantisation import samples_needed
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -33,6 +35,7 @@ class JobRequest(JobTerms):
         samples: Ids of the model's files of samples: the compiled network is compared and timed on them first.
         of: The job whose artifact so far this is, if it is one (`compile_now`).
         sweep: The sweep that it is a part of, if it is.
+        again: The first of the jobs with these terms, if it is not the first (`again.run_again`).
         tags: Words by which people find the job again; they, and the `note`, are no terms of it.
     """
 
@@ -40,6 +43,7 @@ class JobRequest(JobTerms):
     samples: Sequence[str] = ()
     of: str | None = None
     sweep: str | None = None
+    again: str | None = None
     tags: Sequence[str] = ()
     note: str = ""
 
@@ -56,6 +60,8 @@ class JobRequest(JobTerms):
             terms.append(precision.value)
         if self.samples:
             terms.append({"samples": list(self.samples)})
+        if self.max_error is not None:
+            terms.append({"max_error": self.max_error})
         if not self.other_shapes:
             terms.append({"other_shapes": False})
         text = json.dumps(terms, sort_keys=True)
@@ -77,12 +83,13 @@ def submit_job(
 
     Raises:
         NotFoundError: ``model-not-found``, ``model-deleted`` or ``samples-not-found``.
-        ConflictError: ``model-importing`` or ``samples-checking`` (wait), ``idempotency-key-reused``, ``no-devices``.
+        ConflictError: ``model-importing`` or ``samples-checking`` (wait), ``idempotency-key-reused``, ``no-devices``, ``no-linker``.
         InvalidInputError: ``model-failed``, ``invalid-budget``, ``unknown-tuner``, ``invalid-seed``,
             ``invalid-round-size``, ``unknown-device-key``, ``device-key-required``, ``unknown-target``,
             ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``, ``unknown-precision``,
             ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``, ``invalid-tag``,
-            ``too-many-tags``, ``note-too-long``.
+            ``too-many-tags``, ``note-too-long``, ``invalid-max-error``, ``samples-needed``.
+        QuotaError: ``quota-open-jobs``, ``quota-device-minutes``, ``quota-priority``.
     """
     check_idempotency_key(idempotency_key)
     try:
@@ -116,6 +123,7 @@ def compile_now(services: Services, job_id: str) -> SubmittedJob:
         device_key=job.device_key,
         priority=min(job.priority + 1, MAX_PRIORITY),
         precision=precision_of(job).value,
+        max_error=max_error_of(job),
         other_shapes=wants_other_shapes(job),
         samples=sample_ids(job.options),
         of=job.id,
@@ -176,7 +184,14 @@ def add_job(
     require_ready(model)
     settled = settle_terms(repos, request)
     samples = keep_for_job(repos, model.id, request.samples)
+    if parse_precision(request.precision) is Precision.INT8 and not samples:
+        raise samples_needed()
     target = settled.target
+    budget = request.budget.to_json() if request.budget is not None else {}
+    priority = parse_priority(request.priority)
+    # A compile of what a job has so far comes before it, for which its key needs no higher priority than the job has.
+    checked = priority if request.of is None else repos.jobs.get(request.of).priority
+    check_job(repos, priority=checked, budget=budget if request.search else None)
     job = repos.jobs.add(
         model_id=model.id,
         target=target.to_json(),
@@ -184,16 +199,18 @@ def add_job(
         device_key=settled.device_key,
         tuner=request.tuner,
         seed=request.seed,
-        budget=request.budget.to_json() if request.budget is not None else {},
-        priority=parse_priority(request.priority),
+        budget=budget,
+        priority=priority,
         options={
             "round_size": request.round_size or services.settings.round_size,
             "precision": parse_precision(request.precision).value,
+            **({} if request.max_error is None else {"max_error": request.max_error}),
             "other_shapes": request.other_shapes,
             **({"samples": samples} if samples else {}),
             **({} if request.search else {"search": False}),
             **({} if request.of is None else {"of": request.of}),
             **({} if request.sweep is None else {"sweep": request.sweep}),
+            **({} if request.again is None else {"again": request.again}),
         },
         idempotency_key=idempotency_key,
         request_digest=request.digest,
@@ -205,6 +222,9 @@ def add_job(
         repos.events.add(request.of, "compile-now", {"job_id": job.id})
     step = repos.steps.add(StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id)
     repos.steps.mark_sent([step.id])
+    repos.audit.note(
+        AuditAction.JOB_SUBMITTED, job.id, model_id=model.id, of=request.of, sweep_id=request.sweep
+    )
     return repos.jobs.get(job.id), step.id
 
 

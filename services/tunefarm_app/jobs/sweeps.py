@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
+from typing import Any
 
 import structlog
 
@@ -20,18 +21,30 @@ from tunefarm_app.jobs.submit import JobRequest, add_job, check_idempotency_key,
 from tunefarm_app.jobs.terms import JobTerms, check_budget, settle_terms
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.labels import check_note, check_tags
+from tunefarm_app.models.samples import keep_for_job
 from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Model, NewSweepCell, StepKind, Sweep
+from tunefarm_db.values import AuditAction, Model, NewSweepCell, StepKind, Sweep
 from tunefarm_text.job_terms import MAX_SWEEP_JOBS
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.workload.precision import parse_precision
+from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.quantisation import samples_needed
 
 log = structlog.stdlib.get_logger(__name__)
 
-_OF_ONE_CELL = frozenset({"model-failed", "model-deleted", "unsupported-precision", "incompatible-target"})
+_OF_ONE_CELL = frozenset(
+    {
+        "model-failed",
+        "model-deleted",
+        "samples-needed",
+        "samples-refused",
+        "too-many-sample-files",
+        "unsupported-precision",
+        "incompatible-target",
+    }
+)
 """Codes of errors that are about one combination; another error is a mistake in the request."""
 _LONGEST_NAME, _LONGEST_MESSAGE = 200, 2000
 
@@ -54,6 +67,7 @@ class SweepRequest:
         device_keys: The pools; empty for the farm's only one.
         precisions: The formats of weights; empty for the models' own.
         terms: The other terms, with the budget of the whole sweep.
+        samples: Ids of files of samples, by the id of the model that they belong to.
         refused: Files that were not taken.
     """
 
@@ -61,6 +75,7 @@ class SweepRequest:
     device_keys: Sequence[str] = ()
     precisions: Sequence[str] = ()
     terms: JobTerms = field(default_factory=JobTerms)
+    samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
     refused: Sequence[RefusedFile] = ()
     tags: Sequence[str] = ()
     note: str = ""
@@ -71,7 +86,15 @@ class SweepRequest:
         budget = None if self.terms.budget is None else self.terms.budget.to_json()
         refused = [asdict(file) for file in self.refused]
         terms = {**asdict(replace(self.terms, budget=None)), "budget": budget}
-        parts = [list(self.model_ids), list(self.device_keys), list(self.precisions), terms, refused]
+        parts: list[Any] = [
+            list(self.model_ids),
+            list(self.device_keys),
+            list(self.precisions),
+            terms,
+            refused,
+        ]
+        if self.samples:  # digests of older releases have none
+            parts.append({model_id: list(ids) for model_id, ids in self.samples.items()})
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -98,8 +121,8 @@ def submit_sweep(
     """Add a sweep with its jobs, in one transaction. A combination that cannot be tuned gets no job, but a reason.
 
     Raises:
-        NotFoundError: ``model-not-found``.
-        ConflictError: ``model-importing`` (wait), ``no-devices``, ``idempotency-key-reused``.
+        NotFoundError: ``model-not-found``, ``samples-not-found``.
+        ConflictError: ``model-importing`` or ``samples-checking`` (wait), ``no-devices``, ``idempotency-key-reused``.
         InvalidInputError: ``empty-sweep`` if no combination can be tuned, ``too-many-jobs``, and as `submit_job`.
     """
     check_idempotency_key(idempotency_key)
@@ -154,7 +177,14 @@ def _add(
             if cell.error is None:
                 terms = replace(cell.terms, budget=next(budgets))
                 named = {name: getattr(terms, name) for name in JobTerms.__dataclass_fields__}
-                job = JobRequest(model_id=cell.model.id, sweep=sweep.id, tags=tags, note=note, **named)
+                job = JobRequest(
+                    model_id=cell.model.id,
+                    samples=request.samples.get(cell.model.id, ()),
+                    sweep=sweep.id,
+                    tags=tags,
+                    note=note,
+                    **named,
+                )
                 added, step_id = add_job(services, repos, job)
                 job_id = added.id
                 step_ids.append(step_id)
@@ -168,12 +198,17 @@ def _add(
                     error=None if cell.error is None else cell.error.to_json(),
                 )
             )
+        repos.audit.note(AuditAction.SWEEP_SUBMITTED, sweep.id, jobs=len(step_ids))
         repos.sweeps.add_cells(sweep.id, [*rows, *(_refused(file) for file in request.refused)])
     return SubmittedSweep(sweep=sweep, created=True), step_ids
 
 
 def _cells(repos: Repositories, request: SweepRequest) -> Iterator[_Cell]:
     models = [repos.models.get(model_id, deleted=True) for model_id in dict.fromkeys(request.model_ids)]
+    if strangers := sorted(set(request.samples) - {model.id for model in models}):
+        raise InvalidInputError(
+            f"samples are given for {strangers[0]}, which is no model of the sweep", code="invalid-request"
+        )
     pools: list[str | None] = [*dict.fromkeys(request.device_keys)] or [None]
     precisions = list(dict.fromkeys(parse_precision(name).value for name in request.precisions or (None,)))
     count = len(models) * len(pools) * len(precisions) + len(request.refused)
@@ -190,7 +225,10 @@ def _cells(repos: Repositories, request: SweepRequest) -> Iterator[_Cell]:
         with _refusals(errors):
             repos.models.get(model.id)
             require_ready(model)
+            keep_for_job(repos, model.id, request.samples.get(model.id, ()))
         with _refusals(errors):
+            if precision == Precision.INT8 and not request.samples.get(model.id):
+                raise samples_needed()
             terms = replace(terms, device_key=settle_terms(repos, terms).device_key)
         yield _Cell(model=model, terms=terms, error=errors[0] if errors else None)
 
@@ -266,6 +304,7 @@ def cancel_sweep(services: Services, sweep_id: str) -> Sweep:
         open_jobs = [job for job in repos.sweeps.jobs([sweep_id]).values() if not job.state.is_finished]
         if open_jobs:
             repos.sweeps.set_cancelled(sweep_id)
+        repos.audit.note(AuditAction.SWEEP_CANCELLED, sweep_id)
     for job in open_jobs:
         cancel_job(services, job.id)
     log.info("sweep cancelled", sweep_id=sweep_id, jobs=len(open_jobs))

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from tunefarm_app.devices.calibration import NO_LINKER
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import UP_STATES, Device
+from tunefarm_db.values import UP_STATES, Device, DeviceState
 from tunefarm_text.job_terms import DEFAULT_TUNER, MAX_PRIORITY, PRIORITIES, TUNERS
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -19,6 +20,7 @@ from tunefarm_tuning.target.gpu import plain_arch
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.precision import parse_precision
+from tunefarm_tuning.workload.quantisation import check_max_error
 
 MAX_SEED = (1 << 63) - 1
 MAX_ROUND_SIZE = 256
@@ -45,6 +47,7 @@ class JobTerms:
         round_size: Candidates of a tuning step; by default the server's setting.
         priority: Jobs with a higher one get devices first; a number, or a name in `PRIORITIES`.
         precision: Format of large weights, one of `Precision`; by default as in the model.
+        max_error: Largest mean error of the outputs that the precision may cost; see `compile`.
         other_shapes: Whether the artifact gets code for shapes that it was not tuned for.
     """
 
@@ -57,6 +60,7 @@ class JobTerms:
     round_size: int | None = None
     priority: int | str = 0
     precision: str | None = None
+    max_error: float | None = None
     other_shapes: bool = True
 
 
@@ -127,6 +131,8 @@ def _check_options(request: JobTerms) -> None:
         )
     parse_priority(request.priority)
     parse_precision(request.precision)
+    if request.max_error is not None:
+        check_max_error(request.max_error)
     if not 0 <= request.seed <= MAX_SEED:
         raise InvalidInputError(f"the seed must be between 0 and {MAX_SEED}", code="invalid-seed")
     if request.round_size is not None and not 1 <= request.round_size <= MAX_ROUND_SIZE:
@@ -155,7 +161,14 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
             known=list(known),
         )
     pool = repos.devices.in_pool(device_key)
-    return max(pool, key=lambda d: (d.state in UP_STATES, d.last_seen_at))
+    device = max(pool, key=lambda d: (d.state in UP_STATES, d.last_seen_at))
+    if device.state is DeviceState.CHECKING and device.reason.startswith(NO_LINKER):
+        raise ConflictError(
+            f"{device.name} waits for a linker: {clean(device.reason, 300)}",
+            code="no-linker",
+            device_key=device_key,
+        )
+    return device
 
 
 def _target_of(requested: str | Mapping[str, Any] | None, device: Device) -> Target:

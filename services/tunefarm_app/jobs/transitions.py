@@ -48,6 +48,9 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
     if step.kind is StepKind.MEASURE:
         repos.events.add(step.subject_id, "unmeasured", {"error": error})  # its artifact stays as it is
         return
+    if step.kind is StepKind.DRAFT:
+        repos.events.add(step.subject_id, "undrafted", {"error": error})  # its search goes on
+        return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:
         # The records must not be lost because their re-measurement failed.

@@ -115,6 +115,22 @@ class StepLease:
         except (NotFoundError, TransientError) as error:
             self._log.warning("device not sent to calibration", error=error.message)
 
+    def hold_device(self, why: str) -> None:
+        """Quarantine a device that tries to get into its clients, until a person releases it.
+
+        Args:
+            why: What it did.
+        """
+        with self._lock:
+            device = self._device
+        if device is None:
+            return
+        try:
+            with self._services.uow.write() as repos:
+                repos.devices.apply(device.device.id, DeviceEvent.QUARANTINE, clean(why, 300), held=True)
+        except (NotFoundError, TransientError) as error:
+            self._log.warning("device not held", error=error.message)
+
     def pass_on(self, repos: Repositories, device: DeviceLease) -> Step | None:
         """In the transaction that released the device, add its time to the job, and wake the next step.
 

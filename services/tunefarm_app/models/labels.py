@@ -9,7 +9,7 @@ from unicodedata import category
 import structlog
 
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.values import Model
+from tunefarm_db.values import AuditAction, Model
 from tunefarm_text.job_terms import plain_tag
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean, clean_lines
@@ -83,5 +83,6 @@ def label_model(
     text = None if note is None else check_note(note)
     with services.uow.write() as repos:
         model = repos.models.label(model_id, tags=checked, note=text)
+        repos.audit.note(AuditAction.MODEL_CHANGED, model.id)
     log.info("model labelled", model_id=model.id, tags=model.tags)
     return model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.values import Model
+from tunefarm_db.values import AuditAction, Model
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import ConflictError
 
@@ -17,7 +17,7 @@ _BATCH = 500
 
 
 def delete_model(services: Services, model_id: str) -> Model:
-    """Mark the model as deleted, and delete its samples. Its file goes at the reconciler's next sweep.
+    """Mark the model as deleted, and delete its samples, its quantised forms and its file, unless another model has the same.
 
     Jobs, records and artifacts stay.
 
@@ -39,11 +39,13 @@ def delete_model(services: Services, model_id: str) -> Model:
             )
         repos.steps.cancel_open(subject_id=model.id)
         samples = repos.samples.delete_of_model(model.id)
+        quantised = repos.quantised.delete_of_model(model.id)
         for sample_file in samples:
             repos.steps.cancel_open(subject_id=sample_file.id)
         deleted = repos.models.delete(model.id)
-    for sample_file in samples:
-        remove_unreferenced(services, sample_file.sha256)
+        repos.audit.note(AuditAction.MODEL_DELETED, model.id)
+    for sha256 in (deleted.sha256, *(sample_file.sha256 for sample_file in samples), *quantised):
+        remove_unreferenced(services, sha256)
     return deleted
 
 
@@ -108,7 +110,7 @@ def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float
     """Remove a blob that no model, samples, artifact or source need; return whether it was removed.
 
     A blob younger than `least_age_sec` is kept. With None, a blob of any age is removed: that of a failed model or
-    failed samples, since a retry uploads it again, and that of deleted samples.
+    failed samples, since a retry uploads it again, and that of deleted models and samples.
     """
     with services.uow.write() as repos:
         # Under the write lock: a process that registers the blob meanwhile checks for the file afterwards.

@@ -17,7 +17,7 @@ from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import SampleFile, SampleState, Step, StepKind
+from tunefarm_db.values import AuditAction, SampleFile, SampleState, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.reference.samples import MAX_SAMPLE_FILES, check_sample_head
@@ -121,6 +121,7 @@ def _register(
         )
         services.blobs.path(blob.sha256)  # raises if a sweep removed the bytes meanwhile
         repos.steps.mark_sent([step.id])
+        repos.audit.note(AuditAction.SAMPLES_ADDED, samples.id, model_id=model.id)
         return SubmittedSamples(samples=samples, created=created), step
 
 
@@ -164,6 +165,7 @@ def delete_samples(services: Services, model_id: str, samples_id: str) -> None:
             )
         repos.steps.cancel_open(subject_id=samples.id)
         repos.samples.delete(samples.id)
+        repos.audit.note(AuditAction.SAMPLES_DELETED, samples.id, model_id=model_id)
     remove_unreferenced(services, samples.sha256)
     log.info("samples deleted", model_id=model_id, samples_id=samples_id)
 

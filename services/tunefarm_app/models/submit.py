@@ -14,7 +14,7 @@ from tunefarm_app.models.removal import remove_unreferenced
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_convert import check_head
-from tunefarm_db.values import Model, ModelState, StepKind
+from tunefarm_db.values import AuditAction, Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.spans import Span, SpanKind
 from tunefarm_tuning.core.untrusted_text import clean
@@ -208,4 +208,5 @@ def _register(
         step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id, round=round_)
         services.blobs.path(blob.sha256)  # raises if a sweep removed the bytes meanwhile
         repos.steps.mark_sent([step.id])  # if sending fails, the reconciler sends it again
+        repos.audit.note(AuditAction.MODEL_SUBMITTED, model.id, sha256=blob.sha256)
         return SubmittedModel(model=model, created=created), step.id

@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from tunefarm_app.access.quotas import check_bytes
 from tunefarm_app.models.submit import check_shapes, check_values
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import too_large
@@ -61,6 +62,7 @@ def begin_upload(
         InvalidInputError: ``too-large``, ``bad-shape``, ``too-many-shapes``, ``bad-value``, ``bad-digest``.
         InvalidModelError: ``empty-file``.
         ConflictError: ``too-many-uploads``.
+        QuotaError: ``quota-bytes``.
     """
     if size_bytes > services.settings.max_upload_bytes:
         raise too_large(services.settings.max_upload_bytes)
@@ -76,6 +78,7 @@ def begin_upload(
                 code="too-many-uploads",
                 limit=MAX_OPEN,
             )
+        check_bytes(repos, size_bytes)
         upload = repos.uploads.add(
             api_key_id=api_key_id,
             name=clean(name) or "model",

@@ -29,7 +29,8 @@ from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.dump import dump, load
 from tunefarm_db.engine import make_engine, parse_url
-from tunefarm_db.values import ModelState
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_db.values import AuditAction, ModelState
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -109,6 +110,12 @@ def back_up(database_url: str, store: BlobStore, path: Path) -> Backup:
     return backup
 
 
+_WITH_BLOBS = frozenset(
+    {"models", "artifacts", "drafts", "kernel_sources", "sample_files", "quantised_models"}
+)
+"""Tables whose rows name a blob."""
+
+
 def _dump(database_url: str, path: Path) -> tuple[int, set[str]]:
     """Write the database's lines; return how many rows, and the blobs that its models, artifacts, sources and samples need."""
     engine = make_engine(database_url)
@@ -123,7 +130,7 @@ def _dump(database_url: str, path: Path) -> tuple[int, set[str]]:
                     table, columns = head["table"], head["columns"]
                 elif line.startswith('{"rows"'):
                     rows = json.loads(line)["rows"]
-                elif table in ("models", "artifacts", "kernel_sources", "sample_files"):
+                elif table in _WITH_BLOBS:
                     row = dict(zip(columns, json.loads(line), strict=True))
                     if row["sha256"] is not None and row.get("state") not in _USELESS:
                         needed.add(row["sha256"])
@@ -209,8 +216,19 @@ def restore(path: Path, *, database_url: str, store: BlobStore, replace: bool = 
             store.put(_chunks(_member(archive, STORE + sha256)))
         with gzip.open(_member(archive, DATABASE), "rt", encoding="utf-8") as lines:
             load(database_url, lines, revision=backup.schema, replace=replace)
+    _note_restore(database_url, backup)
     log.info("restored", rows=backup.rows, blobs=len(backup.blobs), created_at=backup.created_at)
     return backup
+
+
+def _note_restore(database_url: str, backup: Backup) -> None:
+    """Note in the restored audit log that it goes back to an earlier time."""
+    engine = make_engine(database_url)
+    try:
+        with UnitOfWork(engine).write() as repos:
+            repos.audit.note(AuditAction.RESTORED, created_at=backup.created_at, rows=backup.rows)
+    finally:
+        engine.dispose()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Checks of devices, trackers and versions; `doctor` runs them."""
+"""Checks of devices, gateway, trackers and versions; `doctor` runs them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import socket
 import struct
 from collections import Counter
 
+from tunefarm_app.identity.authority import Authority
 from tunefarm_app.operations.check_results import CheckResult, failed, judge_versions, ok, warning
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.settings import host_and_port
 from tunefarm_db.values import UP_STATES, Device, DeviceState
-from tunefarm_tuning.core.errors import TransientError
+from tunefarm_text import quantities
+from tunefarm_tuning.core.errors import InvalidInputError, TransientError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process.tunnel import client_context, dial
+from tunefarm_tuning.target.linker import missing_linker
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import versions
 
 _MAGIC = struct.pack("<i", 0x2F271)  # both sides of a tracker's connection begin with it
@@ -25,15 +32,17 @@ _ADVICE = {
     DeviceState.OFFLINE: "offline: start its agent (`tunefarm device join`). If it runs, see its log.",
     DeviceState.CHECKING: "checking: a worker has to calibrate it. If that takes more than a minute, no worker serves the queue "
     "tune: start one with `tunefarm worker --queues tune`.",
-    DeviceState.QUARANTINED: "quarantined: a clean calibration releases it. If a person quarantined it, use `tunefarm device "
-    "release`.",
+    DeviceState.QUARANTINED: "quarantined: a clean calibration releases it. If a person quarantined it, or it broke TVM's protocol, use "
+    "`tunefarm device release`.",
     DeviceState.DRAINING: "draining: a person took it out of work; `tunefarm device release` gives it work again.",
 }
 
 
 def check_tracker(services: Services) -> CheckResult:
     """Whether the trackers answer. A ready device proves a tracker that only devices can reach."""
-    devices = _devices_if_known(services)
+    devices = [device for device in _devices_if_known(services) if not device.by_gateway]
+    if not devices and services.settings.gateway:
+        return ok("tracker", "none is needed: no device waits at one")
     host, _, port = services.settings.tracker.rpartition(":")
     trackers = {(device.tracker_host, device.tracker_port) for device in devices} or {(host, int(port))}
     answers, silent = [], []
@@ -63,6 +72,25 @@ def check_tracker(services: Services) -> CheckResult:
     return ok("tracker", "; ".join(answers))
 
 
+def check_gateway(services: Services) -> CheckResult:
+    """Whether the gateway answers as this farm's."""
+    settings = services.settings
+    if not settings.gateway or settings.gateway_dir is None:
+        return ok("gateway", "the farm has none: its devices wait at a tracker")
+    host, port = host_and_port(settings.gateway)
+    try:
+        context = client_context(Authority.read(settings.gateway_dir).certificate)
+        dial(host, port, context, timeout_sec=_TIMEOUT_SEC).close()
+    except (OSError, ValueError, InvalidInputError) as error:
+        return failed(
+            "gateway",
+            f"{settings.gateway} does not answer as this farm's gateway: {clean(str(error), 200)}",
+            "Start it (`python -m tunefarm_workers.gateway --port 9443`) with this farm's TUNEFARM_GATEWAY_DIR, or correct "
+            "TUNEFARM_GATEWAY.",
+        )
+    return ok("gateway", f"{settings.gateway} answers")
+
+
 def check_devices(services: Services) -> CheckResult:
     """Whether a device can measure, and why the others cannot."""
     devices = _devices(services)
@@ -88,6 +116,24 @@ def check_devices(services: Services) -> CheckResult:
     states = {device.state for device in down}
     advice = " ".join(text for state, text in _ADVICE.items() if state in states)
     return (warning if up else failed)("devices", message, advice)
+
+
+def check_linkers(services: Services) -> CheckResult:
+    """Whether this machine can link for every device, as each worker must."""
+    missing: dict[str, list[str]] = {}
+    devices = [device for device in _devices_if_known(services) if device.state is not DeviceState.OFFLINE]
+    for device in devices:
+        if text := missing_linker(Target.from_json(device.target)):
+            missing.setdefault(text, []).append(device.name)
+    if not missing:
+        return ok("linker", f"links for {quantities.plural(len(devices), 'device')}")
+    texts = [f"for {', '.join(names[:_MOST_NAMED])}: {text}" for text, names in missing.items()]
+    return warning(
+        "linker",
+        "; ".join(texts),
+        "Install it on every machine with a worker: its kernels and artifacts are linked there. If no worker runs on this machine, "
+        "run `tunefarm doctor` where one does.",
+    )
 
 
 def check_versions(services: Services) -> CheckResult:

@@ -19,7 +19,7 @@ from tunefarm_app.runtime.dispatch import queue_of
 from tunefarm_db import schema
 from tunefarm_db.engine import parse_url
 from tunefarm_db.repositories.farm.statistics import OpenSteps
-from tunefarm_db.values import StepState, WebhookHealth
+from tunefarm_db.values import StepKind, StepState, WebhookHealth
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -106,7 +106,11 @@ def check_steps(services: Services) -> CheckResult:
             "Start an API process, which runs the reconciler. If one runs, see its log.",
         )
     late = [
-        summary for summary in steps if summary.state is StepState.READY and summary.overdue_sec > OVERDUE_SEC
+        summary
+        for summary in steps
+        if summary.state is StepState.READY
+        and summary.overdue_sec > OVERDUE_SEC
+        and summary.kind is not StepKind.DRAFT  # it waits for as long as workers have anything else to do
     ]
     if late:
         return _overdue(max(late, key=lambda summary: summary.overdue_sec), steps)
@@ -236,8 +240,10 @@ _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "database space": check_database_space,
     "store": check_store,
     "broker": check_broker,
+    "gateway": device_checks.check_gateway,
     "tracker": device_checks.check_tracker,
     "devices": device_checks.check_devices,
+    "linker": device_checks.check_linkers,
     "steps": check_steps,
     "webhooks": check_webhooks,
     "clock": check_clock,

@@ -33,6 +33,7 @@ def apply_retention(services: Services) -> int:
     if settings.keep_models_days is not None:
         deleted += _models(services, settings.keep_models_days * DAY_SEC)
     if settings.keep_artifacts_days is not None:
+        deleted += _drafts(services, settings.keep_artifacts_days * DAY_SEC)
         deleted += _artifacts(services, settings.keep_artifacts_days * DAY_SEC)
     if settings.keep_failures_days is not None:
         deleted += _failures(services, settings.keep_failures_days * DAY_SEC)
@@ -89,6 +90,16 @@ def _artifacts(services: Services, age_sec: float) -> int:
         log.info("artifact deleted by retention", sha256=sha256)
         deleted += 1
     return deleted
+
+
+def _drafts(services: Services, age_sec: float) -> int:
+    """Delete drafts; `sweep_blobs` deletes their files."""
+
+    def delete_batch() -> int:
+        with services.uow.write() as repos:
+            return repos.drafts.forget(age_sec, limit=_ROWS_AT_ONCE)
+
+    return _in_batches(delete_batch, "drafts deleted")
 
 
 def _failures(services: Services, age_sec: float) -> int:

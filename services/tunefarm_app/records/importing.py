@@ -14,15 +14,17 @@ from typing import Any
 import structlog
 
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import is_current
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import NewRecord
+from tunefarm_db.values import AuditAction, NewRecord, Space
 from tunefarm_tuning.core.errors import InvalidRecordError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.records.record import LONGEST_SEC, SHORTEST_SEC, TuningRecord
+from tunefarm_tuning.space.misfit import misfit
 
 log = structlog.stdlib.get_logger(__name__)
 
-UNKNOWN_WORKLOAD, ON_RECORD = "unknown-workload", "on-record"
+UNKNOWN_WORKLOAD, ON_RECORD, SPACE_CHANGED = "unknown-workload", "on-record", "space-changed"
 _LONGEST = {
     "workload_key": 200,
     "target_key": 2000,
@@ -45,15 +47,17 @@ class RecordImport:
 
     Attributes:
         imported: How many were added.
-        left_out: How many others there were, by reason: `UNKNOWN_WORKLOAD`, `ON_RECORD`.
+        left_out: How many others there were, by reason: `UNKNOWN_WORKLOAD`, `ON_RECORD`, `SPACE_CHANGED`.
+        unchecked: How many of the added ones are of a kernel whose config space the farm does not know yet, as no job has tuned it.
     """
 
     imported: int
     left_out: Mapping[str, int]
+    unchecked: int = 0
 
 
-def read_records(lines: Iterable[bytes]) -> Iterator[TuningRecord]:
-    """Yield the records of JSON lines, and skip blank lines.
+def read_records(lines: Iterable[bytes]) -> Iterator[tuple[int, TuningRecord]]:
+    """Yield the records of JSON lines, each with the number of its line, and skip blank lines.
 
     Raises:
         InvalidRecordError: At the first line that is no record, or whose values cannot be: ``records-incomplete`` if it is the last
@@ -74,39 +78,68 @@ def read_records(lines: Iterable[bytes]) -> Iterator[TuningRecord]:
                     line=number,
                 ) from error
             raise InvalidRecordError(f"line {number}: {clean(reason, 300)}", line=number) from error
-        yield record
+        yield number, record
 
 
 def import_records(
-    services: Services, records: Sequence[TuningRecord], *, keep_unknown: bool = False
+    services: Services, records: Iterable[tuple[int, TuningRecord]], *, keep_unknown: bool = False
 ) -> RecordImport:
     """Add records to the history, all in one transaction.
 
     A record that the history has already is left out; so is one of a workload that no model of the farm has with the record's
-    toolchain, unless `keep_unknown` is set: a model that comes later may have it.
+    toolchain, unless `keep_unknown` is set: a model that comes later may have it. Of a kernel that this release has tuned here, a
+    record of another config space is left out as well, because no job could use it.
+
+    Args:
+        services: The process's services.
+        records: Records with the numbers of their lines, as `read_records` yields them.
+        keep_unknown: Whether to add records of unknown workloads.
+
+    Raises:
+        InvalidRecordError: ``invalid-record`` if a config is none of its config space; the message has the line.
     """
-    by_workload: dict[str, list[TuningRecord]] = {}
-    for record in records:
-        by_workload.setdefault(record.workload_key, []).append(record)
+    by_workload: dict[str, list[tuple[int, TuningRecord]]] = {}
+    for number, record in records:
+        by_workload.setdefault(record.workload_key, []).append((number, record))
     left_out: Counter[str] = Counter()
     with services.uow.write() as repos:
+        spaces = _KnownSpaces(repos)
         added = [
-            _row(record)
+            record
             for key, group in by_workload.items()
-            for record in _new_ones(repos, key, group, left_out, keep_unknown=keep_unknown)
+            for record in _new_ones(repos, key, group, left_out, spaces, keep_unknown=keep_unknown)
         ]
-        repos.records.add_many(added)
+        repos.records.add_many([_row(record) for record in added])
+        unchecked = sum(spaces.of(record) is None for record in added)
+        repos.audit.note(AuditAction.RECORDS_IMPORTED, records=len(added))
     log.info(
         "records imported", imported=len(added), **{name.replace("-", "_"): n for name, n in left_out.items()}
     )
-    return RecordImport(imported=len(added), left_out=dict(left_out))
+    return RecordImport(imported=len(added), left_out=dict(left_out), unchecked=unchecked)
+
+
+class _KnownSpaces:
+    """The config spaces that this release made for the farm's kernels, each read once."""
+
+    def __init__(self, repos: Repositories) -> None:
+        self._repos = repos
+        self._known: dict[tuple[str, str, str], Space | None] = {}
+
+    def of(self, record: TuningRecord) -> Space | None:
+        """Return the space of the record's kernel, target and toolchain; None if no job has tuned it here."""
+        key = (record.workload_key, record.target_key, record.toolchain)
+        if key not in self._known:
+            row = self._repos.spaces.get(key[0], target_key=key[1], toolchain=key[2])
+            self._known[key] = row if is_current(row) else None
+        return self._known[key]
 
 
 def _new_ones(
     repos: Repositories,
     workload_key: str,
-    records: Sequence[TuningRecord],
+    records: Sequence[tuple[int, TuningRecord]],
     left_out: Counter[str],
+    spaces: _KnownSpaces,
     *,
     keep_unknown: bool,
 ) -> Iterator[TuningRecord]:
@@ -114,9 +147,18 @@ def _new_ones(
     held = {
         _measurement(TuningRecord.from_fields(values)) for values in repos.records.measurements(workload_key)
     }
-    for record in records:
+    for number, record in records:
+        space = spaces.of(record)
+        fits = space is not None and space.space_key == record.space_key
+        if space is not None and fits and (reason := misfit(space.space, record.config)):
+            raise InvalidRecordError(
+                f"line {number}: the config is none of its kernel's config space: {clean(reason, 200)}",
+                line=number,
+            )
         if not keep_unknown and record.toolchain not in toolchains:
             left_out[UNKNOWN_WORKLOAD] += 1
+        elif space is not None and not fits:
+            left_out[SPACE_CHANGED] += 1
         elif _measurement(record) in held:
             left_out[ON_RECORD] += 1
         else:

@@ -28,8 +28,8 @@ def job_peak(repos: Repositories, job: Job) -> Peak | None:
 
 
 def device_model_peak(repos: Repositories, device: Device) -> Peak | None:
-    """Return the best peak among a device and the devices of the same model in its pool."""
-    return _best_of(repos.peaks.of_pool(device.device_key), device.device_model)
+    """Return the best peak among a device and the devices of the same model in its pool that are neither held nor removed."""
+    return _best_of(repos.peaks.of_pool(device.device_key, trusted=True), device.device_model)
 
 
 def _best_of(rows: Iterable[DevicePeak], device_model: str) -> Peak | None:

@@ -19,12 +19,12 @@ from tunefarm_app.report.parts import (
     ReportMeasurement,
     ReportOtherShapes,
     ReportPlace,
-    ReportPrecision,
     ReportShape,
     ReportTiming,
     ReportUntunable,
 )
 from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
+from tunefarm_app.report.precision_parts import ReportPrecision
 from tunefarm_db.states.job import JobState
 
 FORMAT: Literal["tunefarm-job-report"] = "tunefarm-job-report"

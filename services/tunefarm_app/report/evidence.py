@@ -15,15 +15,16 @@ from tunefarm_app.report.parts import (
     ReportChecks,
     ReportDisturbance,
     ReportedRecord,
+    ReportKernelSums,
     ReportLatency,
     ReportOtherShapes,
     ReportPlace,
-    ReportPrecision,
     ReportRatio,
     ReportShape,
     ReportTiming,
     ReportUntunable,
 )
+from tunefarm_app.report.precision_parts import ReportPrecision
 from tunefarm_text import quantities
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.ratio import Ratio, speedups
@@ -212,6 +213,7 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         tuned=tuned,
         tuned_is_untuned=covered == 0 or tuned.samples_sec == untuned.samples_sec,
         rejected=_network(data["rejected"]) if data.get("rejected") else None,
+        alone=ReportKernelSums.model_validate(data["alone"]) if data.get("alone") else None,
         speedup_over_untuned=untuned.median_sec / tuned.median_sec,
         speedup_over_onnxruntime=baseline.median_sec / tuned.median_sec if baseline else None,
         overlaps_untuned=_overlap(tuned, untuned),

@@ -18,7 +18,7 @@ _NETWORKS = {
     "onnxruntime": "ONNX Runtime",
     "torch_compile": "torch.compile",
 }
-_OF_THE_COMPILE = ("rejected", "onnxruntime_missing", "torch_compile_missing")
+_OF_THE_COMPILE = ("rejected", "alone", "onnxruntime_missing", "torch_compile_missing")
 _NONSENSE = (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError)
 
 KEPT = 20

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import structlog
 
+from tunefarm_app.access.quotas import check_own
 from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
 from tunefarm_app.report.measurements import measurements_of
 from tunefarm_app.report.parts import ReportMeasurement
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Artifact, Job, Json, Step, StepKind, StepState
+from tunefarm_db.values import Artifact, AuditAction, Draft, Job, Json, Step, StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -46,9 +47,11 @@ def measure_again(services: Services, job_id: str) -> Measuring:
     Raises:
         NotFoundError: ``job-not-found``, ``model-deleted``; ``artifact-not-kept`` if retention deleted the artifact.
         ConflictError: ``no-artifact`` if the job has none.
+        QuotaError: ``quota-own-jobs``.
     """
     with services.uow.write() as repos:
         job = repos.jobs.get(job_id, lock=True)
+        check_own(repos, job)
         artifact = artifact_of(repos, job)
         repos.models.get(job.model_id)
         artifact_file(services, artifact)
@@ -64,6 +67,7 @@ def measure_again(services: Services, job_id: str) -> Measuring:
             )
             repos.steps.mark_sent([step.id])
             repos.events.add(job.id, "measure", {"device_key": job.device_key})
+            repos.audit.note(AuditAction.JOB_MEASURED, job.id)
     if is_new:
         log.info("measurement asked for", job_id=job_id)
         services.dispatcher.send(step.id, step.kind)
@@ -108,8 +112,23 @@ def artifact_of(repos: Repositories, job: Job) -> Artifact:
     return artifact
 
 
-def artifact_file(services: Services, artifact: Artifact) -> Path:
-    """Return the artifact's file.
+def best_so_far(repos: Repositories, job: Job) -> Artifact | Draft:
+    """Return a job's artifact, or else its draft.
+
+    Raises:
+        ConflictError: ``no-artifact`` if it has neither.
+    """
+    try:
+        return artifact_of(repos, job)
+    except ConflictError:
+        draft = repos.drafts.of([job.id]).get(job.id)
+        if draft is None:
+            raise
+        return draft
+
+
+def artifact_file(services: Services, artifact: Artifact | Draft) -> Path:
+    """Return the file of an artifact or a draft.
 
     Raises:
         NotFoundError: ``artifact-not-kept``.

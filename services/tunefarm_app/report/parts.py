@@ -60,6 +60,14 @@ class ReportRatio(Part):
     )
 
 
+class ReportKernelSums(Part):
+    """What kernels take alone, summed over their calls in one inference."""
+
+    tuned_sec: float = Field(description="Tuned: the search's time or the compile's, whichever is less.")
+    untuned_sec: float = Field(description="Untuned: the least that the compile measured.")
+    kernels: int = Field(description="Their number.")
+
+
 class ReportLatency(Part):
     """Seconds per inference of the whole network."""
 
@@ -78,6 +86,11 @@ class ReportLatency(Part):
     )
     rejected: ReportTiming | None = Field(
         description="The tuned network at the compile, if it was rejected as too slow."
+    )
+    alone: ReportKernelSums | None = Field(
+        None,
+        description="The tuned kernels alone, if they decided whether the artifact uses them, since the compile's timings of the "
+        "network did not tell; null if the timings decided.",
     )
     ratios: dict[str, ReportRatio] = Field(
         default_factory=dict,
@@ -240,53 +253,6 @@ class ReportChecks(Part):
         None, description="The check part by part; null if the outputs tell enough."
     )
     samples: ReportSamples | None = Field(None, description="The user's samples; null if there are none.")
-
-
-class ReportErrors(Part):
-    """Errors of the outputs."""
-
-    max_abs_error: float = Field(description="Largest difference of two finite elements.")
-    max_rel_error: float = Field(description="The same, as a share of its output's root mean square.")
-    mean_rel_error: float = Field(description="Mean difference of the output with the largest one.")
-
-
-class ReportAccuracyOnSamples(Part):
-    """The effect of storing weights in fewer bytes on the outputs, on the user's samples alone."""
-
-    stored: ReportErrors = Field(description="Error of the artifact against ONNX Runtime.")
-    as_model: ReportErrors | None = Field(
-        description="Error of the same network with the weights of its file; null if it could not be run."
-    )
-
-
-class ReportAccuracy(Part):
-    """The effect of storing weights in fewer bytes on the outputs."""
-
-    stored: ReportErrors = Field(description="Error of the artifact against ONNX Runtime.")
-    as_model: ReportErrors | None = Field(
-        description="Error of the same network with the weights of its file; null if it could not be run."
-    )
-    on_samples: ReportAccuracyOnSamples | None = Field(
-        None, description="The same on the user's samples alone; null if there are none."
-    )
-
-
-class ReportStored(Part):
-    """Large weights."""
-
-    stored: int = Field(description="Number of tensors stored in fewer bytes, or multiplied in them.")
-    kept: int = Field(description="Number of tensors stored unchanged.")
-    bytes_before: int = Field(description="Bytes of the former, as float32.")
-    bytes_after: int = Field(description="Bytes of the same tensors, as stored.")
-
-
-class ReportPrecision(Part):
-    """Format of the stored weights, and of the products that are computed in it."""
-
-    name: str = Field(description="as-model, float16-weights, bfloat16-weights, int8-weights or bfloat16.")
-    weights: ReportStored | None = Field(None, description="Numbers of tensors and bytes; null for as-model.")
-    method: str | None = Field(None, description="Method of measuring the accuracy.")
-    accuracy: ReportAccuracy | None = Field(None, description="Loss of accuracy; null for as-model.")
 
 
 class ReportAlternative(Part):

@@ -14,6 +14,7 @@ from tunefarm_app.storage.rows import (
     PREPARED,
     file_end,
     file_stem,
+    max_error_of,
     own_wall_sec,
     precision_of,
     searches,
@@ -30,6 +31,7 @@ _OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.i
 
 _NAMED_BY_THE_COMMAND = (
     "precision",
+    "max_error",
     "samples",
     "other_shapes",
     "search",
@@ -76,6 +78,8 @@ def _command(job: Job, model: Model, file: str) -> str:
         words += ["--tuner", job.tuner, "--seed", str(job.seed)]
     if (precision := precision_of(job)) is not Precision.AS_MODEL:
         words += ["--precision", precision.value]
+    if (max_error := max_error_of(job)) is not None:
+        words += ["--max-error", f"{max_error:.10g}"]
     if not wants_other_shapes(job):
         words.append("--no-other-shapes")
     for name, shape in model.shapes.items():
@@ -94,11 +98,19 @@ def _from_artifact(
     shapes = f", shapes={model.shapes!r}" if model.shapes else ""
     values = f", values={model.values!r}" if model.values else ""
     imported = f"import_model({file!r}{shapes}{values})"
+    names, quantised, quantising = "import_model", "", ""
+    if precision_of(job) is Precision.INT8:
+        samples = [f"samples-{number}.npz" for number, _ in enumerate(sample_ids(job.options))]
+        limit = f", max_error={max_error_of(job)!r}" if max_error_of(job) is not None else ""
+        names, quantised = "import_model, quantise_model", "quantised"
+        quantising = f"quantised = quantise_model({imported}, {samples!r}, 'int8.onnx'{limit})\n"
     use = evidence.place()
     seed = use.seed if use else 0
     threads = ["--threads", str(use.threads)] if use else []
     precision = precision_of(job)
-    stored = "" if precision is Precision.AS_MODEL else f", precision={precision.value!r}"
+    stored = "" if precision.of_network is Precision.AS_MODEL else f", precision={precision.value!r}"
+    if max_error_of(job) is not None and not quantised:
+        stored += f", max_error={max_error_of(job)!r}"
     options = stored if wants_other_shapes(job) else f"{stored}, other_shapes=False"
     records = f"unzip {shlex.quote(artifact.name)} records.jsonl"
     return [
@@ -106,16 +118,16 @@ def _from_artifact(
         _step(
             f"The same kernels from those records, checked and timed again (seed {seed}).",
             "python",
-            "from tunefarm_tuning import apply_history_best, compile, import_model\n\n"
+            f"from tunefarm_tuning import apply_history_best, compile, {names}\n\n{quantising}"
             "with apply_history_best('records.jsonl'):\n"
-            f"    again = compile({imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed}{options})\n"
+            f"    again = compile({quantised or imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed}{options})\n"
             "print(again.report['latency'])",
         ),
         _step(
             "The artifact's outputs against ONNX Runtime's, on other inputs.",
             "python",
-            "from tunefarm_tuning import import_model, verify\n\n"
-            f"print(verify({artifact.name!r}, {imported}, seed={seed + 100}))",
+            f"from tunefarm_tuning import {names}, verify\n\n{quantising}"
+            f"print(verify({artifact.name!r}, {quantised or imported}, seed={seed + 100}))",
         ),
         _step("Its latency.", "sh", shlex.join(["tunefarm", "run", artifact.name, "--time", *threads])),
     ]

@@ -7,11 +7,10 @@ from tunefarm_app.report.hybrid import hybrid_sentence
 from tunefarm_app.report.parts import (
     ReportChecks,
     ReportLatency,
-    ReportPrecision,
     ReportRatio,
-    ReportStored,
     ReportTiming,
 )
+from tunefarm_app.report.precision_parts import ReportPrecision, ReportStored
 from tunefarm_db.states.job import JobState
 from tunefarm_text import quantities
 from tunefarm_text.quantities import error, plural, seconds, signed_percent, size
@@ -58,7 +57,7 @@ def _inputs_of(checks: ReportChecks) -> str:
 
 
 def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
-    verb = "multiplied" if precision.name == Precision.BFLOAT16 else "stored"
+    verb = "multiplied" if precision.name in (Precision.BFLOAT16, Precision.INT8) else "stored"
     stored = (
         f"{plural(weights.stored, 'large weight')} of {weights.stored + weights.kept} "
         f"{'is' if weights.stored == 1 else 'are'} {verb} as {precision.name}, in {size(weights.bytes_after)} instead of "

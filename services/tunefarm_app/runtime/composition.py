@@ -6,15 +6,17 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.runtime.dispatch import CeleryDispatcher, Dispatcher
 from tunefarm_app.settings import Settings
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, NotFoundError
 
 if TYPE_CHECKING:
     from tunefarm_app.engines.interface import Engine  # the API process has neither numpy nor TVM
@@ -82,14 +84,30 @@ def for_requests(services: Services) -> Services:
 
 def compose_worker(settings: Settings, *, draining: Callable[[], bool]) -> Services:
     """Return the services of a process that runs steps: one child of a worker's pool."""
-    return replace(compose(settings), engine=_make_engine(settings), draining=draining)
+    services = compose(settings)
+    return replace(services, engine=_make_engine(settings, services.uow), draining=draining)
 
 
-def _make_engine(settings: Settings) -> Engine:
+def _make_engine(settings: Settings, uow: UnitOfWork) -> Engine:
     if settings.engine == "replay":
         from tunefarm_app.engines.replay import ReplayEngine
 
         return ReplayEngine()
     from tunefarm_app.engines.tvm import TvmEngine
 
-    return TvmEngine(settings)
+    return TvmEngine(settings, gateway_way(settings, uow))
+
+
+def gateway_way(settings: Settings, uow: UnitOfWork) -> GatewayWay | None:
+    """Return how workers reach devices over the farm's gateway; None if it has none."""
+    if not settings.gateway or settings.gateway_dir is None:
+        return None
+
+    def check(device_id: str, fence: int) -> None:
+        with uow.read() as repos, suppress(NotFoundError):
+            device = repos.devices.get(device_id)
+            if device.fence == fence and (device.lease_until or 0.0) >= repos.now():
+                return
+        raise DeviceLostError("the device was removed, or given to another step", device_id=device_id)
+
+    return GatewayWay(address=settings.gateway, folder=settings.gateway_dir / "worker", check=check)

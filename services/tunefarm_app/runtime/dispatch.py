@@ -28,7 +28,7 @@ RUN_STEP = "tunefarm.run_step"
 CALIBRATE = "tunefarm.calibrate"
 """Name of the Celery task that calibrates a device; its arguments are the device's id and fence."""
 
-QUEUES = ("import", "tune", "compile")
+QUEUES = ("import", "tune", "compile", "draft")
 KEY_PREFIX = "tunefarm:"
 """Prefix of every key in the broker, for a Redis that is shared with others."""
 
@@ -41,6 +41,7 @@ _QUEUE_OF: dict[StepKind, str] = {
     StepKind.SOURCE: "import",
     StepKind.SAMPLES: "import",
     StepKind.MEASURE: "compile",
+    StepKind.DRAFT: "draft",  # of its own: what waits there ends no turn, and no draft gives way to it
 }
 
 

@@ -18,7 +18,7 @@ def deadline_sec(settings: Settings, kind: StepKind) -> float:
             return max(
                 settings.step_time_limit_sec, _IMPORT_STAGES * settings.import_timeout_sec + _SLACK_SEC
             )
-        case StepKind.COMPILE | StepKind.MEASURE:
+        case StepKind.COMPILE | StepKind.MEASURE | StepKind.DRAFT:
             return settings.compile_time_limit_sec
         case _:
             return settings.step_time_limit_sec

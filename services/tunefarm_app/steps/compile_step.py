@@ -10,9 +10,11 @@ from typing import Any
 import structlog
 
 from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.jobs.drafts import offer_draft
 from tunefarm_app.jobs.whole_budget import compile_goal_sec
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.models.quantised import make_job_model
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak, job_kernels, trusted_peak
@@ -20,9 +22,9 @@ from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_app.storage.rows import (
     best_latency_sec,
-    engine_model,
     engine_record,
     file_stem,
+    max_error_of,
     precision_of,
     wants_other_shapes,
 )
@@ -68,10 +70,11 @@ def run_compile(context: StepContext) -> None:
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker
         compiled = context.engine.compile(
-            engine_model(context.services.blobs, row),
+            make_job_model(context, job, row),
             Target.from_json(job.target),
             history,
-            precision=precision_of(job),
+            precision=precision_of(job).of_network,
+            max_error=max_error_of(job),
             other_shapes=wants_other_shapes(job),
             samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
             goal_sec=compile_goal_sec(job),
@@ -156,6 +159,11 @@ def _commit(
             manifest=dict(compiled.manifest),
             report={**compiled.report, FARM: farm_facts(device.device, best, pool, peak)},
         )
+        repos.drafts.delete(job.id)
+        repos.steps.cancel_open(subject_id=job.id, skip_locked=True)  # its draft step may wait
+        if (of := job.options.get("of")) is not None:
+            limit_bytes = context.services.settings.max_drafts_bytes
+            offer_draft(repos, str(of), blob, compiled, limit_bytes=limit_bytes)
         if not job.trials:  # no round has noted what the compiler used
             job = _note_best(repos, job, best)
         _note_untuned(repos, job, compiled.report)

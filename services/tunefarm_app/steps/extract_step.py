@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import structlog
 
+from tunefarm_app.jobs.drafts import plan_draft
 from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
 from tunefarm_app.jobs.whole_budget import with_search_time
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, searches, store_tasks
+from tunefarm_app.models.quantised import job_pipeline, make_job_model
+from tunefarm_app.storage.rows import precision_of, searches, store_tasks
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ModelTask
@@ -35,14 +37,15 @@ def run_extract(context: StepContext) -> None:
             repos.events.add(job.id, "phase", {"phase": "extracting"})
         row = repos.models.get(job.model_id)
         target, precision = Target.from_json(job.target), precision_of(job)
-        pipeline = pipeline_of(target, precision)
+        pipeline = job_pipeline(job)
         known = _known_tasks(context, repos, row.id, pipeline)
+    model = make_job_model(context, job, row)
     extracted: Sequence[TuningTask] = ()
     if not known:
         extracted = context.engine.extract_tasks(
-            engine_model(context.services.blobs, row),
+            model,
             target,
-            precision=precision,
+            precision=precision.of_network,
             cancellation=context.cancellation,
         )
     with context.commit() as repos:
@@ -60,6 +63,7 @@ def run_extract(context: StepContext) -> None:
         else:
             with_search_time(repos, job, kernels=len(known), extract_sec=time.monotonic() - began)
             enter_tuning(context, repos, job, tasks=len(known))
+            plan_draft(context, repos, job)
     log.info("tasks extracted", tasks=len(known))
 
 

@@ -6,11 +6,12 @@ import structlog
 
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.models.quantised import job_model
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.report.measurements import with_measurement
 from tunefarm_app.report.measuring import artifact_file, artifact_of
 from tunefarm_app.report.numbers import set_report
-from tunefarm_app.storage.rows import engine_model, precision_of
+from tunefarm_app.storage.rows import precision_of
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.errors import NotFoundError
@@ -47,8 +48,8 @@ def run_measure(context: StepContext) -> None:
         return
     timed = context.engine.time_artifact(
         path,
-        engine_model(services.blobs, row),
-        precision=precision_of(job),
+        job_model(services, job, row),
+        precision=precision_of(job).of_network,
         samples=samples,
         device=device.device,
         cancellation=context.cancellation,

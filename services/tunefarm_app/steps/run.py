@@ -20,6 +20,7 @@ from tunefarm_app.runtime.full_disk import as_full_disk
 from tunefarm_app.runtime.logs import OF_A_STEP
 from tunefarm_app.runtime.step_limits import deadline_sec
 from tunefarm_app.steps.compile_step import run_compile
+from tunefarm_app.steps.draft_step import run_draft
 from tunefarm_app.steps.extract_step import run_extract
 from tunefarm_app.steps.failure_policy import Action, action_for
 from tunefarm_app.steps.import_step import run_import
@@ -33,6 +34,7 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.core.errors import (
+    BROKE_PROTOCOL,
     DeviceLostError,
     InvariantError,
     LeaseLostError,
@@ -54,6 +56,7 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
     StepKind.SOURCE: run_source,
     StepKind.SAMPLES: run_samples,
     StepKind.MEASURE: run_measure,
+    StepKind.DRAFT: run_draft,
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
 _WAIT_SEC = 10.0
@@ -139,8 +142,8 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
 
 def _note_trace(services: Services, step: Step, spans: SpanLog) -> None:
     """Store what the attempt spent its time on; it is lost if the database is away."""
-    if step.kind is StepKind.MEASURE:
-        return  # its job has ended, and so has the job's trace
+    if step.kind in (StepKind.MEASURE, StepKind.DRAFT):
+        return  # its job has ended, and so has the job's trace; or it has what the job's own steps leave of the processor
     with suppress(TransientError), services.uow.write() as repos:
         repos.traces.add(model_id=step.model_id, job_id=step.job_id, spans=spans.spans, dropped=spans.dropped)
 
@@ -155,7 +158,10 @@ def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[
             return context.following
         except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
             if isinstance(error, DeviceLostError) and lease.reason is None:
-                lease.recalibrate_device(error.message)
+                if error.code == BROKE_PROTOCOL:
+                    lease.hold_device(error.message)
+                else:
+                    lease.recalibrate_device(error.message)
             # Children that are closed during the work fail in many ways; the reason to stop says more.
             _settle(services, step, lease.reason or error)
     return []

@@ -23,6 +23,7 @@ from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, Transi
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 _STAGED = ".upload"
+_LEAST_ROOM_BYTES = 1 << 20
 HEAD_BYTES = 128
 """First bytes of a blob that are kept to recognise its file format."""
 
@@ -131,6 +132,16 @@ class BlobStore:
         with self.writer() as probe:
             probe.write(b"probe")
             probe.flush()
+
+    def could_write(self) -> bool:
+        """Return whether the store could be written to, without writing: its folder is there, or can be made, and has some room."""
+        folder = next(path for path in (self._temporary, *self._temporary.parents) if path.exists())
+        try:
+            disk = os.statvfs(folder)
+        except OSError:
+            return False
+        may_write = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+        return may_write and disk.f_bavail * disk.f_frsize >= _LEAST_ROOM_BYTES
 
     def staged_path(self, name: str) -> Path:
         """Return the file of a blob that is received in parts; see `tunefarm_app.storage.staged_blob`."""

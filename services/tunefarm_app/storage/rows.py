@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, Json, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.task_groups import GroupedTask, latency_sec
-from tunefarm_tuning.target.dot_products import dot_product_lanes
+from tunefarm_tuning.target.dot_products import byte_products, is_arm64
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.binding import Binding
@@ -37,16 +38,23 @@ GPU = "gpu"
 def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> str:
     """Return the name of the graph pipeline for the target and the precision of weights.
 
-    CPUs with an int8 dot product have their own kernels, laid out for the lanes of the instruction.
+    CPUs with an instruction for products of int8 have their own kernels, laid out for it.
     """
-    lanes = dot_product_lanes(target)
-    pipeline = GPU if target.kind == "cuda" else f"{CPU} dot{lanes}" if lanes else CPU
+    instruction = byte_products(target)
+    pipeline = GPU if target.kind == "cuda" else f"{CPU} {instruction.key}" if instruction else CPU
+    if precision is Precision.BFLOAT16 and is_arm64(target):  # laid out for another instruction than x86's
+        pipeline = f"{pipeline} arm"
     return pipeline if precision is Precision.AS_MODEL else f"{pipeline} {precision.value}"
 
 
 def precision_of(job: Job) -> Precision:
     """Return how a job stores weights; jobs of old releases keep the model's precision."""
     return parse_precision(job.options.get("precision"))
+
+
+def max_error_of(job: Job) -> float | None:
+    """Return the largest error of the outputs that a job asks for; None if it asks for none."""
+    return job.options.get("max_error")
 
 
 def wants_other_shapes(job: Job) -> bool:
@@ -150,6 +158,8 @@ def record_rows(
     calibration = device.calibration or {}
     names = {"calibration_sec": "time_sec", "calibration_all_cores_sec": "all_cores_sec"}
     calibrated = {name: calibration[key] for name, key in names.items() if calibration.get(key) is not None}
+    if held_back := throttle_of(device.info):
+        calibrated["throttle"] = held_back
     return [
         NewRecord(
             workload_key=task.workload.key,
@@ -172,6 +182,15 @@ def record_rows(
         )
         for outcome in outcomes
     ]
+
+
+def throttle_of(info: Mapping[str, Any]) -> list[str]:
+    """Return what held the clock of a device's CPU back at its last heartbeat; its agent may have sent anything."""
+    agent = info.get("agent")
+    reasons = agent.get("throttle") if isinstance(agent, Mapping) else None
+    if not isinstance(reasons, list):
+        return []
+    return [clean(reason, 40) for reason in reasons[:16] if isinstance(reason, str)]
 
 
 def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:
@@ -201,8 +220,13 @@ def engine_space(row: Space | None) -> ConfigSpace | None:
 
 
 def current_space(row: Space | None) -> ConfigSpace | None:
-    """Return a stored space to tune in; None if it must be made again, as after a change of the revision of spaces."""
-    return engine_space(row) if row is not None and row.revision == revisions.SPACES else None
+    """Return a stored space to tune in; None if it must be made again."""
+    return engine_space(row) if is_current(row) else None
+
+
+def is_current(row: Space | None) -> TypeGuard[Space]:
+    """Return whether there is a stored space that need not be made again, as after a change of the revision of spaces."""
+    return row is not None and row.revision == revisions.SPACES
 
 
 def engine_record(row: Record) -> TuningRecord:

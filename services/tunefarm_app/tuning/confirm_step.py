@@ -19,6 +19,7 @@ from tunefarm_app.tuning.re_measurement import (
     re_measure_or_compile,
 )
 from tunefarm_app.tuning.round import check_device
+from tunefarm_app.tuning.time_check import check_times
 from tunefarm_db.values import DeviceLease, Job, JobTask
 from tunefarm_tuning.core.errors import (
     CancelledError,
@@ -70,6 +71,7 @@ def run_confirm(context: StepContext) -> None:
     measured = _measure(context, job, rows[chosen.position], device, chosen)
     context.lease.check()
     check_device(context, device, measured.outcomes)
+    check_times(context, job, device, measured.task, measured.outcomes)
     _commit(context, device, rows, chosen, measured, began)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.tracks import Claims, InFlight, open_track, others_in_flight, with_in_flight
-from tunefarm_app.storage.rows import grouped, pipeline_of, precision_of
+from tunefarm_app.models.quantised import job_pipeline
+from tunefarm_app.storage.rows import grouped
 from tunefarm_app.tuning.re_measurement import due_re_measurements
 from tunefarm_db.values import DeviceLease, Job, JobTask, Json, Step
 from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.search.re_measurement import search_budget
 from tunefarm_tuning.search.scheduler import RoundSummary, TaskScheduler, TaskState
 from tunefarm_tuning.search.task_groups import for_scheduler
-from tunefarm_tuning.target.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +222,7 @@ def _planned_tasks(
 ) -> list[PlannedTask]:
     toolchain = context.engine.toolchain
     with context.services.uow.read() as repos:
-        pipeline = pipeline_of(Target.from_json(job.target), precision_of(job))
-        flops = repos.models.flops(job.model_id, pipeline=pipeline, toolchain=toolchain)
+        flops = repos.models.flops(job.model_id, pipeline=job_pipeline(job), toolchain=toolchain)
         best_costs = repos.records.best_costs(
             [row.workload_key for row in rows],
             target_key=job.target_key,

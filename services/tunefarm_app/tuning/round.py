@@ -15,6 +15,7 @@ from tunefarm_app.runtime.full_disk import as_full_disk
 from tunefarm_app.tuning.plan import Choice
 from tunefarm_app.tuning.prefetch import PrefetchedRound
 from tunefarm_app.tuning.task_round import TaskRound
+from tunefarm_app.tuning.time_check import check_times
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import (
@@ -24,6 +25,7 @@ from tunefarm_tuning.core.errors import (
     TransientError,
     TunefarmError,
     reason_of,
+    says_broken,
 )
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.worker import FULL_DISK
@@ -88,7 +90,7 @@ def measure_round(
 
     Raises:
         TransientError: ``disk-full`` if candidates could not be built for lack of space.
-        DeviceLostError: If nothing could be measured, and no candidate was being measured.
+        DeviceLostError: If nothing could be measured, and no candidate was being measured; as `check_times`.
     """
     assert choice.round is not None
     task = choice.tasks[choice.round.position]
@@ -142,11 +144,12 @@ def measure_round(
     )
     context.lease.check()
     check_device(context, device, outcomes)
+    check_times(context, job, device, task_round.task, outcomes)
     return measured
 
 
 def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[TrialOutcome]) -> None:
-    """Note failures of the device itself: it is calibrated before its next round.
+    """Note failures of the device itself: it is calibrated before its next round, or held if it broke TVM's protocol.
 
     If it measured nothing, an event of the job says so. If a candidate was being measured when the device was lost, the
     round counts: the candidate is among the job's trials, and is set aside after three times. Otherwise the step is to be
@@ -161,7 +164,9 @@ def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[T
     lost = [outcome for outcome in outcomes if outcome.outcome is Outcome.INFRASTRUCTURE_ERROR]
     if any(outcome.message == FULL_DISK for outcome in lost):
         raise TransientError(FULL_DISK, code="disk-full")
-    if lost:
+    if broken := next((outcome.message for outcome in lost if says_broken(outcome.message)), None):
+        context.lease.hold_device(broken)
+    elif lost:
         context.lease.recalibrate_device(lost[0].message)
     if not outcomes or any(outcome.is_trial for outcome in outcomes):
         return

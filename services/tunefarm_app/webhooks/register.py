@@ -10,7 +10,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.webhooks.address import checked_addresses, parse_url
 from tunefarm_app.webhooks.request import new_secret
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import BY_A_PERSON, Delivery, Webhook
+from tunefarm_db.values import BY_A_PERSON, AuditAction, Delivery, Webhook
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -32,6 +32,9 @@ KINDS = (
     "device-trouble",
     "lane-lost",
     "compile-now",
+    "quantised",
+    "draft",
+    "undrafted",
     "measure",
     "measured",
     "unmeasured",
@@ -83,6 +86,7 @@ def create_webhook(
         webhook = repos.webhooks.add(
             url=url, kinds=[kind for kind in KINDS if kind in kinds], job_id=job_id, secret=new_secret()
         )
+        repos.audit.note(AuditAction.WEBHOOK_CREATED, webhook.id, host=receiver.host, job_id=job_id)
     # The URL is left out: for some receivers it is the password.
     log.info("webhook created", webhook_id=webhook.id, host=receiver.host, by_key_id=by_key_id)
     return webhook
@@ -98,6 +102,7 @@ def try_webhook(services: Services, webhook_id: str) -> Delivery:
     with services.uow.write() as repos:
         if repos.webhooks.get(webhook_id).disabled_at is not None:
             raise ConflictError("the webhook is disabled: enable it first", code="webhook-disabled")
+        repos.audit.note(AuditAction.WEBHOOK_TESTED, webhook_id)
         return repos.deliveries.queue_test(webhook_id)
 
 
@@ -109,6 +114,7 @@ def enable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None
     """
     with services.uow.write() as repos:
         webhook = repos.webhooks.enable(webhook_id)
+        repos.audit.note(AuditAction.WEBHOOK_ENABLED, webhook_id)
     log.info("webhook enabled", webhook_id=webhook_id, by_key_id=by_key_id)
     return webhook
 
@@ -122,6 +128,7 @@ def disable_webhook(services: Services, webhook_id: str, *, by_key_id: str | Non
     with services.uow.write() as repos:
         disabled = repos.webhooks.disable(webhook_id, BY_A_PERSON)
         webhook = repos.webhooks.get(webhook_id)
+        repos.audit.note(AuditAction.WEBHOOK_DISABLED, webhook_id)
     if disabled:
         log.info(
             "webhook disabled", webhook_id=webhook_id, reason=webhook.disabled_reason, by_key_id=by_key_id
@@ -137,4 +144,5 @@ def delete_webhook(services: Services, webhook_id: str, *, by_key_id: str | None
     """
     with services.uow.write() as repos:
         repos.webhooks.delete(webhook_id)
+        repos.audit.note(AuditAction.WEBHOOK_DELETED, webhook_id)
     log.info("webhook deleted", webhook_id=webhook_id, by_key_id=by_key_id)

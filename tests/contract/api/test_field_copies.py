@@ -22,6 +22,7 @@ from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Result
 from tunefarm_api.schemas import (
     api_key,
+    audit,
     device,
     device_history,
     health,
@@ -33,11 +34,13 @@ from tunefarm_api.schemas import (
     samples,
     webhook,
 )
+from tunefarm_app.access import quotas
 from tunefarm_app.jobs import terms as app_terms
 from tunefarm_app.records import importing
 from tunefarm_app.report import sweeps as report_sweeps
 from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
 from tunefarm_db import values
+from tunefarm_db.repositories.records import purges
 from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.budget import Budget
@@ -72,8 +75,12 @@ COPIES = (
         in_raw="event_seq options started_tuning_at target trials_since_improvement updated_at",
         value=values.Job,
         not_sent="counted_until idempotency_key over_runtime over_untuned request_digest turn_sec",
-        added="eta_sec waiting",
+        added="draft eta_sec waiting",
     ),
+    Copies(schema=job.Draft, result=client.Draft, value=values.Draft, not_sent="job_id"),
+    Copies(schema=audit.AuditEntry, result=client.AuditEntry, value=values.AuditEntry),
+    Copies(schema=audit.AuditCheck, result=client.AuditCheck),
+    Copies(schema=audit.AuditBreak, result=client.AuditBreak),
     Copies(schema=ReportRatio, result=client.Speedup),
     Copies(schema=ReportMeasurement, result=client.Measurement),
     Copies(schema=job.Measurements, result=client.Measurements),
@@ -130,13 +137,16 @@ COPIES = (
     Copies(
         schema=device.Device,
         result=client.Device,
-        in_raw="calibrate_at calibration created_at fence held info ready step_id target tracker_host tracker_port",
+        in_raw="by_gateway calibrate_at calibration created_at fence held info ready step_id target tracker_host tracker_port",
         worked_out="calibration_sec temperature_celsius",
         value=values.Device,
         not_sent="rpc_key",
         added="job_id peak step_id work",
     ),
     Copies(schema=device.EnrolmentToken, result=client.EnrolmentToken),
+    Copies(
+        schema=record.PurgedRecords, result=client.PurgedRecords, value=purges.Purged, not_sent="shown_by"
+    ),
     Copies(
         schema=peak.DevicePeak,
         result=client.DevicePeak,
@@ -177,10 +187,11 @@ COPIES = (
     Copies(
         schema=api_key.ApiKey,
         result=client.ApiKey,
-        in_raw="device_key device_name expires_at",
+        in_raw="device_key device_name",
         value=values.ApiKey,
-        not_sent="secret_sha256",
+        not_sent="secret_sha256 unrotated_end",
     ),
+    Copies(schema=api_key.KeyLimits, result=client.KeyLimits, value=quotas.KeyLimits),
     Copies(schema=problem.StoredError, result=Problem, in_raw="kind"),
     Copies(schema=health.Checks, result=FarmChecks),
     Copies(schema=health.Check, result=FarmCheck),

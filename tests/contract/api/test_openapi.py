@@ -32,6 +32,7 @@ from schemathesis.specs.openapi.checks import (
 from tunefarm_api.app import create_app
 from tunefarm_api.errors.problem_kinds import PROBLEM_KINDS, URN
 from tunefarm_api.openapi import describe
+from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.settings import Settings, load_settings
 
 DEEPER = int(os.environ.get("TUNEFARM_WALK_DEEPER", "0"))
@@ -121,8 +122,11 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walker]:
             store_dir=folder / "store",
             max_upload_bytes=100_000,
             max_samples_bytes=100_000,
+            gateway="127.0.0.1:9443",
+            gateway_dir=folder / "gateway",
         )
     )
+    ensure_authority(folder / "gateway")
     with api_server(farm) as server:
         yield Walker(World(farm), server)
     farm.services.close()

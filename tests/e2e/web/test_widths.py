@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 from replay_server import ReplayServer
@@ -122,6 +123,37 @@ def test_a_sweep_is_watched_to_its_end(seat: Any, server: ReplayServer, tmp_path
     expect(page.get_by_role("region", name="Sweeps")).to_contain_text("4 succeeded")
     nothing_is_cut_off(page)
     seat.nothing_serious(page)
+
+
+@WIDTHS
+def test_a_sweep_is_started_by_its_form(seat: Any, server: ReplayServer, tmp_path: Path) -> None:
+    with Client(server.url, server.api_key) as client:
+        for seed, name in enumerate(("net", "a-network-with-a-rather-long-name-" * 3)):
+            model = client.models.upload(server.write_model(tmp_path / f"{name}.onnx", tasks=1, seed=seed))
+            client.models.wait(model.id)
+        np.savez(tmp_path / "day.npz", x=np.ones((3, 1, 8), np.float32))
+        client.samples.upload_all(model.id, tmp_path / "day.npz")
+    page = seat.sign_in()
+    page.goto(f"{server.url}/sweeps")
+    page.get_by_role("link", name="Start a sweep").click()
+    nothing_is_cut_off(page)
+    seat.nothing_serious(page)
+    page.get_by_role("checkbox", name="net@1", exact=True).check()
+    page.get_by_role("checkbox", name="a-network-with").check()
+    page.get_by_role("checkbox", name="float16-weights", exact=True).check()
+    page.get_by_label("Samples of a-network").select_option(label="day.npz: 3 sample sets")
+    page.get_by_label("Whole sweep").fill("")
+    page.get_by_role("button", name="Start the sweep").click()
+    expect(page.get_by_role("alert")).to_contain_text("set a limit")
+    seat.complaints.clear()  # of the status 422
+    expect(page.get_by_role("checkbox", name="net@1", exact=True)).to_be_checked()
+    nothing_is_cut_off(page)
+    page.get_by_label("number of trials").fill("32")
+    page.get_by_role("button", name="Start the sweep").click()
+    page.wait_for_url("**/sweeps/swp_*")
+    expect(page.locator("#sweep h1")).to_contain_text("ended")
+    expect(page.get_by_role("region", name="The jobs of the sweep")).to_contain_text("float16-weights")
+    nothing_is_cut_off(page)
 
 
 @WIDTHS

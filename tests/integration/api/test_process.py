@@ -54,6 +54,29 @@ def test_it_starts_serves_and_ends(tmp_path: Path) -> None:
         assert client.get("/v1/jobs").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("trusted", "sent", "noted"),
+    [
+        ("", "203.0.113.9", "127.0.0.1"),
+        ("10.0.0.0/8", "203.0.113.9", "127.0.0.1"),
+        ("127.0.0.1", "203.0.113.9", "203.0.113.9"),
+        ("127.0.0.0/8,10.0.0.1", "203.0.113.9, 10.0.0.1", "203.0.113.9"),
+        ("127.0.0.1", "10.1.2.3 <b>the admin's</b>", ""),
+        ("127.0.0.1", "fe80::1%<b>", "fe80::1"),
+    ],
+)
+def test_only_a_trusted_proxy_says_where_a_request_came_from(
+    tmp_path: Path, trusted: str, sent: str, noted: str
+) -> None:
+    with running_api(tmp_path, TUNEFARM_TRUSTED_PROXIES=trusted) as api, api.client() as client:
+        created = client.post(
+            "/v1/keys", json={"name": "k", "scopes": ["read"]}, headers={"X-Forwarded-For": sent}
+        )
+        assert created.status_code == 201, created.text
+        (entry,) = client.get("/v1/audit", params={"subject": created.json()["id"]}).json()["items"]
+        assert entry["address"] == noted
+
+
 def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
         store = api.folder / "store"

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +17,18 @@ from app_farm import farm_settings, make_farm
 from sqlalchemy import text
 from waiting import wait_until
 
-from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.simulated_tasks import landscape_answer
+from tunefarm_app.jobs.again import run_again
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
+from tunefarm_app.jobs.submit import SubmittedJob
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_app.steps.run import run_steps
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import DeviceState, StepState
+from tunefarm_db.values import DeviceState, Job, StepState
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.measure.interfaces import Failure
 from tunefarm_tuning.space.config import Config
@@ -207,6 +211,29 @@ def test_pausing_against_committing(farm: Any) -> None:
     done = farm.job(job.id)
     assert (done.state, done.trials) == (JobState.SUCCEEDED, still.trials + 10)
     assert len({trial.config_key for trial in farm.trials(job.id)}) == done.trials
+
+
+def test_runs_of_one_chain_that_are_asked_for_at_once_are_one_job(farm: Any) -> None:
+    """Each of them names another job of the chain, as two schedules may."""
+    model = farm.upload(Scenario(tasks=1))
+    farm.run()
+    farm.add_device()
+    chain = [farm.submit(model, trials=8)]
+    for _ in range(3):
+        cancel_job(farm.services, chain[-1].id)
+        assert farm.job(chain[-1].id).state is JobState.CANCELLED
+        chain.append(run_again(farm.services, chain[-1].id).job)
+    at_once = threading.Barrier(4)
+    cancel_job(farm.services, chain[-1].id)
+
+    def ask(job: Job) -> SubmittedJob:
+        at_once.wait()
+        return run_again(farm.services, job.id)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(ask, chain))
+    assert len({answer.job.id for answer in answers}) == 1
+    assert sorted(answer.created for answer in answers) == [False, False, False, True]
 
 
 def test_cancelling_against_committing(farm: Any) -> None:

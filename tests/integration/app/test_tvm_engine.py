@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 from app_farm import farm_settings, make_farm
 from html_page import Page
@@ -27,7 +29,8 @@ from tunefarm_app.report.measuring import measure_again, measuring_of
 from tunefarm_app.report.page import report_page
 from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import ModelState
+from tunefarm_db.values import ModelState, StepKind
+from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.parse import detect_host_target
@@ -152,6 +155,34 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         with farm.services.uow.read() as repos:
             assert repos.artifacts.for_job(second.id) is None
             assert repos.devices.in_pool("pool")[0].lease_owner is None
+
+
+def test_a_draft_is_compiled_and_checked_without_the_device(
+    farm: Any, tiny_model: bytes, tmp_path: Path
+) -> None:
+    model = imported(farm, tiny_model)
+    farm.add_device(target=detect_host_target().to_json(), device_model=host_device_model())
+    farm = farm.with_settings(max_drafts_bytes=1 << 30)
+    job = farm.submit(model, trials=12)
+    farm.run(steps=1)
+    with farm.services.uow.read() as repos:
+        step = repos.steps.find(StepKind.DRAFT, job.id)
+    assert step is not None
+    farm.inbox.messages[:] = [step.id]  # nothing else is to run, so that it gives way to nothing
+    farm.run()
+    with farm.services.uow.read() as repos:
+        draft = repos.drafts.of([job.id])[job.id]
+    assert (draft.covered, draft.tasks) == (0, 2)
+    path = tmp_path / draft.name
+    path.write_bytes(farm.services.blobs.path(draft.sha256).read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        report = json.loads(archive.read("report.json"))
+    assert report["checks"]["ok"]
+    assert len(report["latency"]["untuned"]["samples_sec"]) <= 4
+    (tmp_path / "net.onnx").write_bytes(tiny_model)
+    x = np.random.default_rng(7).standard_normal((1, 32)).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(str(tmp_path / "net.onnx")).run(None, {"x": x})
+    np.testing.assert_allclose(next(iter(load(path)(x).values())), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_job_for_a_network_that_onnx_runtime_runs_in_part(farm: Any, tmp_path: Path) -> None:

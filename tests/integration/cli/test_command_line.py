@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx_models
 import pytest
 from waiting import wait_until
 
@@ -120,6 +123,21 @@ def test_compile_takes_what_is_on_record(run: Any, farm: Any, tmp_path: Path) ->
     assert run("compile", model_file, "--detach").stdout.startswith("job_")
     assert "no such option" in run("compile", model_file, "--minutes", "1", code=2).output.lower()
     assert "no device key 'nowhere'" in run("compile", model_file, "--device-key", "nowhere", code=2).output
+
+
+def test_weights_in_other_files_are_uploaded_with_the_model(run: Any, tmp_path: Path) -> None:
+    parted, whole = tmp_path / "net" / "mlp.onnx", tmp_path / "whole.onnx"
+    parted.parent.mkdir()
+    onnx.save(onnx_models.ORDINARY["mlp"](), parted, save_as_external_data=True, size_threshold=0)
+    converted = parsed(run, "models", "convert", parted, whole)
+    assert (converted["path"], converted["size_bytes"]) == (str(whole), whole.stat().st_size)
+    result = run("models", "upload", parted, "--no-wait", "--json")
+    uploaded = json.loads(result.stdout)
+    assert (uploaded["name"], uploaded["sha256"]) == ("mlp", sha256(whole.read_bytes()).hexdigest())
+    assert "its weights, which are in other files, are uploaded with it" in result.stderr
+    for file in set(parted.parent.iterdir()) - {parted}:
+        file.unlink()
+    assert "external-data" in run("tune", parted, "--trials", "8", "-o", tmp_path, "--json", code=2).stdout
 
 
 def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
@@ -246,6 +264,7 @@ def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> Non
     assert parsed(run, "jobs", "cancel", job_id)["state"] == "cancelled"
     assert "was cancelled" in run("jobs", "watch", job_id, code=1).stderr
     run("jobs", "artifact", job_id, code=3)
+    run("jobs", "artifact", job_id, "--so-far", code=3)
     best = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "best")
     assert best["job_id"] != job_id
     assert Path(best["artifact"]).is_file()
@@ -257,10 +276,17 @@ def test_an_artifact_of_a_job_that_searches(run: Any, farm: Any, tmp_path: Path)
     so_far = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "so-far")
     assert Path(so_far["artifact"]).is_file()
     assert parsed(run, "jobs", "show", job_id)["state"] in ("queued", "extracting", "tuning")
+    ready = parsed(run, "jobs", "artifact", job_id, "--so-far", "-o", tmp_path / "ready")
+    assert Path(ready["artifact"]).read_bytes() == Path(so_far["artifact"]).read_bytes()
+    assert parsed(run, "jobs", "show", job_id)["draft"]["size_bytes"] == ready["size_bytes"]
+    assert "give one of them" in run("jobs", "artifact", job_id, "--so-far", "--now", code=2).stderr
     finished = parsed(run, "jobs", "finish", job_id)
     assert (finished["state"], finished["stop_reason"]) == ("succeeded", "finished")
     own = parsed(run, "jobs", "artifact", job_id, "--now", "-o", tmp_path / "own")
     assert own["job_id"] == job_id
+    final = parsed(run, "jobs", "artifact", job_id, "--so-far", "-o", tmp_path / "final")
+    assert "draft" not in final
+    assert Path(final["artifact"]).read_bytes() == Path(own["artifact"]).read_bytes()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -304,3 +330,26 @@ def test_a_closed_pipe_is_no_error(farm: Any, tmp_path: Path) -> None:
     process.stderr.close()
     assert process.wait(PATIENCE_SEC) == 0
     assert err == b""
+
+
+def test_a_name_with_slashes_and_a_version(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+    """It stands for its model in each command, and its artifact lies in the folder that was named."""
+    file = farm.write_model(tmp_path / "net.onnx", tasks=1)
+    out = tmp_path / "out"
+    job = parsed(run, "tune", file, "--name", "team/net", "--trials", "4", "-o", out)["job"]
+    assert sorted(path.suffix for path in out.rglob("*") if path.is_file()) == [".html", ".json", ".tunefarm"]
+    assert {path.parent for path in out.rglob("*") if path.is_file()} == {out}
+    for name in ("team/net", "team/net@1"):
+        assert parsed(run, "models", "show", name)["id"] == job["model_id"]
+        assert [listed["id"] for listed in parsed(run, "jobs", "list", "--model", name)] == [job["id"]]
+        assert parsed(run, "jobs", "show", name)["id"] == job["id"]
+        assert client.models.get(name).id == job["model_id"]
+        assert client.samples.list(name) == ()
+        assert [listed.id for listed in client.jobs.list(model_id=name).items] == [job["id"]]
+    sweep = client.sweeps.create(["team/net@1"], trials=4)
+    assert sweep.cells[0].model_id == job["model_id"]
+    assert "there is no model team/net@2" in run("models", "show", "team/net@2", code=3).stderr
+    client.sweeps.wait(sweep.id, timeout_sec=PATIENCE_SEC)
+    run("models", "change", "team/net@1", "--tag", "ocr")
+    run("models", "delete", "team/net")
+    assert list(client.models.all()) == []

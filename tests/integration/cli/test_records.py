@@ -12,11 +12,14 @@ import pytest
 from replay_server import ReplayServer
 
 from tunefarm.client import Client
+from tunefarm_app.storage.rows import space_row
+from tunefarm_db.values import NewRecord
 from tunefarm_db.values import Workload as WorkloadRow
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.records.metaschedule import RECORDS, WORKLOADS
 from tunefarm_tuning.records.record import TuningRecord, load_records
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.testing.workloads import sample_task
 
@@ -79,8 +82,13 @@ def test_records_go_to_metaschedule_and_come_back(
     run: Any, client: Client, records: list[TuningRecord], tmp_path: Path
 ) -> None:
     log = write(tmp_path / "log.jsonl", records)
-    assert parsed(run("records", "import", log, "--json")) == {"imported": len(records), "left_out": {}}
+    assert parsed(run("records", "import", log, "--json")) == {
+        "imported": len(records),
+        "left_out": {},
+        "unchecked": len(records),
+    }
     again = run("records", "import", log)
+    assert "of kernels that no job has tuned here" not in again.stderr
     assert "0 records imported" in again.stdout
     assert f"{len(records)} records left out (on-record): the farm has it already" in again.stderr
 
@@ -96,7 +104,7 @@ def test_records_go_to_metaschedule_and_come_back(
     assert {path.name for path in database.iterdir()} == {WORKLOADS, RECORDS}
 
     back = parsed(run("records", "import", database, "--json"))  # the farm's only device model
-    assert back == {"imported": 0, "left_out": {"on-record": exported["records"]}}
+    assert back == {"imported": 0, "left_out": {"on-record": exported["records"]}, "unchecked": 0}
     other = parsed(run("records", "import", database, "--device-model", "another", "--json"))
     assert other["imported"] == exported["records"]
     imported = [record for record in client.records.all() if record.device_model == "another"]
@@ -112,10 +120,44 @@ def test_kernels_that_no_model_has_are_left_out(
     log = write(tmp_path / "log.jsonl", records)
     assert "(unknown-workload): no model of the farm" in run("records", "import", log).stderr
     kept = parsed(run("records", "import", log, "--keep-unknown", "--json"))
-    assert kept == {"imported": len(records), "left_out": {}}
+    assert kept == {"imported": len(records), "left_out": {}, "unchecked": len(records)}
     exported = run("records", "export", "--format", "metaschedule", "-o", tmp_path / "out")
     assert f"{len(records)} records left out (no-workload)" in exported.stderr
     assert (tmp_path / "out" / RECORDS).read_text() == ""
+
+
+@pytest.mark.usefixtures("with_workload")
+def test_configs_are_compared_with_the_kernels_space(
+    run: Any, farm: ReplayServer, client: Client, records: list[TuningRecord], tmp_path: Path
+) -> None:
+    task = sample_task("matmul", n=64, target=TARGET)
+    with LocalBuilder(workers=1) as builder:
+        space = builder.config_space(task)
+    log = write(tmp_path / "log.jsonl", records)
+    assert "of kernels that no job has tuned here" in run("records", "import", log).stderr
+    with farm.services.uow.write() as repos:
+        repos.spaces.put(space_row(space, task, toolchain_key()))
+    sketch, decisions = records[0].config.to_json()
+    tile = next(number for number, decision in enumerate(decisions) if isinstance(decision, list))
+    wrong = [*decisions[:tile], [3] * len(decisions[tile]), *decisions[tile + 1 :]]
+    for config, reason in (
+        (Config.from_json([99, decisions]), "it is of sketch 99"),
+        (Config.from_json([sketch, decisions[:-1]]), f"it has {len(decisions) - 1} decisions"),
+        (Config.from_json([sketch, wrong]), f"decision {tile + 1} is (3, 3"),
+    ):
+        write(log, [*records, replace(records[0], config=config)])
+        refused = parsed(run("records", "import", log, "--json", code=2))["error"]
+        assert refused["code"] == "invalid-record"
+        assert (
+            f"line {len(records) + 1}: the config is none of its kernel's config space: {reason}"
+            in refused["message"]
+        )
+    assert len(list(client.records.all())) == len(records)
+    newer = replace(records[0], device_model="newer")
+    write(log, [newer, replace(newer, space_key="another")])
+    mixed = run("records", "import", log, "--json")
+    assert parsed(mixed) == {"imported": 1, "left_out": {"space-changed": 1}, "unchecked": 0}
+    assert "(space-changed): its config space is not the one that its kernel has here" in mixed.stderr
 
 
 def test_what_cannot_be_imported_is_refused_whole(
@@ -145,3 +187,31 @@ def test_what_cannot_be_imported_is_refused_whole(
     assert refused(folder) == "database-incomplete"
     assert list(client.records.all()) == []
     assert "name their folder" in run("records", "export", "--format", "metaschedule", code=2).stderr
+
+
+def test_a_devices_records_are_purged(run: Any, farm: Any, client: Client) -> None:
+    farm.add_device("liar")
+    device = next(device for device in client.devices.list() if device.name == "liar")
+    record = NewRecord(
+        workload_key="w",
+        target_key="llvm",
+        device_model="replay-cpu",
+        toolchain="t",
+        space_key="s",
+        config=[0, []],
+        outcome="ok",
+        cost_sec=1e-9,
+        samples_sec=[1e-9],
+        build_sec=0.1,
+        measured_at=1.0,
+        device_id=device.id,
+    )
+    with farm.services.uow.write() as repos:
+        repos.records.add_many([record, record])
+    client.devices.remove(device.id)
+    assert "liar" in run("records", "purge", "--device", "liar", code=3).stderr
+    assert "2 records deleted" in run("records", "purge", "--device", device.id).stdout
+    none = parsed(run("records", "purge", "--device", device.id, "--json"))
+    assert none == {"records": 0, "measured_by": [], "used_by": []}
+    token = run("device", "token", "--guest", "--device-key", "guests").stdout.strip()
+    assert token.startswith("tfk_")

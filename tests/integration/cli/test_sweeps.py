@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
+import onnx_models
 from replay_server import ReplayServer
 
 from tunefarm.cli.sweep_run import _folders
@@ -63,13 +66,22 @@ def test_a_refused_file_does_not_take_the_others_with_it(
     bad, worse = tmp_path / "bad.onnx", tmp_path / "worse.onnx"
     bad.write_bytes(b"\x08\x0abroken")
     worse.write_bytes(b"no network at all")
-    files = (bad, good, worse)
+    onnx.save(
+        onnx_models.ORDINARY["mlp"](),
+        tmp_path / "parted.onnx",
+        save_as_external_data=True,
+        size_threshold=0,
+        location="w",
+    )
+    (tmp_path / "w").unlink()
+    files = (bad, good, tmp_path / "parted.onnx", worse)
     result = run("tune", *files, "--trials", 8, "--tuner", "random", "-o", tmp_path / "out", code=1)
     (sweep,) = client.sweeps.all()
     cells = client.sweeps.get(sweep.id).cells
     assert [(cell.model_name, cell.state) for cell in cells] == [
         ("good", "succeeded"),
         ("bad.onnx", "refused"),
+        ("parted.onnx", "refused"),
         ("worse.onnx", "refused"),
     ]
     assert len(list((tmp_path / "out").rglob("*.tunefarm"))) == 1
@@ -106,7 +118,9 @@ def test_what_a_sweep_refuses(run: Any, farm: ReplayServer, client: Client, tmp_
 
     assert refused(a, tmp_path / "none.onnx") == "no-file"
     assert refused(a, b, "--name", "one") == "invalid-request"
-    assert refused(a, b, "--inputs", a) == "invalid-request"
+    assert refused(a, b, "--inputs", tmp_path / "none.npz") == "no-file"
+    assert refused(a, b, "--inputs", f"c.onnx:{a}") == "bad-samples"
+    assert refused(a, b, "--precision", "int8", "--inputs", f"a.onnx:{a}") == "samples-needed"
     assert refused(a, b, "--shape", "c.onnx:x=1,8") == "bad-shape"
     assert refused(a, b, "--value", "c.onnx:x=1") == "bad-value"
     assert refused(a, "--device-key", "pool,nowhere") == "unknown-device-key"
@@ -120,6 +134,35 @@ def test_what_a_sweep_refuses(run: Any, farm: ReplayServer, client: Client, tmp_
     assert parsed(run, "tune", a, "--shape", "a.onnx:x=3,8", "--trials", 8, "-o", tmp_path)["job"]
     (model,) = {model.id: model for model in client.models.all() if model.raw["shapes"]}.values()
     assert model.raw["shapes"] == {"x": [3, 8]}
+
+
+def test_samples_of_each_file(run: Any, farm: ReplayServer, client: Client, tmp_path: Path) -> None:
+    """Those with a file's name are its own; the others are for the files without. A file whose samples do not fit is refused."""
+    files = [
+        farm.write_model(tmp_path / f"{name}.onnx", tasks=1, seed=seed) for seed, name in enumerate("abc")
+    ]
+    every, own, wrong = (tmp_path / f"{name}.npz" for name in ("every", "own", "wrong"))
+    for path, array in ((every, np.ones((3, 1, 8))), (own, np.ones((2, 1, 8))), (wrong, np.ones((9, 9)))):
+        np.savez(path, x=array.astype(np.float32))
+    result = run(
+        *("tune", *files, "--trials", 16, "--tuner", "random", "-o", tmp_path / "out", "--inputs", every),
+        *("--inputs", f"b.onnx:{own}", "--inputs", f"{files[2]}:{wrong}"),
+        code=1,
+    )
+    assert "wrong.npz" in result.stderr
+    (sweep,) = client.sweeps.all()
+    cells = client.sweeps.get(sweep.id).cells
+    assert [(cell.model_name, cell.state) for cell in cells] == [
+        ("a", "succeeded"),
+        ("b", "succeeded"),
+        ("c.onnx", "refused"),
+    ]
+    used = {}
+    for cell in cells[:2]:
+        job = client.jobs.get(cell.job_id or "")
+        names = {file.id: file.name for file in client.samples.list(job.model_id)}
+        used[cell.model_name] = [names[samples_id] for samples_id in job.raw["options"]["samples"]]
+    assert used == {"a": ["every.npz"], "b": ["own.npz"]}
 
 
 def test_files_with_one_network_or_one_name(

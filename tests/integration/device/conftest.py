@@ -14,8 +14,10 @@ from uuid import uuid4
 import psutil
 import pytest
 from device_processes import AgentProcess, Child, ServerProcess, TrackerProcess, compile_kernels
+from gateway_process import GatewayProcess
 from rpc_client import Client, steady
 
+from tunefarm_app.identity.authority import device_identity, ensure_authority
 from tunefarm_tuning.process import ChildProcess
 
 
@@ -99,10 +101,18 @@ def client(tracker: TrackerProcess, make_client: Callable[..., Client]) -> Clien
 
 
 class FarmApi:
-    """The two routes that an agent uses, served over HTTP, with the answers in the test's hand."""
+    """The routes that an agent uses, served over HTTP, with the answers in the test's hand.
 
-    def __init__(self, tracker_port: int) -> None:
+    Attributes:
+        certificate_days: How long certificates are valid.
+        certified: The devices that got one, in order.
+    """
+
+    def __init__(self, tracker_port: int, gateway: GatewayProcess | None = None) -> None:
         self.tracker_port = tracker_port
+        self.gateway = gateway
+        self.certificate_days = 1.0
+        self.certified: list[str] = []
         self.devices: dict[str, dict[str, Any]] = {}
         self.heartbeats: list[dict[str, Any]] = []
         self.registrations: list[dict[str, Any]] = []
@@ -140,13 +150,27 @@ class FarmApi:
                 "id": device_id,
                 "tracker_host": "127.0.0.1",
                 "tracker_port": self.tracker_port,
+                "by_gateway": body["by_gateway"] and self.gateway is not None,
             }
             return 200, self.devices[body["name"]]
         device_id = path.split("/")[3]
         if device_id not in [device["id"] for device in self.devices.values()]:
             return 404, {"detail": "there is no such device"}
+        if path.endswith("/certificate"):
+            return self._certify(device_id, body)
         self.heartbeats.append(body)
         return 200, {}
+
+    def _certify(self, device_id: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        assert self.gateway is not None
+        authority = ensure_authority(self.gateway.folder)
+        identity = device_identity(device_id, body["rpc_key"])
+        certificate = authority.certify_device(
+            body["certificate_request"], identity, days=self.certificate_days
+        )
+        self.certified.append(identity)
+        where = {"host": "", "port": self.gateway.port}
+        return 200, {**where, "certificate": certificate, "authority": authority.certificate}
 
     def close(self) -> None:
         self._server.shutdown()
@@ -158,6 +182,12 @@ def api(tracker: TrackerProcess) -> Iterator[FarmApi]:
     farm = FarmApi(tracker.port)
     yield farm
     farm.close()
+
+
+@pytest.fixture
+def gateway(start: Callable[..., Any], tmp_path: Path) -> GatewayProcess:
+    process: GatewayProcess = start(GatewayProcess, tmp_path / "keys")
+    return process
 
 
 @pytest.fixture

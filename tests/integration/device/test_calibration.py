@@ -22,10 +22,12 @@ from tunefarm_app.engines.tvm import TvmEngine
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
+from tunefarm_tuning.measure.calibration import FIRST_CALL_SEC, rest_limit_sec
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.process import Access, ChildProcess
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.toolchain import find_nvcc
+from tunefarm_tuning.tvm.children.calibrate import repeats
 
 
 @dataclass
@@ -124,6 +126,22 @@ def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
     with lab.services.uow.write() as repos:
         assert repos.devices.lease("test", "step:x", 60.0) is None
     wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
+
+
+def test_a_slow_board_gets_the_time_that_its_first_call_asks_for(lab: Lab) -> None:
+    """Thirty calls of a second each, as on a fast one, would exceed the limit."""
+    slow = lab.calibrate(bent="snail")
+    assert (slow.state, slow.reason) == (DeviceState.ONLINE, "")
+    assert slow.calibration is not None
+    assert slow.calibration["time_sec"] >= 1.0
+
+
+@pytest.mark.parametrize("first_call_sec", [1e-4, 0.1, 0.5, 1.0, 4.0, FIRST_CALL_SEC])
+def test_what_follows_the_first_call_fits_into_its_limit(first_call_sec: float) -> None:
+    one_core = (repeats(first_call_sec) + 1) * first_call_sec  # the timer makes a call of its own
+    all_cores = 4 * 2 * first_call_sec if first_call_sec >= 0.25 else 14 * 0.5 + 0.3
+    assert one_core + all_cores < rest_limit_sec(first_call_sec)
+    assert repeats(first_call_sec) == 30 or first_call_sec > 0.3
 
 
 def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:

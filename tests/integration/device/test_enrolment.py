@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -27,6 +28,21 @@ def server(tmp_path: Path, tracker: Any) -> Iterator[ReplayServer]:
     folder.mkdir()
     with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}") as server:
         yield server
+
+
+def test_an_agent_waits_for_the_farm_of_its_machine(
+    server: ReplayServer, join: Callable[..., Any], tmp_path: Path
+) -> None:
+    farm_file, token_file = tmp_path / "farm.json", tmp_path / "token"
+    options = (f"--farm-file={farm_file}", f"--token-file={token_file}")
+    join("", *options).end(signal.SIGTERM)
+    agent = join("", *options)
+    _, token = create_enrolment_token(server.services, device_key="test")
+    token_file.write_text(token)
+    farm_file.with_suffix(".part").write_text(json.dumps({"url": server.url, "pid": 1}))
+    assert agent.process.poll() is None
+    farm_file.with_suffix(".part").replace(farm_file)
+    agent.wait_online()
 
 
 def test_from_token_to_removal(

@@ -24,7 +24,7 @@ from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 MARKS = {
     "valkey": "valkey-server",
-    "tracker": "tunefarm_workers.tracker",
+    "gateway": "tunefarm_workers.gateway",
     "api": "tunefarm_api",
     "worker": "tunefarm_workers.worker",
     "device": "tunefarm_workers.device",
@@ -135,7 +135,7 @@ def test_the_doctor_finds_nothing(farm: Farm) -> None:
     assert [row for row in diagnosis["checks"] if row["verdict"] == "failed"] == []
     assert diagnosis["ok"] is True
     messages = {row["check"]: row["message"] for row in diagnosis["checks"]}
-    assert "answers" in messages["tracker"]
+    assert "answers" in messages["gateway"]
     assert messages["broker"] == "answers"
 
 

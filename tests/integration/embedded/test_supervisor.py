@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from waiting import gone, wait_gone, wait_until
@@ -40,6 +41,30 @@ def test_parts_start_when_what_they_need_is_up(toy_farm: Callable[..., Any]) -> 
     ]
     assert farm.end() == 0
     assert farm.events[-1]["kind"] == "stopped"
+
+
+def test_a_part_can_start_before_what_it_needs_and_ends_before_it(
+    toy_farm: Callable[..., Any], tmp_path: Path
+) -> None:
+    sign, ended = tmp_path / "early-runs", tmp_path / "early-ended"
+    early = (
+        "import signal, pathlib, sys\n"
+        f"def end(*_): pathlib.Path({str(ended)!r}).touch(); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"pathlib.Path({str(sign)!r}).touch()\n"
+    ) + SERVE
+    late = (
+        "import signal, pathlib, sys, time\n"
+        f"def end(*_): print('early ended:', pathlib.Path({str(ended)!r}).exists()); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"while not pathlib.Path({str(sign)!r}).exists(): time.sleep(0.01)\n"
+    ) + SERVE
+    farm = toy_farm(
+        part("a"), part("late", late), part("early", early, needs=["a", "late"], starts_after=["a"])
+    )
+    farm.wait_for("ready")
+    assert farm.end() == 0
+    assert "early ended: True" in farm.log("late")
 
 
 def test_a_part_that_dies_is_started_again(toy_farm: Callable[..., Any]) -> None:

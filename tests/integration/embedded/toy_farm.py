@@ -22,6 +22,7 @@ class ToyPart:
     name: str
     code: str
     needs: tuple[str, ...] = ()
+    starts_after: tuple[str, ...] | None = None
     grace_sec: float = 5.0
 
     def command(self, facts: Facts) -> list[str]:

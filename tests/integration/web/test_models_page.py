@@ -204,6 +204,13 @@ def test_what_cannot_be_asked_for_is_refused(browser: Browser, farm, form: dict[
     assert code in answer.text
 
 
+def test_a_name_with_a_slash_leads_to_its_page(browser: Browser, farm) -> None:
+    model = farm.ready_model(Scenario(tasks=1), name="team/net")
+    for path in ("team%2Fnet", "team%2Fnet@1", model.id):
+        assert browser.page(f"/models/{path}").element("h1").text == "team/net"
+    assert browser.get("/models/team%00net").status_code == 422
+
+
 def test_a_model_is_deleted_unless_it_is_in_use(browser: Browser, farm) -> None:
     farm.add_device()
     model = farm.ready_model()

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from page_browser import Browser
+from page_browser import checked as checked_page
+from page_tree import Element
+from sample_files import checked, npz
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.sweeps import RefusedFile, SweepRequest, submit_sweep
 from tunefarm_app.jobs.terms import JobTerms
 from tunefarm_app.jobs.whole_budget import JobBudget
+from tunefarm_app.models.removal import delete_model
+from tunefarm_app.models.samples import delete_samples
 
 
 def start(farm: Any) -> str:
@@ -54,6 +59,134 @@ def test_a_sweep_from_its_start_to_its_report(browser: Browser, farm: Any) -> No
     assert browser.get("/sweeps/swp_none").status_code == 404
 
 
+def test_a_sweep_is_started_by_its_form(browser: Browser, farm: Any) -> None:
+    assert "There are no models that can be tuned yet." in browser.page("/sweeps/new").element("main").text
+    models = [farm.ready_model(Scenario(tasks=1, seed=seed)) for seed in range(2)]
+    assert "There are no devices yet" in browser.page("/sweeps/new").element("main").text
+    farm.add_device("a", "x86")
+    farm.add_device("b", "arm-64.big")
+    samples = checked(farm, models[1], npz(3))
+    assert browser.page("/sweeps").all("a", href="/sweeps/new")
+    assert browser.page(f"/models/{models[0].id}").all("a", href=f"/sweeps/new?model={models[0].id}")
+    assert ticked(browser.page(f"/sweeps/new?model={models[0].id}")) == {
+        f"model-{models[0].id}",
+        "pool-arm-64.big",
+        "precision-as-model",
+    }
+
+    form = {f"model-{model.id}": "1" for model in models} | {
+        f"samples-{models[0].id}": "",
+        f"samples-{models[1].id}": samples.id,
+        "pool-x86": "1",
+        "pool-arm-64.big": "1",
+        "precision-as-model": "1",
+        "precision-float16-weights": "1",
+        "minutes": "30",
+        "priority": "high",
+        "tags": "nightly",
+        "note": "all",
+    }
+    answer = browser.post("/sweeps", **form)
+    assert answer.status_code == 200
+    with farm.services.uow.read() as repos:
+        (sweep,) = repos.sweeps.list().items
+        jobs = list(repos.sweeps.jobs([sweep.id]).values())
+    assert answer.url.path == f"/sweeps/{sweep.id}"
+    assert {(job.model_id, job.device_key, job.options["precision"]) for job in jobs} == {
+        (model.id, pool, precision)
+        for model in models
+        for pool in ("x86", "arm-64.big")
+        for precision in ("as-model", "float16-weights")
+    }
+    assert {(job.model_id, *job.options.get("samples", ())) for job in jobs} == {
+        (models[0].id,),
+        (models[1].id, samples.id),
+    }
+    assert {(job.budget["job_sec"], job.priority, tuple(job.tags), job.note) for job in jobs} == {
+        (450.0, 10, ("nightly",), "all")
+    }
+
+
+def test_a_refused_form_keeps_what_was_chosen(browser: Browser, farm: Any) -> None:
+    farm.add_device("a", "x86")
+    model = farm.ready_model(Scenario(tasks=1))
+    samples = checked(farm, model, npz(3))
+    form = {
+        f"model-{model.id}": "1",
+        f"samples-{model.id}": samples.id,
+        "precision-int8-weights": "1",
+        "minutes": "",
+        "priority": "low",
+        "note": "<mine>",
+    }
+    for change, reason in (
+        ({}, "set a limit"),
+        ({"minutes": "-3"}, "minutes must be a number above zero"),
+        ({"trials": "many"}, "trials must be a number"),
+    ):
+        answer = browser.post("/sweeps", **{**form, **change})
+        assert answer.status_code == 422
+        page = checked_page(answer.text)
+        assert reason in page.element("main").text
+        assert ticked(page) == {f"model-{model.id}", "precision-int8-weights"}
+        chosen = [option.attrs["value"] for option in page.all("option") if "selected" in option.attrs]
+        assert chosen == [samples.id, "low"]
+        assert page.element("textarea").text == "<mine>"
+    nothing = browser.post("/sweeps", minutes="5")
+    assert nothing.status_code == 422
+    assert "it has no model" in checked_page(nothing.text).element("main").text
+    assert browser.get("/sweeps/new?model=mdl_none").status_code == 404
+    with farm.services.uow.read() as repos:
+        assert repos.sweeps.list().items == ()
+
+
+def test_what_is_gone_or_not_ready_leaves_the_form_as_it_was(browser: Browser, farm: Any) -> None:
+    farm.add_device("a", "x86")
+    model, gone = (farm.ready_model(Scenario(tasks=1, seed=seed)) for seed in range(2))
+    samples = checked(farm, model, npz(3))
+    importing = farm.upload(Scenario(tasks=1, seed=2))
+    delete_model(farm.services, gone.id)
+    delete_samples(farm.services, model.id, samples.id)
+    form = {"precision-as-model": "1", "minutes": "5", "priority": "low", "note": "mine"}
+    for models, more, status, reason, kept in (
+        ([model, importing], {}, 409, "import", [model, importing]),
+        ([model], {f"samples-{model.id}": samples.id}, 404, "no such samples", [model]),
+        ([gone], {}, 422, "deleted", []),
+        ([gone, importing], {}, 409, "import", [importing]),
+    ):
+        answer = browser.post("/sweeps", **form, **more, **{f"model-{chosen.id}": "1" for chosen in models})
+        assert answer.status_code == status, answer.text
+        page = checked_page(answer.text)
+        (refused,) = page.all("p", id="refused")
+        assert reason in refused.text
+        assert ticked(page) == {"precision-as-model", *(f"model-{chosen.id}" for chosen in kept)}
+        assert page.element("textarea").text == "mine"
+        assert gone.id not in answer.text
+    with farm.services.uow.read() as repos:
+        assert repos.sweeps.list().items == ()
+
+
+def test_a_form_that_is_sent_twice_starts_one_sweep(browser: Browser, farm: Any) -> None:
+    farm.add_device("a", "x86")
+    model = farm.ready_model(Scenario(tasks=1))
+    (form_id,) = browser.page("/sweeps/new").all("input", name="form-id")
+    (another,) = browser.page("/sweeps/new").all("input", name="form-id")
+    form = {f"model-{model.id}": "1", "pool-x86": "1", "minutes": "5", "form-id": form_id.attrs["value"]}
+    first, twice = (browser.post("/sweeps", **form).url.path for _ in range(2))
+    assert first == twice
+    changed = browser.post("/sweeps", **{**form, "minutes": "6"}).url.path
+    afresh = browser.post("/sweeps", **{**form, "form-id": another.attrs["value"]}).url.path
+    with farm.services.uow.read() as repos:
+        started = {f"/sweeps/{sweep.id}" for sweep in repos.sweeps.list().items}
+    assert {first, changed, afresh} == started
+    assert len(started) == 3
+    assert browser.post("/sweeps", **{**form, "form-id": "\u20ac"}).status_code == 422
+
+
+def ticked(page: Element) -> set[str]:
+    return {box.attrs["name"] for box in page.all("input", type="checkbox") if "checked" in box.attrs}
+
+
 def test_the_button_cancels_all(browser: Browser, farm: Any) -> None:
     sweep_id = start(farm)
     answer = browser.post(f"/sweeps/{sweep_id}/cancel")
@@ -67,3 +200,6 @@ def test_a_reader_sees_no_button(stranger: Browser, farm: Any) -> None:
     stranger.sign_in(create_api_key(farm.services, name="r", scopes=["read"])[1])
     assert not stranger.page(f"/sweeps/{sweep_id}").all("form", action=f"/sweeps/{sweep_id}/cancel")
     assert stranger.post(f"/sweeps/{sweep_id}/cancel").status_code == 403
+    assert not stranger.page("/sweeps").all("a", href="/sweeps/new")
+    assert stranger.get("/sweeps/new").status_code == 403
+    assert stranger.post("/sweeps", minutes="5").status_code == 403

@@ -38,9 +38,11 @@ KERNEL(litter) { if (fork() == 0) { setsid(); if (fork() == 0) for (;;) sleep(1)
 class Child:
     """A process that writes JSON lines; its whole process group goes with it."""
 
-    def __init__(self, arguments: Sequence[str], env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], env: dict[str, str] | None = None, python: str = sys.executable
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [python, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **(env or {})},
@@ -131,6 +133,7 @@ class AgentProcess(Child):
         key: str = "tfk_test",
         module: str = "tunefarm_workers.device",
         env: dict[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.work_dir = work_dir
         super().__init__(
@@ -140,6 +143,7 @@ class AgentProcess(Child):
                 *("--work-dir", str(work_dir), *options),
             ],
             env={"TUNEFARM_API_KEY": key, **(env or {})},
+            python=python,
         )
 
     @property
@@ -160,12 +164,13 @@ class AgentProcess(Child):
         return dict(online[-1])
 
 
-def compile_kernels(folder: Path) -> Path:
+def compile_kernels(folder: Path, compiler: Sequence[str] = ("gcc",)) -> Path:
     """Make a library of kernels of every temper, as TVM's runtime calls them."""
-    library = folder / "kernels.so"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)],
-        input=KERNELS_SOURCE.encode(),
-        check=True,
-    )
+    return compile_library(KERNELS_SOURCE, folder / "kernels.so", compiler)
+
+
+def compile_library(source: str, library: Path, compiler: Sequence[str] = ("gcc",)) -> Path:
+    """Compile C into a library, for this machine unless the compiler is for another one."""
+    command = [*compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=source.encode(), check=True)
     return library

@@ -27,6 +27,7 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Model, Upload
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import Failure
+from tunefarm_workers.device.tunnel.certificate import DeviceKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,11 @@ class World:
 
     def _upload_model(self) -> Good:
         return Good(body=Scenario(seed=next(self._numbers)).to_bytes())
+
+    def _certify(self) -> Good:
+        registered = self.farm.newcomer("node-2", by_gateway=True, tracker_host=None, tracker_port=None)
+        body = {"rpc_key": registered.rpc_key, "certificate_request": DeviceKey().request}
+        return Good(known={"device_id": registered.id}, body=body)
 
     def _add_records(self) -> Good:
         with self.farm.services.uow.read() as repos:

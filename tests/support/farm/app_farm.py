@@ -17,6 +17,7 @@ from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.runtime.dispatch import queue_of
 from tunefarm_app.settings import Settings
 from tunefarm_app.steps.run import run_steps
 from tunefarm_app.storage.blob_store import BlobStore
@@ -30,14 +31,20 @@ from tunefarm_tuning.search.budget import Budget
 
 @dataclass
 class Inbox:
-    """A `Dispatcher` whose messages the test takes out; `up` is whether its broker is."""
+    """A `Dispatcher` whose messages the test takes out; `up` is whether its broker is.
+
+    Attributes:
+        queues: The queue of each message that was sent; others wait in every queue.
+    """
 
     up: bool = True
     messages: list[str] = field(default_factory=list)
     calibrations: list[tuple[str, int]] = field(default_factory=list)
+    queues: dict[str, str] = field(default_factory=dict)
 
     def send(self, step_id: str, kind: StepKind) -> bool:
         if self.up:
+            self.queues[step_id] = queue_of(kind)
             self.messages.append(step_id)
         return self.up
 
@@ -47,7 +54,10 @@ class Inbox:
         return self.up
 
     def queue_length(self, kind: StepKind) -> int | None:
-        return len(self.messages) if self.up else None
+        if not self.up:
+            return None
+        queue = queue_of(kind)
+        return sum(self.queues.get(message, queue) == queue for message in self.messages)
 
     def ping(self) -> bool:
         return self.up
@@ -113,8 +123,8 @@ class Farm:
         blob = self.services.blobs.put([data])
         return submit_model(self.services, name=name, blob=blob, shapes=shapes).model
 
-    def ready_model(self, scenario: Scenario | None = None) -> Model:
-        model = self.upload(scenario or Scenario())
+    def ready_model(self, scenario: Scenario | None = None, *, name: str = "net.onnx") -> Model:
+        model = self.upload(scenario or Scenario(), name)
         self.run()
         return self.model(model.id)
 
@@ -187,6 +197,7 @@ def farm_settings(folder: Path, **changes: Any) -> Settings:
         "broker_url": "redis://127.0.0.1:1/0",
         "store_dir": folder / "store",
         "calibrate_every_sec": 0.0,
+        "max_drafts_bytes": 0,  # tests that want drafts say so
         "device_stale_sec": 3600.0,  # no device falls silent because a machine is slow; tests that want it say so
     }
     return Settings(**{**places, **changes})

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 _TABLE = """
-CREATE TABLE audit_log (
+CREATE TABLE lease_log (
   seq {serial}, what TEXT NOT NULL, subject TEXT NOT NULL, fence BIGINT NOT NULL, owner TEXT, beside INTEGER NOT NULL
 )
 """
@@ -59,7 +59,7 @@ def _trigger(connection: Connection, name: str, table: str, when: str, event: st
     sqlite = connection.dialect.name == "sqlite"
     held = beside.format(now=_SQLITE_NOW if sqlite else _POSTGRESQL_NOW) or "1 = 0"
     insert = (
-        "INSERT INTO audit_log (what, subject, fence, owner, beside) "
+        "INSERT INTO lease_log (what, subject, fence, owner, beside) "
         f"VALUES ('{event}', NEW.id, NEW.fence, NEW.lease_owner, CASE WHEN {held} THEN 1 ELSE 0 END);"
     )
     if sqlite:
@@ -81,7 +81,7 @@ def read(engine: Engine) -> LeaseLog:
     with engine.connect() as connection:
 
         def rows(columns: str, where: str) -> list[tuple[Any, ...]]:
-            result = connection.execute(text(f"SELECT {columns} FROM audit_log WHERE {where}")).tuples().all()
+            result = connection.execute(text(f"SELECT {columns} FROM lease_log WHERE {where}")).tuples().all()
             return [tuple(row) for row in result]
 
         leases = rows("what, count(*)", "what IN ('steps', 'devices') GROUP BY what")
@@ -110,7 +110,7 @@ class _Order:
         self._holders: dict[str, str] = {}
         self._devices: dict[str, str] = {}
         for event, subject, owner in connection.execute(
-            text("SELECT what, subject, owner FROM audit_log ORDER BY seq")
+            text("SELECT what, subject, owner FROM lease_log ORDER BY seq")
         ).tuples():
             self._follow(event, subject, owner)
 

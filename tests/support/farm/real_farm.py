@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +70,7 @@ def real_farm(
     *,
     module: str = "tunefarm_workers.device",
     environment: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[RealFarm]:
     """Start the farm for the time of the block.
@@ -78,6 +79,7 @@ def real_farm(
         folder: For all that it writes.
         module: What to run as the agent.
         environment: More of the agent's environment.
+        options: More of its options.
         settings: As of `soak_farm`.
     """
     tracker = TrackerProcess()
@@ -99,6 +101,7 @@ def real_farm(
             agent = AgentProcess(
                 farm.api_url,
                 folder / "device",
+                *options,
                 key=farm.api_key,
                 module=module,
                 env={**farm.environment, **(environment or {})},

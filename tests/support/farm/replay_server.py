@@ -91,10 +91,13 @@ def _logging_to(path: Path) -> Iterator[None]:
             structlog.configure(**before)
 
 
+_SETTINGS = {"device_retry_sec": 0.01, "drain_sec": 0.0, "max_drafts_bytes": 1 << 20}
+
+
 @contextmanager
 def replay_server(folder: Path, *, port: int = 0, **settings: Any) -> Iterator[ReplayServer]:
     """Run the server for the time of the block; on a free port where it is 0."""
-    chosen = farm_settings(folder, **{"device_retry_sec": 0.01, "drain_sec": 0.0, **settings})
+    chosen = farm_settings(folder, **{**_SETTINGS, **settings})
     upgrade(chosen.database_url.get_secret_value())
     app = create_app(chosen, reconcile=False)
     with _logging_to(folder / "log"), listen("127.0.0.1", port) as listener, served(app, listener) as url:

@@ -19,8 +19,8 @@ from tunefarm_tuning.process.scratch import sweep
 _LOST = Outcome.INFRASTRUCTURE_ERROR.value
 _REAL = f"outcome <> '{_LOST}'"
 
-# A job's last tracks end with a round that was planned, and is not needed any more.
-_NEEDLESS = "state = 'cancelled' AND kind = 'tune'"
+# A job's last tracks end with a round that was planned, and is not needed any more; its draft is not, once it has its artifact.
+_NEEDLESS = "state = 'cancelled' AND kind IN ('tune', 'draft')"
 
 # Each query returns what must not be; its name says what that is.
 _NEVER = {

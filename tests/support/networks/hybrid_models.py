@@ -148,16 +148,22 @@ def counted_loop() -> onnx.ModelProto:
 
 def contributed() -> onnx.ModelProto:
     """An operator of ONNX Runtime's own, whose result no one can infer."""
+    cropped = ["a", "regions", "images", "size"]
     return model_of(
         [
             node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
-            node("Reshape", ["a", "shape"], ["b"]),
-            node("CDist", ["b", "b"], ["c"], domain="com.microsoft", metric="euclidean", name="distances"),
-            node("MatMul", ["c", "w2"], ["y"]),
+            node("CropAndResize", cropped, ["b"], domain="com.microsoft", name="crop"),
+            node("MatMul", ["b", "w2"], ["y"]),
         ],
         [value("x", FLOAT, [1, 3, 8, 8])],
-        [value("y", FLOAT, [8, 5])],
-        {"w1": weights(8, 3, 3, 3), "shape": np.array([8, 64]), "w2": weights(8, 5)},
+        [value("y", FLOAT, [1, 8, 4, 5])],
+        {
+            "w1": weights(8, 3, 3, 3),
+            "regions": np.array([[0.1, 0.1, 0.8, 0.9]], np.float32),
+            "images": np.array([0], np.int32),
+            "size": np.array([4, 4], np.int32),
+            "w2": weights(4, 5),
+        },
         ["com.microsoft"],
     )
 

@@ -42,9 +42,13 @@ class GraphBuilder:
         self._outputs.append(helper.make_tensor_value_info(tensor, dtype, shape))
 
     def constant(self, value: NDArray[Any]) -> str:
-        name = f"{self._prefix}w{len(self._initializers)}"
-        self._initializers.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
-        return name
+        return self.tensor(numpy_helper.from_array(np.asarray(value, order="C")))
+
+    def tensor(self, tensor: TensorProto) -> str:
+        """Add a weight of any type; it is given a name."""
+        tensor.name = f"{self._prefix}w{len(self._initializers)}"
+        self._initializers.append(tensor)
+        return tensor.name
 
     def ints(self, *values: int) -> str:
         return self.constant(np.array(values, dtype=np.int64))

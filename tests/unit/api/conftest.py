@@ -45,7 +45,7 @@ def app(settings: Settings) -> FastAPI:
 @pytest.fixture
 def stranger(app: FastAPI) -> Iterator[TestClient]:
     """A client without a key."""
-    with TestClient(app, raise_server_exceptions=False) as client:
+    with TestClient(app, raise_server_exceptions=False, client=("192.0.2.7", 50000)) as client:
         yield client
 
 

@@ -150,7 +150,7 @@ def test_without_a_gpu_both_say_so_and_end_with_a_code_of_their_own(
     nothing = Machine(lacks=("no NVIDIA driver: library not found",))
     monkeypatch.setattr(check, "look", lambda: nothing)
     monkeypatch.setattr(run, "look", lambda _python: nothing)
-    assert check.main() == 4
+    assert check.main([]) == 4
     assert "no GPU here: nothing proved" in capsys.readouterr().out
     assert run.main(["--output", str(tmp_path / "gpu.jsonl")]) == run.NO_GPU == 4
     assert not (tmp_path / "gpu.jsonl").exists()

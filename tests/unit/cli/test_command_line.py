@@ -38,7 +38,7 @@ def test_every_command_has_help_and_the_shared_options(name: list[str]) -> None:
     result = CliRunner().invoke(APP, [*name, "--help"], env=WIDE)
     assert result.exit_code == 0, result.output
     assert "--debug" in result.output
-    assert ("--json" in result.output) == (name not in (["worker"], ["device", "join"]))
+    assert ("--json" in result.output) == (name not in (["worker"], ["device", "join"], ["device", "trim"]))
     assert "Exit codes: 0 done" in result.output
 
 

@@ -12,7 +12,7 @@ from tunefarm_db.repositories.jobs.job_tasks import JobTaskChanges
 from tunefarm_db.repositories.jobs.jobs import JobChanges
 from tunefarm_db.tables import Base, table_of
 
-_WITHOUT_VALUE = {"counters", "device_slots"}
+_WITHOUT_VALUE = {"counters", "device_slots", "reserved_bytes"}
 """Tables that are only ever summed up."""
 
 _HIDDEN: dict[type[Base], set[str]] = {
@@ -32,11 +32,14 @@ _JOINED: dict[type[Any], set[str]] = {
 MIRRORS: list[tuple[type[Base], type[Any]]] = [
     (tables.ApiKeyRow, values.ApiKey),
     (tables.ArtifactRow, values.Artifact),
+    (tables.AuditInboxRow, values.NotedEntry),
+    (tables.AuditLogRow, values.AuditEntry),
     (tables.BlobRow, values.Blob),
     (tables.CalibrationRow, values.Calibration),
     (tables.DeviceChangeRow, values.DeviceChange),
     (tables.DevicePeakRow, values.DevicePeak),
     (tables.DeviceRow, values.Device),
+    (tables.DraftRow, values.Draft),
     (tables.EventRow, values.Event),
     (tables.FindingRow, values.Finding),
     (tables.JobRow, values.Job),
@@ -51,6 +54,7 @@ MIRRORS: list[tuple[type[Base], type[Any]]] = [
     (tables.SweepRow, values.Sweep),
     (tables.TraceRow, values.Trace),
     (tables.TrialRow, values.Trial),
+    (tables.QuantisedModelRow, values.QuantisedModel),
     (tables.SampleFileRow, values.SampleFile),
     (tables.UploadRow, values.Upload),
     (tables.WebhookDeliveryRow, values.Delivery),

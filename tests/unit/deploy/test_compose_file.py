@@ -25,7 +25,7 @@ def texts(value: Any) -> list[str]:
 
 
 def test_every_part_of_a_farm_is_there() -> None:
-    assert set(SERVICES) == {"postgres", "valkey", "migrate", "api", "worker", "tracker", "device"}
+    assert set(SERVICES) == {"postgres", "valkey", "migrate", "api", "worker", "gateway", "device"}
 
 
 def test_no_secret_has_a_default() -> None:
@@ -46,21 +46,41 @@ def test_the_example_names_every_variable_and_no_password() -> None:
     assert all(not value for name, value in example.items() if "PASSWORD" in name)
 
 
-def test_only_the_api_is_published_and_only_on_loopback() -> None:
+def test_only_api_and_gateway_are_published_and_by_default_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert set(published) == {"api"}
-    assert all(port.startswith("127.0.0.1:") for port in published["api"])
+    assert published == {
+        "api": ["127.0.0.1:${TUNEFARM_PORT:-8000}:8000"],
+        "gateway": ["${TUNEFARM_GATEWAY_ADDRESS:-127.0.0.1:9443}:9443"],
+    }
 
 
-def test_rpc_stays_in_a_network_without_a_way_out() -> None:
-    assert COMPOSE["networks"]["measure"] == {"internal": True}
-    assert COMPOSE["networks"]["back"] == {"internal": True}
-    members = {name for name, service in SERVICES.items() if "measure" in service["networks"]}
-    assert members == {"worker", "tracker", "device"}
+def test_what_runs_on_a_device_reaches_api_and_gateway_alone() -> None:
+    for name in ("back", "measure", "devices"):
+        assert COMPOSE["networks"][name] == {"internal": True}
+    members = {
+        network: {name for name, service in SERVICES.items() if network in service["networks"]}
+        for network in COMPOSE["networks"]
+    }
+    assert members["devices"] == {"api", "gateway", "device"}
+    assert members["measure"] == {"worker", "gateway"}
+    assert SERVICES["device"]["networks"] == ["devices"]
 
 
-@pytest.mark.parametrize("name", ["device", "tracker"])
-def test_devices_hold_no_password(name: str) -> None:
+def test_each_part_has_its_own_keys_of_the_farm_alone() -> None:
+    keys = {
+        name: {volume.split(":")[0] for volume in service.get("volumes", [])}
+        & {"authority", "gateway", "tickets"}
+        for name, service in SERVICES.items()
+    }
+    assert {name: held for name, held in keys.items() if held} == {
+        "api": {"authority", "gateway", "tickets"},
+        "gateway": {"gateway"},
+        "worker": {"tickets"},
+    }
+
+
+@pytest.mark.parametrize("name", ["device", "gateway"])
+def test_devices_and_the_gateway_hold_no_password(name: str) -> None:
     assert not [
         text for text in texts(SERVICES[name]) if "PASSWORD" in text or "key-file" in text or "keys" in text
     ]

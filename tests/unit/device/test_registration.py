@@ -24,6 +24,7 @@ class ScriptedApi:
         self.knows = False
         self.registrations = 0
         self.heartbeats: list[Mapping[str, Any]] = []
+        self.reason = ""
 
     def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
         if self.trouble:
@@ -32,12 +33,13 @@ class ScriptedApi:
         self.registrations += 1
         return Grant(device_id="dev_1", tracker=tracker or ("127.0.0.1", 9190))
 
-    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
+    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> str:
         if self.trouble:
             raise self.trouble
         if not self.knows:
             raise NotFoundError("no such device")
         self.heartbeats.append(body)
+        return self.reason
 
 
 class Scene:
@@ -67,6 +69,23 @@ def test_news_goes_out_at_once() -> None:
     scene.run(1, STARTING)
     scene.run(0.25, SERVING)
     assert scene.api.heartbeats == [STARTING, SERVING]
+
+
+def test_why_the_farm_gives_no_work_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="tunefarm.device")
+    scene = Scene()
+    scene.api.reason = "checking: no worker that looked can link for it: install lld"
+    scene.run(61)
+    said = [record.getMessage() for record in caplog.records if "the farm says" in record.getMessage()]
+    assert said == [f"the farm says: {scene.api.reason}"]
+    scene.api.reason = ""
+    scene.run(61)
+    scene.api.reason = "checking: no worker that looked can link for it: install lld"
+    scene.run(61)
+    assert len([record for record in caplog.records if "install lld" in record.getMessage()]) == 2
+    scene.api.reason = "offline: the RPC server is starting"
+    scene.run(1, STARTING)
+    assert "the RPC server" not in caplog.text, "that was our own word"
 
 
 def test_an_api_that_is_away_is_waited_for_ever_more_patiently() -> None:

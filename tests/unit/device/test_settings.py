@@ -57,14 +57,30 @@ def test_what_is_wrong_has_a_code(arguments: list[str], environment: dict[str, s
     assert caught.value.code == code
 
 
+def test_a_farm_on_this_machine_leaves_its_url_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "farm.json"
+    arguments = [f"--farm-file={file}"]
+    for text in (None, "", "{", "[]", '{"url": 3}', '{"pid": 1}'):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(InvalidInputError) as caught:
+            read_settings(arguments, ENVIRONMENT)
+        assert caught.value.code == "no-url", "another farm's URL in the environment is not taken instead"
+    file.write_text('{"url": "http://127.0.0.1:3", "pid": 1}')
+    assert read_settings(arguments, ENVIRONMENT).url == "http://127.0.0.1:3"
+
+
 def test_the_servers_environment_holds_no_credentials() -> None:
     environment = server_environment({**ENVIRONMENT, "PATH": "/bin"}, num_threads=3)
     assert environment == {
         "PATH": "/bin",
         "TVM_NUM_THREADS": "3",
         "OMP_NUM_THREADS": "3",
+        "TVM_USE_RUNTIME_LIB": "1",
         **TVM_ENVIRONMENT,
     }
+    of_gpu = server_environment({}, num_threads=3, gpu_uuid="GPU-1")
+    assert "TVM_USE_RUNTIME_LIB" not in of_gpu, "its sessions check whole artifacts"
     bound = server_environment({"TVM_BIND_THREADS": "1"}, num_threads=3)
     assert bound["TVM_BIND_THREADS"] == "1"
 

@@ -13,7 +13,7 @@ from tunefarm_tuning.measure.gpu.nvml import NvmlError, Question
 from tunefarm_tuning.measure.gpu.nvml_recorded import RecordedNvml
 from tunefarm_workers.device.gpu import driver as gpu
 from tunefarm_workers.device.gpu_watch import GpuWatch
-from tunefarm_workers.device.vitals import Vitals
+from tunefarm_workers.device.vitals import Vitals, throttle
 
 
 def test_they_are_read_anew_after_a_while() -> None:
@@ -25,6 +25,29 @@ def test_they_are_read_anew_after_a_while() -> None:
     assert vitals.read() is first
     now[0] = 5.0
     assert vitals.read() is not first
+
+
+def test_what_holds_the_cpus_clock_back(tmp_path: Path) -> None:
+    assert throttle(tmp_path) == []
+    for number, (kind, state) in enumerate(
+        [("thermal-cpufreq-0", "0"), ("thermal-cpufreq-1", "3"), ("pwm-fan", "4"), ("Processor", "1")]
+    ):
+        device = tmp_path / "class" / "thermal" / f"cooling_device{number}"
+        device.mkdir(parents=True)
+        (device / "type").write_text(f"{kind}\n")
+        (device / "cur_state").write_text(f"{state}\n")
+    idle = tmp_path / "class" / "thermal" / "cooling_device8"
+    idle.mkdir()
+    (idle / "type").write_text("intel_powerclamp\n")
+    (idle / "cur_state").write_text("-1\n")  # it does nothing
+    (tmp_path / "class" / "thermal" / "cooling_device9").mkdir()
+    assert throttle(tmp_path) == ["Processor", "thermal-cpufreq-1"], "a fan slows nothing"
+    pi = tmp_path / "devices" / "platform" / "soc" / "soc:firmware"
+    pi.mkdir(parents=True)
+    (pi / "get_throttled").write_text("50005\n")  # the higher bits: since it was started
+    assert throttle(tmp_path) == ["Processor", "thermal-cpufreq-1", "throttled", "undervoltage"]
+    (pi / "get_throttled").write_text("hot\n")
+    assert throttle(tmp_path) == ["Processor", "thermal-cpufreq-1"]
 
 
 def test_a_gpu_tells_of_itself(driver: Driver) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tunefarm.embedded import parts, valkey
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmOptions
+from tunefarm_workers.device.settings import farm_url_in
 
 BASE = {
     "PATH": "/bin",
@@ -25,7 +27,7 @@ def facts(tmp_path: Path) -> parts.Facts:
     home.prepare()
     options = FarmOptions(settings={"ENGINE": "replay"})
     return parts.Facts(
-        home=home, options=options, valkey_server="valkey-server", valkey_port=1, tracker_port=2
+        home=home, options=options, valkey_server="valkey-server", valkey_port=1, gateway_port=2
     )
 
 
@@ -33,6 +35,7 @@ def test_every_need_is_a_part_that_comes_before() -> None:
     seen: set[str] = set()
     for part in parts.all_parts():
         assert seen.issuperset(part.needs)
+        assert set(part.starts_after or ()) <= seen
         seen.add(part.name)
 
 
@@ -41,20 +44,23 @@ def test_farm_processes_get_settings_and_no_foreign_key(part: parts.Part, facts:
     environment = part.environment(facts, BASE)
     assert environment["TUNEFARM_ROUND_SIZE"] == "4"
     assert environment["TUNEFARM_ENGINE"] == "replay"
-    assert environment["TUNEFARM_TRACKER"] == "127.0.0.1:2"
+    assert environment["TUNEFARM_GATEWAY"] == "127.0.0.1:2"
+    assert environment["TUNEFARM_GATEWAY_DIR"] == str(facts.home.gateway_dir)
     assert facts.valkey_password in environment["TUNEFARM_BROKER_URL"]
     assert not {"TUNEFARM_URL", "TUNEFARM_API_KEY"} & environment.keys()
 
 
-@pytest.mark.parametrize("part", [parts.Valkey(), parts.Tracker()])
+@pytest.mark.parametrize("part", [parts.Valkey(), parts.Gateway()])
 def test_other_processes_get_nothing_of_ours(part: parts.Part, facts: parts.Facts) -> None:
     assert part.environment(facts, BASE) == {"PATH": "/bin"}
 
 
-def test_the_device_gets_this_farms_address_and_the_keys_file(facts: parts.Facts) -> None:
-    facts.url = "http://127.0.0.1:3"
-    environment = parts.Device().environment(facts, BASE)
-    assert environment == {"PATH": "/bin", "TUNEFARM_URL": "http://127.0.0.1:3"}
+def test_the_device_gets_the_files_of_this_farms_address_and_of_its_token(facts: parts.Facts) -> None:
+    assert parts.Device().environment(facts, BASE) == {"PATH": "/bin"}
+    (file,) = [word for word in parts.Device().command(facts) if word.startswith("--farm-file=")]
+    assert farm_url_in(Path(file.removeprefix("--farm-file="))) is None
+    facts.home.announce("http://127.0.0.1:3")
+    assert farm_url_in(Path(file.removeprefix("--farm-file="))) == "http://127.0.0.1:3"
     confined = parts.Device().environment(facts, {**BASE, "TUNEFARM_SANDBOX": "required"})
     assert confined["TUNEFARM_SANDBOX"] == "required"
     assert str(facts.home.key_file) not in " ".join(parts.Device().command(facts)), (
@@ -81,11 +87,21 @@ def test_ports_are_kept_over_restarts(facts: parts.Facts) -> None:
         facts, 'noise\n{"event": "starts", "url": "no"}\n{"url": "http://127.0.0.1:3"}\n'
     )
     assert "--port=3" in parts.Api().command(facts)
-    assert parts.Tracker().is_up(facts, '{"host": "127.0.0.1", "port": 9}')
-    assert "--port=9" in parts.Tracker().command(facts)
+    assert parts.Gateway().is_up(facts, '{"host": "127.0.0.1", "port": 9}')
+    assert "--port=9" in parts.Gateway().command(facts)
 
 
-@pytest.mark.parametrize("part", [parts.Api(), parts.Tracker(), parts.Worker(), parts.Device()])
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("0.0.0.0", "127.0.0.1:2"), ("::", "[::1]:2"), ("10.0.0.1", "10.0.0.1:2"), ("localhost", "localhost:2")],
+)
+def test_the_gateway_listens_where_the_api_does(facts: parts.Facts, host: str, reached: str) -> None:
+    elsewhere = replace(facts, options=FarmOptions(host=host))
+    assert f"--host={host}" in parts.Gateway().command(elsewhere)
+    assert elsewhere.farm_environment()["TUNEFARM_GATEWAY"] == reached
+
+
+@pytest.mark.parametrize("part", [parts.Api(), parts.Gateway(), parts.Worker(), parts.Device()])
 @pytest.mark.parametrize(
     "output", ["", "{", "{]\n", "null\n[]\n1\n", '{"url": 1, "port": "x", "online": true}']
 )

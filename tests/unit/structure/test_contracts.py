@@ -66,6 +66,15 @@ FORBIDDEN = {
     "Direct imports of XLA and MLIR": [("tunefarm_convert.tflite.convert", "jaxlib")],
     "Direct imports of SQLAlchemy": [("tunefarm_app.jobs.submit", "sqlalchemy")],
     "Direct imports of FastAPI": [("tunefarm_app.jobs.submit", "starlette")],
+    "Direct imports of cryptography": [
+        ("tunefarm_app.devices.register", "cryptography"),
+        ("tunefarm_workers.device.agent", "cryptography"),
+        ("tunefarm_workers.gateway.server", "cryptography"),
+    ],
+    "The gateway reaches nothing": [
+        ("tunefarm_workers.gateway.server", "tunefarm_db.values"),
+        ("tunefarm_workers.gateway.admissions", "tunefarm_app.runtime.composition"),
+    ],
     "Direct imports of Celery": [("tunefarm_app.jobs.submit", "celery"), ("tunefarm_workers.drain", "kombu")],
     "The readers of other formats reach": [("tunefarm_convert.onnx_writer", "tunefarm_tuning.process")],
     "Direct imports of the readers": [

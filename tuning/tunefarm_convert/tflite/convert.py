@@ -59,7 +59,9 @@ CONVERTERS: Mapping[str, Converter] = {
 }
 
 
-def convert(data: bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+def convert(
+    data: bytes, shapes: Mapping[str, Sequence[int]] | None = None, *, needs_sizes: bool = False
+) -> onnx.ModelProto:
     """Convert a TFLite file to ONNX. Equal bytes and shapes give equal models.
 
     Inputs and outputs keep their order, their layout, and their dtype: integers where the file takes or gives
@@ -68,12 +70,15 @@ def convert(data: bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> o
     Args:
         data: The file.
         shapes: Shapes of inputs by name, where they are not the file's.
+        needs_sizes: Whether `shapes` must have the inputs of which the file leaves sizes open and says 1.
 
     Raises:
         InvalidModelError: invalid-tflite, truncated-model, unsupported-operator, unsupported-dtype, zero-size, too-large,
-            bad-shape.
+            bad-shape, unknown-dimension.
     """
     graphs = read_graphs(data)
+    if needs_sizes:
+        _refuse_unknown_sizes(graphs[0], shapes or {})
     try:
         return _convert(graphs, shapes or {})
     except InvalidModelError as error:
@@ -87,6 +92,26 @@ def convert(data: bytes, shapes: Mapping[str, Sequence[int]] | None = None) -> o
     except Exception as error:
         # sizes, counts and names that no valid file has
         raise bad_file(f"the TFLite file is malformed: {clean_message(error, 200)}") from error
+
+
+def inputs_alone(data: bytes) -> onnx.ModelProto:
+    """Return a model of a TFLite file's inputs alone, in which sizes that have to be given are open.
+
+    Raises:
+        InvalidModelError: invalid-tflite, truncated-model, unsupported-dtype.
+    """
+    graph = read_graphs(data)[0]
+    writer = OnnxWriter("tflite")
+    names = _edge_names(graph, graph.inputs, "input", writer)
+    inputs = []
+    for name, index in zip(names, graph.inputs, strict=True):
+        tensor = graph.tensors[index]
+        check_dtype(tensor)
+        value = _value_info(name, tensor)
+        for position in _unknown(tensor):
+            value.type.tensor_type.shape.dim[position].ClearField("value")
+        inputs.append(value)
+    return writer.model(inputs, [])
 
 
 def _convert(graphs: Sequence[Graph], shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
@@ -140,6 +165,35 @@ def _convert(graphs: Sequence[Graph], shapes: Mapping[str, Sequence[int]]) -> on
     declared = {name: shape for part in program.converted for name, shape in part.forms().items()}
     check_shapes(model, {renamed.get(name, name): shape for name, shape in declared.items()})
     return model
+
+
+def _unknown(tensor: Tensor) -> tuple[int, ...]:
+    """Return the dimensions that a file leaves open, and for which its 1 is no answer: a text of one token, a sound of one sample.
+
+    The first is the batch, of which 1 is one.
+    """
+    return tuple(position for position in tensor.open_dims if position > 0 and tensor.shape[position] <= 1)
+
+
+def _refuse_unknown_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+    names = _edge_names(graph, graph.inputs, "input", OnnxWriter("tflite"))
+    for name, index in zip(names, graph.inputs, strict=True):
+        tensor = graph.tensors[index]
+        unknown = _unknown(tensor)
+        if name in shapes or not unknown:
+            continue
+        label = clean(name, 60)
+        sizes = [
+            "?" if position in tensor.open_dims else str(size) for position, size in enumerate(tensor.shape)
+        ]
+        raise InvalidModelError(
+            f"dimension {unknown[0]} of input '{label}' is not fixed by the model, whose shape is [{', '.join(sizes)}]; give the shape "
+            "of every open input",
+            code="unknown-dimension",
+            input=label,
+            dimension=unknown[0],
+            example=f"--shape {label}={','.join(map(str, tensor.shape))}",
+        )
 
 
 def _changes_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> bool:

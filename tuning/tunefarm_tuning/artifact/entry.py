@@ -75,9 +75,9 @@ class Machine:
     """TVM's virtual machine and the input buffers of one entry. Concurrency: none; one call at a time uses it."""
 
     def __init__(self, library: Any, item: Specialisation, device: Any) -> None:
-        from tvm import relax
+        from tvm.runtime import vm  # tvm.relax needs the compiler
 
-        self._vm = relax.VirtualMachine(library, device)
+        self._vm = vm.VirtualMachine(library, device)
         self._device = device
         self._name = item.entry
         self.takers = [InputSlot(spec, device).take for spec in item.inputs]

@@ -18,13 +18,14 @@ else:  # beside this file, in the zip
 
 _SAME_NAME = (
     "sse2 ssse3 popcnt movbe avx avx2 fma fma4 f16c xop bmi2 aes gfni vaes avx512f avx512dq avx512bw avx512vl avx512cd "
-    "avx512er avx512ifma avx512vbmi i8mm bf16 sve sve2 sme"
+    "avx512er avx512ifma avx512vbmi i8mm bf16 sve sve2 sme mops cssc"
 )
 _OTHER_NAME = (
     "sse3=pni sse4.1=sse4_1 sse4.2=sse4_2 lzcnt=abm bmi=bmi1 avxvnni=avx_vnni avxifma=avx_ifma avxvnniint8=avx_vnni_int8 "
     "avx512vbmi2=avx512_vbmi2 avx512vnni=avx512_vnni avx512bf16=avx512_bf16 avx512fp16=avx512_fp16 "
     "avx512bitalg=avx512_bitalg avx512vpopcntdq=avx512_vpopcntdq amx-tile=amx_tile amx-int8=amx_int8 amx-bf16=amx_bf16 "
-    "amx-fp16=amx_fp16 neon=asimd fullfp16=asimdhp dotprod=asimddp"
+    "amx-fp16=amx_fp16 neon=asimd fullfp16=asimdhp dotprod=asimddp fp16fml=asimdfhm rdm=asimdrdm complxnum=fcma fptoint=frint "
+    "jsconv=jscvt lse=atomics rcpc=lrcpc"
 )
 KNOWN_CPU_FEATURES: Mapping[str, str] = {
     **{name: name for name in _SAME_NAME.split()},

@@ -5,6 +5,7 @@ This file is also inside every artifact, for `loader.py` there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -307,6 +308,7 @@ class TunedModel:
 def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
     import tvm
 
+    _load_whole_runtime(tvm)
     kind = manifest["target"]["kind"]
     try:
         device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
@@ -325,6 +327,16 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
         raise ArtifactError(
             f"{LIBRARY} cannot be loaded: {last_line(error)}", code="damaged-artifact"
         ) from error
+
+
+def _load_whole_runtime(tvm: Any) -> None:
+    """Load what sorts, which kernels may call: without its compiler, TVM's import leaves it out."""
+    from tvm_ffi.libinfo import load_lib_ctypes
+
+    if tvm.get_global_func("tvm.contrib.sort.argsort", allow_missing=True) is None:
+        with contextlib.suppress(OSError, RuntimeError):  # a network that sorts says itself what it lacks
+            folders = tvm.libinfo.package_lib_paths()
+            load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_LOCAL", extra_lib_paths=folders)
 
 
 def _as_array(value: Any) -> NDArray[Any]:

@@ -35,12 +35,13 @@ class OnnxRuntimeParts:
     Args:
         models: The ONNX model of each part.
         threads: The number of threads within an operator.
+        optimised: Whether ONNX Runtime may change the graphs, which moves roundings.
 
     Raises:
         ArtifactError: no-onnxruntime, if it is not installed; damaged-artifact, if it cannot load a part.
     """
 
-    def __init__(self, models: Sequence[bytes], *, threads: int) -> None:
+    def __init__(self, models: Sequence[bytes], *, threads: int, optimised: bool = True) -> None:
         # Read by ONNX Runtime as it is imported; without it, it reports its use over the network.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:
@@ -48,7 +49,7 @@ class OnnxRuntimeParts:
         except ImportError as error:
             raise ArtifactError(_NOT_INSTALLED, code="no-onnxruntime") from error
         self._runtime = onnxruntime
-        self._threads = threads
+        self._threads, self._optimised = threads, optimised
         # With several threads, sessions have thread pools, which a forked process lacks: it opens them again.
         self._models = list(models) if threads > 1 else []
         self._sessions = [self._open(number, model) for number, model in enumerate(models)]
@@ -87,6 +88,8 @@ class OnnxRuntimeParts:
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        if not self._optimised:
+            options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         # Otherwise its threads spin after a run, on the cores that the compiled kernels need.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.load_model_format", "ONNX")

@@ -2,7 +2,8 @@
 
 A kernel that is faster alone may slow down its neighbours, whose data are then elsewhere. So the network is
 built with all alternatives that are faster by themselves, and an ablation removes one at a time: an alternative stays only if
-the network without it is no faster.
+the network without it is no faster. Where other work may explain that difference, the alternative stays. All of them go if
+the network with them takes longer than the direct one, whatever other work there was.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tunefarm_tuning.compiler.model_comparison import compare_model
 from tunefarm_tuning.compiler.model_timing import rounds_for, time_models
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, EntryInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.latency import is_quiet
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.records.findings import Findings, ScopedFindings
@@ -33,6 +35,26 @@ _CLEAR_WIN_RATIO = 0.7
 """An alternative clearly wins if its kernels take less than this share of the direct kernel's time ..."""
 _EXPECTED_GAIN_SHARE = 0.8
 """... and the network gains more than this share of what the kernels predict."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Median seconds of networks by name.
+
+    Attributes:
+        slowdown: How many times as long other work may have made any of them; 1 if the device was quiet.
+    """
+
+    sec: Mapping[str, float]
+    slowdown: float
+
+    def gain_sec(self, without: str, with_: str) -> float:
+        """Return how much longer one network took than another."""
+        return self.sec[without] - self.sec[with_]
+
+    def is_faster(self, name: str, other: str, ratio: float) -> bool:
+        """Return whether a network surely takes less than `ratio` times as long as another."""
+        return self.sec[name] * self.slowdown < ratio * self.sec[other]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,16 +136,15 @@ class AlternativeSelector:
             return self.direct, {}
         if best != first:
             times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
-        if times is None or times["chosen"] > times["direct"]:
+        if times is None or times.sec["direct"] < times.sec["chosen"]:
             _withdraw(self._chosen, "the network with the alternatives is not faster than without")
             return self.direct, {}
         if len(self._chosen) == 1:
-            self._chosen[0].network_gain_sec = times["direct"] - times["chosen"]
-        # What a goal cut short is left to a later compile that has the time.
-        self._note_verdicts(
-            [candidate for candidate in tried if not cut_short or id(candidate) in self._ablated]
-        )
-        return best, times
+            self._chosen[0].network_gain_sec = times.gain_sec("direct", "chosen")
+        # What a goal cut short, or other work disturbed, is left to a later compile.
+        is_known = times.slowdown == 1.0 and not cut_short
+        self._note_verdicts([candidate for candidate in tried if is_known or id(candidate) in self._ablated])
+        return best, times.sec
 
     def _choose(self, candidates: Sequence[Candidate]) -> None:
         """Choose the fastest candidates, and apply the verdicts of earlier compiles to them."""
@@ -153,14 +174,14 @@ class AlternativeSelector:
     def _chosen(self) -> list[Candidate]:
         return [candidate for candidate in self.candidates if candidate.chosen]
 
-    def _unclear(self, times: Mapping[str, float] | None) -> list[Candidate]:
+    def _unclear(self, times: _Times | None) -> list[Candidate]:
         """Return the chosen alternatives that do not clearly win, the least promising first.
 
-        `times` are the seconds of the direct network and of the network with all of them; None if they could not be timed.
+        `times` are those of the direct network and of the network with all of them; None if they could not be timed.
         """
         expected_sec = sum(candidate.expected_gain_sec for candidate in self._chosen)
         as_expected = (
-            times is not None and times["direct"] - times["chosen"] > _EXPECTED_GAIN_SHARE * expected_sec
+            times is not None and times.gain_sec("direct", "chosen") > _EXPECTED_GAIN_SHARE * expected_sec
         )
         unclear = [
             candidate
@@ -220,9 +241,10 @@ class AlternativeSelector:
             for kept in chosen:
                 kept.chosen, kept.reason = True, ""
             return best
-        self._ablated.add(id(candidate))
-        candidate.network_gain_sec = times["without"] - times["with"]
-        if times["without"] < _FASTER_RATIO * times["with"]:
+        if times.slowdown == 1.0:
+            self._ablated.add(id(candidate))
+        candidate.network_gain_sec = times.gain_sec("without", "with")
+        if times.is_faster("without", "with", _FASTER_RATIO):
             candidate.reason = "the network is faster without it"
             if best != self.direct:
                 best.unlink(missing_ok=True)
@@ -251,14 +273,14 @@ class AlternativeSelector:
         candidates: Sequence[Candidate],
         *,
         decide: float | None = None,
-    ) -> dict[str, float] | None:
-        """Return the median seconds of networks by name; None if one of them fails. `decide` is as for `time_models`.
+    ) -> _Times | None:
+        """Time networks; return None if one of them fails. `decide` is as for `time_models`.
 
         They are weighted sums over the functions that have kernels of these candidates: the others do not differ.
         """
         names = {name for candidate in candidates for name in candidate.direct.task.names}
         entries = {entry.name: entry.weight for entry in self.entries if entry.kernels & names} or {"main": 1}
-        total = dict.fromkeys(libraries, 0.0)
+        total, slowdown = dict.fromkeys(libraries, 0.0), 1.0
         try:
             for entry, weight in entries.items():
                 latency = time_models(
@@ -273,11 +295,13 @@ class AlternativeSelector:
                     rounds=rounds_for(len(entries)),
                     decide=decide,
                 )
+                if is_quiet(list(latency.values())) is False:
+                    slowdown = max(slowdown, *(network.slowdown for network in latency.values()))
                 for name, network in latency.items():
                     total[name] += weight * network.median_sec
         except RunFailed:
             return None
-        return total
+        return _Times(total, slowdown)
 
 
 def _withdraw(candidates: Sequence[Candidate], reason: str) -> None:

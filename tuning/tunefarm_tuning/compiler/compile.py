@@ -28,7 +28,8 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
 from tunefarm_tuning.workload.model import Model
-from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.quantisation import check_max_error, network_precision
 
 _KEPT = ("kernel_*.o", "schedule_*.json", ".kernel_*.o", ".schedule_*.json")
 _OBJECTS_BYTES = 256 << 20
@@ -46,6 +47,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     device: RemoteDevice | None = None,
     name: str | None = None,
     precision: str = Precision.AS_MODEL,
+    max_error: float | None = None,
     baseline: bool = True,
     other_shapes: bool = True,
     on_progress: OnProgress | None = None,
@@ -65,6 +67,8 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         device: Where kernels and the network are run for the checks; None is this machine.
         name: The artifact's name; the file's name by default.
         precision: How large weights are stored, or products computed, one of `Precision`. Records apply if their tasks were extracted with the same.
+        max_error: Largest mean error of an output, as a share of its root mean square, that storing weights in fewer bytes, or
+            computing in bfloat16, may cost; on the samples if there are any. `quantise_model` has its own.
         baseline: Whether to time ONNX Runtime too, if the device is this machine or a GPU; on a GPU also torch.compile.
         other_shapes: Whether to add code for all sizes of the dimensions that the model's file leaves open, which runs the shapes
             that it was not imported for. For CPUs.
@@ -84,9 +88,10 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     Raises:
         InvalidModelError: If the model cannot be compiled or run (codes compile-failed, compile-crashed, compile-timeout,
             compile-memory, reference-failed, reference-crashed, reference-timeout, reference-memory, run-failed), or if its
-            untuned network gives wrong results (code wrong-output). Nothing is written then.
+            untuned network gives wrong results (code wrong-output), or its errors are larger than `max_error` (too-inaccurate).
+            Nothing is written then.
         InvalidInputError: If the output's folder does not exist (no-such-folder); if the precision is unknown, or unsupported
-            for the target (unknown-precision, unsupported-precision); if this machine lacks CUDA's compiler for the target
+            for the target (unknown-precision, unsupported-precision, not-quantised), or `max_error` is no share (invalid-max-error); if this machine lacks CUDA's compiler for the target
             (no-cuda-compiler, cuda-compiler-unfit); if the samples do not fit, as `check_samples` says.
         DeviceLostError: If the device went away.
         CancelledError: If `cancellation` was used.
@@ -98,6 +103,8 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         path = path.with_name(path.name + SUFFIX)
     if not path.parent.is_dir():
         raise InvalidInputError(f"the folder of {path} does not exist", code="no-such-folder")
+    if max_error is not None:
+        check_max_error(max_error)
     history = history or current_history() or History()
     cancellation = cancellation or Cancellation()
     with closing(ScratchDir()) as scratch:
@@ -107,7 +114,8 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             history=history,
             device=device,
             name=name or path.stem,
-            precision=parse_precision(precision, target),
+            precision=network_precision(precision, target, model.quantisation),
+            max_error=max_error,
             baseline=baseline,
             other_shapes=other_shapes,
             limits=limits or CompileLimits(),

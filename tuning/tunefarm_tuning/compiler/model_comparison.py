@@ -16,6 +16,7 @@ from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.reference.comparison import STEPS, Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.quantisation import Quantisation
 
 _METHOD = (
     "stored: the artifact; as_model: the same network with the weights and the arithmetic of its file, by default schedules. "
@@ -235,8 +236,11 @@ def precision_report(
     storage: Mapping[str, int],
     comparison: ModelComparison,
     as_model: ModelComparison | None,
+    quantisation: Quantisation | None = None,
 ) -> dict[str, Any]:
     """Return the report's section on the format of weights and its effect on the outputs."""
+    if precision is Precision.AS_MODEL and quantisation is not None:
+        return _quantisation_report(quantisation)
     if precision is Precision.AS_MODEL:
         return {"name": precision.value}
     return {
@@ -248,6 +252,31 @@ def precision_report(
             "as_model": None if as_model is None else as_model.errors(),
             "on_samples": _errors_on_samples(comparison, as_model),
         },
+    }
+
+
+def _quantisation_report(quantisation: Quantisation) -> dict[str, Any]:
+    worst = quantisation.worst
+    errors = {
+        "max_abs_error": max(output.largest_abs for output in quantisation.outputs),
+        "max_rel_error": max(output.largest for output in quantisation.outputs),
+        "mean_rel_error": worst.mean,
+    }
+    return {
+        "name": Precision.INT8.value,
+        "weights": {
+            "stored": quantisation.products,
+            "kept": quantisation.kept,
+            "bytes_before": quantisation.bytes_before,
+            "bytes_after": quantisation.bytes_after,
+        },
+        "method": (
+            f"The quantised network beside the float one, both in ONNX Runtime, on {quantisation.sets} sample set"
+            f"{'' if quantisation.sets == 1 else 's'}; at most {quantisation.max_error:g} was asked for. The artifact is compared "
+            "with the quantised network, which is also what ONNX Runtime was timed on."
+        ),
+        "accuracy": {"stored": errors, "as_model": None, "on_samples": None},
+        "quantisation": quantisation.to_json(),
     }
 
 

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 from tunefarm_tuning.compiler.session import CompileLimits
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import speedup
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.measure.machine_watch import Watched, disturbance_of, loop_slowdown
@@ -56,7 +56,8 @@ METHOD = (
     "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
     f"{_LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
     "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks; where too few blocks were quiet, it is "
-    "wider by as much as the others may have slowed the samples."
+    "wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
+    "untuned one, it is dropped, unless it takes no longer within most blocks, and its kernels take no longer alone."
 )
 """How `time_models` measures, for people."""
 
@@ -72,11 +73,11 @@ def compare_latency(
     on_round: Callable[[float], None],
     entry: str = "main",
     rounds: int = _ROUNDS,
-) -> tuple[dict[str, Latency], bool]:
+) -> tuple[dict[str, Latency], bool | None]:
     """Time networks in blocks; say whether ``"tuned"`` is slower than ``"untuned"`` by more than `limits` allow.
 
-    It is slower if both the medians and the lower quartiles say so: other work on the machine makes samples longer, never
-    shorter. If the two disagree, or the samples are few, all networks are timed again; the last time the medians decide.
+    `is_slower` decides. While it cannot, more blocks are timed; if the samples are few or vary, all networks are timed again. At
+    last the medians decide; where other work disturbed them, the ratios within the blocks, whose samples it hit alike.
 
     Args:
         device: Runs the networks.
@@ -91,13 +92,15 @@ def compare_latency(
         rounds: Samples at most.
 
     Returns:
-        Latencies by the names in `libraries` (and ``"onnxruntime"``), and whether the tuned network is slower.
+        Latencies by the names in `libraries` (and ``"onnxruntime"``), and whether the tuned network is slower: None if only the
+        ratios within disturbed blocks say that it is not.
 
     Raises:
         RunFailed: If a network crashed or exceeded its time.
     """
     until = time.monotonic() + limits.timing_sec * rounds / _ROUNDS
     for repetition in range(_MAX_REPETITIONS):
+        blocks: list[_Block] = []
         latency = time_models(
             device,
             libraries,
@@ -110,23 +113,58 @@ def compare_latency(
             entry=entry,
             rounds=rounds,
             until=until,
+            blocks=blocks,
         )
         if "tuned" not in latency:
             return latency, False
-        slower = is_slower(latency["tuned"], latency["untuned"], limits.model_ratio)
+        tuned, untuned = latency["tuned"], latency["untuned"]
+        slower = is_slower(tuned, untuned, limits.model_ratio)
         if slower is not None:
             return latency, slower
-        if repetition + 1 >= _MAX_REPETITIONS_SLOW and latency["tuned"].median_sec > _SLOW_REPETITION_SEC:
+        if is_quiet([tuned, untuned]) is False and not _are_few(tuned, untuned) and time.monotonic() >= until:
+            break  # as many blocks again would be disturbed like these
+        if repetition + 1 >= _MAX_REPETITIONS_SLOW and tuned.median_sec > _SLOW_REPETITION_SEC:
             break
-    return latency, True
+    if is_quiet([tuned, untuned]) is not False:
+        return latency, True
+    within = _ratio_within_blocks(blocks, "tuned", "untuned")
+    return latency, None if within is not None and within <= limits.model_ratio else True
 
 
 def is_slower(tuned: Latency, untuned: Latency, ratio: float) -> bool | None:
-    """Return whether `tuned` takes more than `ratio` times as long as `untuned`; None if the samples do not tell."""
-    if tuned.median_sec <= ratio * untuned.median_sec:
+    """Return whether `tuned` takes more than `ratio` times as long as `untuned`; None if the samples do not tell.
+
+    It does if both the medians and the lower quartiles say so: other work makes samples longer, never shorter. Of samples that
+    other work slowed, only the ratio's whole interval tells anything.
+    """
+    is_disturbed = is_quiet([tuned, untuned]) is False
+    if not is_disturbed and tuned.median_sec <= ratio * untuned.median_sec:
         return False
-    few = min(len(tuned.samples_sec), len(untuned.samples_sec)) < _MIN_SAMPLES_TO_REJECT
-    return None if few or _undisturbed_sec(tuned) <= ratio * _undisturbed_sec(untuned) else True
+    if _are_few(tuned, untuned):
+        return None
+    if is_disturbed:
+        gain = speedup(untuned, tuned)
+        if gain.low is None or gain.high is None:
+            return None
+        if gain.low * ratio >= 1.0:
+            return False
+        if gain.high * ratio >= 1.0:
+            return None
+    return True if _undisturbed_sec(tuned) > ratio * _undisturbed_sec(untuned) else None
+
+
+def _ratio_within_blocks(blocks: Sequence[_Block], name: str, other: str) -> float | None:
+    """Return the median, over the blocks with both, of one network's time in another's; None if there is none."""
+    ratios = [
+        block.samples[name].sec / block.samples[other].sec
+        for block in blocks
+        if name in block.samples and other in block.samples
+    ]
+    return median(ratios) if ratios else None
+
+
+def _are_few(*latencies: Latency) -> bool:
+    return min(len(latency.samples_sec) for latency in latencies) < _MIN_SAMPLES_TO_REJECT
 
 
 def _undisturbed_sec(latency: Latency) -> float:
@@ -147,6 +185,7 @@ def time_models(
     rounds: int = _ROUNDS,
     until: float = 0.0,
     decide: float | None = None,
+    blocks: list[_Block] | None = None,
 ) -> dict[str, Latency]:
     """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in blocks: a busy machine slows all of them.
 
@@ -166,6 +205,7 @@ def time_models(
         until: When the last block begins, on the monotonic clock, if intervals are still wide after `rounds`.
         decide: The ratio of another network's time to the first one's that the caller decides by: once no interval holds it, fewer
             blocks do.
+        blocks: The blocks are appended to it.
 
     Raises:
         RunFailed: If a network crashed or exceeded its time.
@@ -192,7 +232,8 @@ def time_models(
         timers["onnxruntime"] = _Timer(
             reference_sample, onnx_runtime.open_timed(inputs), least_samples, rounds
         )
-    blocks = [_Block(samples={name: timer.first for name, timer in timers.items() if timer.first})]
+    blocks = [] if blocks is None else blocks
+    blocks.append(_Block(samples={name: timer.first for name, timer in timers.items() if timer.first}))
     order, rng = list(timers), random.Random(0)  # noqa: S311  (an order, not a secret)
     for number in range(_MAX_BLOCKS):
         # In random order, so that no network always follows the same one.

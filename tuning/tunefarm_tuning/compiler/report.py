@@ -111,6 +111,7 @@ def make_report(
     hybrid: Mapping[str, Any] | None = None,
     reused: Mapping[str, int] | None = None,
     before: Mapping[str, Any] | None = None,
+    alone: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -128,6 +129,7 @@ def make_report(
         phases_sec: Wall-clock seconds of each phase.
         reused: How many findings of earlier compiles were used, by kind: `Findings.reused`.
         before: `TimedBefore.to_json`, if an earlier compile measured the latencies.
+        alone: `KernelSums.to_json`, if the latencies did not tell whether the tuned network is faster than the untuned one.
         alternatives: `SelectedAlternatives.to_json`, if the network has alternatives.
         replaced: The kernels that alternatives replace.
         precision: `precision_report`.
@@ -175,9 +177,12 @@ def make_report(
             for kernel in kernels
             if kernel.hit is not None and kernel.record is not None
         ],
-        "latency": latency_report(
-            latency, rejected=rejected, no_baseline=no_baseline, no_torch_compile=no_torch_compile
-        ),
+        "latency": {
+            **latency_report(
+                latency, rejected=rejected, no_baseline=no_baseline, no_torch_compile=no_torch_compile
+            ),
+            **({"alone": dict(alone)} if alone is not None else {}),
+        },
         "warnings": list(warnings),
         "versions": versions(),
         "phases_sec": dict(phases_sec),

@@ -79,6 +79,7 @@ class CompileRequest:
     """The request of a compile: model, device, limits. See `compile` for the common fields.
 
     Attributes:
+        max_error: As for `compile`.
         goal_sec: As for `compile`.
         samples: The user's files of samples.
         folder: Where libraries and inputs are written on the way; the caller deletes it.
@@ -90,6 +91,7 @@ class CompileRequest:
     device: RemoteDevice | None
     name: str
     precision: Precision = Precision.AS_MODEL
+    max_error: float | None = None
     baseline: bool
     other_shapes: bool = True
     limits: CompileLimits

@@ -34,6 +34,7 @@ class CompileLimits:
         model_ratio: The same for the whole network.
         timing_sec: Seconds for timing the network beyond the usual number of samples, while a busy machine leaves it unclear how
             much faster it is.
+        timing_blocks: Samples of the whole network at most, before that time begins to count.
         whole_sec: Seconds after which the caller stops the compile; optional work is skipped in time. None if the caller
             sets no limit.
         samples_bytes: Largest file of samples, and the most that its arrays may have together, in bytes.
@@ -46,6 +47,7 @@ class CompileLimits:
     kernel_ratio: float = 1.05
     model_ratio: float = 1.02
     timing_sec: float = 5.0
+    timing_blocks: int = 15
     whole_sec: float | None = None
     samples_bytes: int = MAX_SAMPLE_BYTES
 

@@ -14,9 +14,10 @@ import numpy as np
 from tunefarm_tuning.cost_model.base import FloatArray
 from tunefarm_tuning.cost_model.gpu_features import GpuFeatures
 from tunefarm_tuning.cost_model.nest_features import NestFeatures
+from tunefarm_tuning.space.config import KnobKind
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.space.knob import Knob, KnobKind
+from tunefarm_tuning.space.knob import Knob
 
 FEATURE_GROUPS = (NestFeatures, GpuFeatures)
 """The feature groups that spaces share, in the order of their columns.

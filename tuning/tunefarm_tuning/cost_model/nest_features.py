@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from tunefarm_tuning.cost_model.base import FloatArray
+from tunefarm_tuning.space.config import KnobKind
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.space.knob import KnobKind
 from tunefarm_tuning.workload.computation import Access, Computation
 
 _ALIGNED_AXES = 3

@@ -1,6 +1,7 @@
 """Priors: models of loop nests that predict before a task's first trial, fitted to trials of other workloads.
 
 They ship with the package. `benchmarks/prior/` collects the trials, of workloads that no benchmark measures, and fits them.
+For GPUs, of which no trials were collected yet, a static estimate takes their place (`cost_model.gpu_prior`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from tunefarm_tuning.cost_model.base import FloatArray
+from tunefarm_tuning.cost_model.gpu_prior import StaticGpuPrior
 
 FOLDER = Path(__file__).with_name("priors")
 
@@ -35,12 +37,12 @@ def path_of(names: tuple[str, ...], of: Of) -> Path:
 
 @cache
 def load_prior(names: tuple[str, ...], of: Of) -> Prior | None:
-    """Return the prior for the nest features `names`; None if none is shipped for them."""
+    """Return the prior for the shared features `names`; None if there is none for them."""
     if not names:
         return None
     path = path_of(names, of)
     if not path.is_file():
-        return None
+        return StaticGpuPrior(names) if of == "throughput" and StaticGpuPrior.applies(names) else None
     from tunefarm_tuning.cost_model.xgb import LoadedModel
 
     prior = LoadedModel(path)

@@ -22,6 +22,7 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.importing import import_model
+from tunefarm_tuning.frontend.single_file import refuse_bad_paths
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.reference.comparison import BFLOAT16, compare_outputs
@@ -156,10 +157,7 @@ def _with_warning(conversion: Conversion) -> Model:
 
 def _convert(file: Path, path: Path, source: FileFormat, limits: ImportLimits) -> Conversion:
     """Write the ONNX file, import it, and compare it with its source; `path` changes only if all of that succeeds."""
-    if not file.is_file():
-        raise InvalidInputError("the model file cannot be read: there is no such file", code="no-such-file")
-    if path.exists() and file.samefile(path):
-        raise InvalidInputError("the ONNX file would replace its source file", code="same-file")
+    refuse_bad_paths(file, path)
     if source is FileFormat.STABLEHLO:
         _require_jaxlib()
     with output_file(path) as part:

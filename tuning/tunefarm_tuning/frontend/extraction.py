@@ -10,7 +10,8 @@ from tunefarm_tuning.process.sandbox import Access
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
-from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.quantisation import network_precision
 from tunefarm_tuning.workload.task import TuningTask
 
 _TIMEOUT_SEC = 600.0
@@ -46,7 +47,7 @@ def extract_tasks(
     Raises:
         UnknownTargetError: If the target's name is unknown.
         InvalidInputError: If the precision is unknown, or unsupported for the target (unknown-precision,
-            unsupported-precision).
+            unsupported-precision, not-quantised).
         ChildFailed: If TVM crashed, which `import_model` should have detected; `ChildClosed` if `cancellation` was used.
 
     Source: ``autotvm.task.extract_from_program`` (TVM v0.19).
@@ -62,7 +63,7 @@ def extract_tasks(
             "parts": [part.to_json() for part in model.parts],
             "target": target.to_json(),
             "alternatives": alternatives,
-            "precision": parse_precision(precision, target).value,
+            "precision": network_precision(precision, target, model.quantisation).value,
         },
         limits=limits or ChildLimits(),
         access=Access(reads=(model.path,)),

@@ -60,15 +60,14 @@ class DeviceRun:
         self._connect_timeout_sec = connect_timeout_sec
         self._connected = False
         self._parts: dict[str, Any] = {}
-        is_remote = device is not None
         self._child = ChildProcess(
             _MODULE,
             limits=limits,
             access=Access(
                 reads=() if folder is None else (folder,),
                 writes=() if folder is None else (outputs_folder(folder),),
-                network=is_remote,
-                gpu=not is_remote,
+                device=None if device is None else device.address,
+                gpu=device is None,
             ),
             env={"TVM_NUM_THREADS": str(threads)},
         )
@@ -83,10 +82,11 @@ class DeviceRun:
         if self._connected and self._child.alive:
             return self._threads
         try:
+            self._child.start()  # a ticket does not last long
             reply = self._child.call(
                 "connect",
                 {
-                    "address": self._device.to_json() if self._device else None,
+                    "address": self._device.opening() if self._device else None,
                     "kind": self._kind,
                     "threads": self._threads,
                     "timeout_sec": _SESSION_SEC,

@@ -200,10 +200,12 @@ def measure_peak(
         own_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         memory_bytes = _DEFAULT_MEMORY_BYTES if device is not None else own_bytes
     with closing(ScratchDir()) as scratch, ExitStack() as stack:
-        access = Access(writes=(scratch.path,), network=device is not None, programs=True)
+        access = Access(
+            writes=(scratch.path,), device=None if device is None else device.address, programs=True
+        )
         child = ChildProcess(
             _MODULE,
-            limits=ChildLimits(memory_bytes=None),
+            limits=ChildLimits(memory_bytes=None) if device is None else ChildLimits(),
             access=access,
             env={"TVM_NUM_THREADS": str(threads), "TMPDIR": str(scratch.path)},
         )
@@ -230,7 +232,7 @@ def _run(child: ChildProcess, device: RemoteDevice | None, memory_bytes: int) ->
         reply: Mapping[str, Any] = child.call(
             "run",
             {
-                "address": None if device is None else device.to_json(),
+                "address": None if device is None else device.opening(),
                 "timeout_sec": _RUN_SEC,
                 "connect_timeout_sec": _CONNECT_SEC,
                 "memory_bytes": memory_bytes,

@@ -22,6 +22,7 @@ from tunefarm_tuning.process.errors import (
     ChildTimedOut,
 )
 from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.running import in_background
 from tunefarm_tuning.process.sandbox import Access
 
 Handler = Callable[[dict[str, Any]], Any]
@@ -30,5 +31,5 @@ Handlers = Mapping[str, Handler]
 
 __all__ = [
     "Access", "ChildClosed", "ChildCrashed", "ChildFailed", "ChildLimits", "ChildOutOfMemory", "ChildProcess",
-    "ChildTimedOut", "Handler", "Handlers", "call_in_child",
+    "ChildTimedOut", "Handler", "Handlers", "call_in_child", "in_background",
 ]  # fmt: skip

@@ -1,17 +1,20 @@
-"""The child's side: ``python -m tunefarm_tuning.process MODULE LIMITS SANDBOX LIFELINE_FD``.
+"""The child's side: ``python -m tunefarm_tuning.process LIFELINE_FD [MODULE ...]``; it imports the modules before anybody asks.
 
-One JSON object a line: ``{"method", "params", "spans"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out, with the
-``spans`` of the call if they were asked for, after a first value that says which sandbox it has. What libraries print goes to standard error. Ends at the end of its input.
+One JSON object a line. First the order in, ``{"module", "limits", "sandbox", "environment"}``, and a value out that says which sandbox
+it has. Then ``{"method", "params", "spans"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out, with the ``spans`` of the
+call if they were asked for. What libraries print goes to standard error. Ends at the end of its input.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import importlib
 import json
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
@@ -21,7 +24,8 @@ from tunefarm_tuning.core.spans import SpanLog, recording
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.lifeline import die_at_end
 from tunefarm_tuning.process.limits import ChildLimits
-from tunefarm_tuning.process.sandbox import enter
+from tunefarm_tuning.process.relay.client import start_relay
+from tunefarm_tuning.process.sandbox import enter, relay_order
 
 _MEMORY_WORDS = ("bad_alloc", "out of memory", "cannot allocate memory")
 _TRACEBACK_LINES = 6
@@ -29,22 +33,33 @@ _TRACEBACK_LINES = 6
 
 def main(argv: list[str]) -> int:
     """Serve until the input ends."""
-    module, limits, order, lifeline_fd = argv
+    lifeline_fd, *early = argv
     requests, replies = _take_over_standard_streams()
     watch_lifeline = die_at_end(int(lifeline_fd))
     faulthandler.enable()
-    ChildLimits.from_text(limits).apply()
+    # Imports make no garbage. Collecting it would take a tenth of the time of TVM's import.
+    gc.disable()
+    for module in early:
+        with contextlib.suppress(Exception):  # the order's own import says what is wrong
+            importlib.import_module(module)
+    if not (line := requests.readline()):
+        return 0
+    order = json.loads(line)
+    sandbox, module = order["sandbox"], order["module"]
+    os.environ.update(order["environment"])
+    tempfile.tempdir = None  # an early import may have looked it up
+    ChildLimits.from_text(order["limits"]).apply()
     handlers: Mapping[str, Callable[[dict[str, Any]], Any]] = {}
 
     def load() -> dict[str, Any]:
         nonlocal handlers
-        # Imports make no garbage. Collecting it would take a tenth of the time of TVM's import.
-        gc.disable()
+        asked = relay_order(sandbox)
+        relay = None if asked is None else start_relay(*asked)
         handlers = importlib.import_module(module).HANDLERS
         gc.freeze()
         gc.enable()
         # Not before the import, which writes compiled modules beside their sources.
-        state = enter(order)
+        state = enter(sandbox, None if relay is None else relay.port)
         watch_lifeline()
         return state.to_json()
 

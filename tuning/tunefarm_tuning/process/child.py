@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
@@ -19,6 +20,7 @@ from tunefarm_tuning.process.errors import ChildClosed, ChildCrashed, ChildOutOf
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import RunningChild
 from tunefarm_tuning.process.sandbox import Access, SandboxState
+from tunefarm_tuning.process.warm import WARM
 
 START_TIMEOUT_SEC = 180.0
 """Time for the interpreter and the module's imports (seconds; a minute on a small board); a call's clock starts after."""
@@ -50,15 +52,14 @@ class ChildProcess(Closing):
         limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
         access: Access | None = Access(),  # noqa: B008  (frozen)
         env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
     ) -> None:
         self._module = module
         self._limits = limits
         self._access = access
         self._env = dict(env or {})
-        self._cwd = cwd
         self._lock = threading.Lock()
         self._running: RunningChild | None = None
+        self._is_ready = False
         self._sandbox: SandboxState | None = None
         self._in_call = False
         self._closed = False
@@ -126,6 +127,13 @@ class ChildProcess(Closing):
         """
         self._end_call(self._begin(), keep=True)
 
+    def spawn(self) -> None:
+        """Start the child, if none is running, without waiting: the next call waits, and says what went wrong."""
+        with self._lock, contextlib.suppress(TunefarmError):
+            self._check_open()
+            if self._running is None:
+                self._running, self._is_ready = self._start(), False
+
     def start_call(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a call; waits only if a child must be started.
 
@@ -185,28 +193,32 @@ class ChildProcess(Closing):
                 running.release()
                 running = None
             self._in_call = True
-            fresh = running is None
             if running is None:
                 try:
-                    running = RunningChild(
-                        self._module,
-                        limits=self._limits,
-                        access=self._access,
-                        env=self._env,
-                        cwd=self._cwd,
-                    )
+                    running = self._start()
                 except BaseException:
                     self._in_call = False
                     self._running = None
                     raise
-            self._running = running
-        if fresh:
+                self._running, self._is_ready = running, False
+        if not self._is_ready:
             try:
                 with span(f"start {self._name}", SpanKind.START):
                     self._sandbox = SandboxState.from_json(self._receive(running, START_TIMEOUT_SEC))
             except TunefarmError:
                 self.kill()  # a child without its module is useless: the next call starts a new one
                 raise
+            self._is_ready = True
+        return running
+
+    def _start(self) -> RunningChild:
+        running = WARM.take(self._module) or RunningChild(env=self._env)
+        try:
+            running.give_order(self._module, limits=self._limits, access=self._access, env=self._env)
+        except BaseException:
+            running.kill()
+            running.release()
+            raise
         return running
 
     def _receive(self, running: RunningChild, timeout_sec: float) -> Any:

@@ -34,7 +34,7 @@ _BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
 _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all machines
-_ASK_VERSION, _PATH_BENEATH = 1, 1
+_ASK_VERSION, _PATH_BENEATH, _NET_PORT = 1, 1, 2
 _PR_SET_NO_NEW_PRIVS = 38
 
 ABI_OF_ALL = 6
@@ -51,12 +51,13 @@ def abi() -> int:
         return 0
 
 
-def restrict(rules: Iterable[tuple[Path | str, int]], *, may_connect: bool) -> int:
+def restrict(rules: Iterable[tuple[Path | str, int]], *, may_connect: bool, port: int | None = None) -> int:
     """Limit the calling thread to these files and folders with their contents, and its signals to processes that are limited with it.
 
     Args:
         rules: Paths and their rights. What does not exist is left out.
         may_connect: Whether it may open TCP connections. It may listen in no case.
+        port: The one port that it may connect to all the same, of any host: there are no limits by host.
 
     Returns:
         The version of the interface: an older one than `ABI_OF_ALL` limits less.
@@ -77,6 +78,8 @@ def restrict(rules: Iterable[tuple[Path | str, int]], *, may_connect: bool) -> i
     try:
         for path, rights in rules:
             _add(ruleset, path, rights & files)
+        if port is not None and tcp & _CONNECT_TCP:
+            _syscall(_ADD_RULE, ruleset, _NET_PORT, struct.pack("=QQ", _CONNECT_TCP, port), 0)
         forbid_new_privileges()
         _syscall(_RESTRICT_SELF, ruleset, 0)
     finally:

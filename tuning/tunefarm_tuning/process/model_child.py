@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
@@ -22,6 +23,8 @@ def call_model_child(
     params: dict[str, Any],
     limits: ImportLimits,
     access: Access,
+    *,
+    cancellation: Cancellation | None = None,
 ) -> Any:
     """Call a handler of a child module, and return its answer.
 
@@ -33,6 +36,7 @@ def call_model_child(
         params: The handler's argument.
         limits: The child's memory and time.
         access: What it may touch.
+        cancellation: Ends the child from another thread.
 
     Raises:
         InvalidModelError: What the handler raised, or what `model_error` makes of a child that gave no answer.
@@ -46,6 +50,7 @@ def call_model_child(
             access=access,
             timeout_sec=limits.timeout_sec,
             env=CHILD_ENVIRONMENT,
+            cancellation=cancellation,
         )
     except ChildClosed:
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import select
 import signal
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 
@@ -39,6 +41,12 @@ TVM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 """The environment of all our processes that import TVM; variables that are already set win."""
 
 _PIPE_BYTES = 1 << 20
+_ORDER_SEC = 180.0
+_LOWEST_PRIORITY = 19
+_FIRST_TO_END = 1000
+"""The kernel ends such a process before all others when memory runs out."""
+_SET_TRIES = 20
+_SET_AGAIN_SEC = 0.06
 _SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN", "API_KEY", "CREDENTIAL", "DATABASE_URL", "BROKER")
 
 
@@ -57,19 +65,58 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**TVM_ENVIRONMENT, **harmless, **extra}
 
 
-class RunningChild:
-    """A started child. Concurrency: `kill` and `ended` from any thread; the rest from one at a time."""
+_background: ContextVar[bool] = ContextVar("background", default=False)
 
-    def __init__(
-        self,
-        module: str,
-        *,
-        limits: ChildLimits,
-        access: Access | None,
-        env: Mapping[str, str],
-        cwd: Path | None,
-    ) -> None:
-        order = sandbox_order(access)
+
+@contextlib.contextmanager
+def in_background() -> Iterator[None]:
+    """Give children that this context starts in the block only the processor time that nobody else wants."""
+    token = _background.set(True)
+    try:
+        yield
+    finally:
+        _background.reset(token)
+
+
+def is_background() -> bool:
+    """Return whether children that this context starts are `in_background`."""
+    return _background.get()
+
+
+def _step_back(pid: int) -> None:
+    """Let a process that leads a session, and all that it starts, run only where a core is idle, and end first if memory runs out.
+
+    Elsewhere than on Linux it runs rarely on a busy core. Between cgroups the kernel shares a core without regard to this.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "SCHED_IDLE"):
+            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+        else:
+            os.setpriority(os.PRIO_PROCESS, pid, _LOWEST_PRIORITY)
+    # With `kernel.sched_autogroup_enabled`, a policy ranks only within the session, and sessions compete by their groups' nice.
+    _set_of_process(pid, "autogroup", _LOWEST_PRIORITY)
+    _set_of_process(pid, "oom_score_adj", _FIRST_TO_END)
+
+
+def _set_of_process(pid: int, name: str, value: int) -> None:
+    """Write one of Linux's settings of a process, if there is such a one."""
+    path = Path(f"/proc/{pid}/{name}")
+    for _ in range(_SET_TRIES):
+        try:
+            path.write_text(str(value))
+        except BlockingIOError:  # unprivileged processes may change a group ten times a second, all together
+            time.sleep(_SET_AGAIN_SEC)
+        except OSError:
+            return
+        else:
+            return
+
+
+class RunningChild:
+    """A started child, which waits for its order. Concurrency: `kill` and `ended` from any thread; the rest from one at a time."""
+
+    def __init__(self, *early: str, env: Mapping[str, str]) -> None:
+        """Start it; it imports the modules `early`."""
         requests_read, self._requests = os.pipe()
         self.replies, replies_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
@@ -77,17 +124,13 @@ class RunningChild:
         try:
             self._process = subprocess.Popen(
                 # -P: a folder called tvm in the working directory must not be imported.
-                [
-                    *(sys.executable, "-P", "-m", "tunefarm_tuning.process"),
-                    *(module, limits.to_text(), order, str(lifeline_read)),
-                ],
+                [sys.executable, "-P", "-m", "tunefarm_tuning.process", str(lifeline_read), *early],
                 stdin=requests_read,
                 stdout=replies_write,
                 stderr=stderr_write,
                 pass_fds=(lifeline_read,),
                 start_new_session=True,
                 env=child_environment(env),
-                cwd=cwd,
             )
         except BaseException:
             for fd in (self._requests, self.replies, self._lifeline, stderr_read):
@@ -103,6 +146,32 @@ class RunningChild:
         self.errors = ErrorOutput(stderr_read)
         self._lock = threading.Lock()
         self._received = bytearray()
+
+    def give_order(
+        self, module: str, *, limits: ChildLimits, access: Access | None, env: Mapping[str, str]
+    ) -> None:
+        """Tell it what it is for; its first line is the answer.
+
+        Args:
+            module: The module with its handlers.
+            limits: What it may use.
+            access: What it may touch.
+            env: Added to its environment.
+
+        Raises:
+            InvalidInputError: As `sandbox_order`.
+        """
+        order = {
+            "module": module,
+            "limits": limits.to_text(),
+            "sandbox": sandbox_order(access),
+            "environment": dict(env),
+        }
+        if is_background():
+            _step_back(self.pid)  # the interpreter has no other threads yet
+        with contextlib.suppress(BrokenPipeError):  # the missing answer tells
+            line = json.dumps(order, separators=(",", ":")).encode() + b"\n"
+            self.write(line, deadline=time.monotonic() + _ORDER_SEC)
 
     @property
     def pid(self) -> int:

@@ -21,6 +21,7 @@ from typing import Any, Self
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.process import landlock, seccomp
+from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.limits import lower
 
 VARIABLE = "TUNEFARM_SANDBOX"
@@ -80,13 +81,15 @@ class Access:
     Attributes:
         reads: Files, and folders with their contents. What does not exist when the child starts is left out.
         writes: The same, to read, write and delete.
-        network: Whether it may open connections. It may listen in no case.
+        device: The device that it may talk to, through a relay (see `process.relay`) that starts with it.
+        network: Whether it may open connections to anywhere, as a relay may. It may listen in no case.
         programs: Whether it may start programs (a linker), of the system and of the environment.
         gpu: Whether it may use GPUs.
     """
 
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    device: DeviceAddress | None = None
     network: bool = False
     programs: bool = False
     gpu: bool = False
@@ -98,7 +101,8 @@ class Access:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         paths = {name: tuple(map(Path, fields[name])) for name in ("reads", "writes")}
-        return cls(**{**fields, **paths})
+        device = None if fields["device"] is None else DeviceAddress.from_json(fields["device"])
+        return cls(**{**fields, **paths, "device": device})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +193,21 @@ def sandbox_order(access: Access | None) -> str:
     return json.dumps({"mode": mode, "access": allowed, "further": further}, separators=(",", ":"))
 
 
-def enter(order: str) -> SandboxState:
+def relay_order(order: str) -> tuple[DeviceAddress, str] | None:
+    """Return the device of a child that `order` is for, and its relay's own order; None if it may talk to no device."""
+    asked = json.loads(order)
+    device = Access.from_json(asked["access"]).device
+    if device is None:
+        return None
+    return device, json.dumps({**asked, "access": Access(network=True).to_json()})
+
+
+def enter(order: str, relay_port: int | None = None) -> SandboxState:
     """Limit this process. It must have one thread, and have read nothing of a stranger's.
 
     Args:
         order: What `sandbox_order` returned.
+        relay_port: The one port that it may connect to, if it may not connect to anywhere.
 
     Raises:
         InvalidInputError: ``no-sandbox``, if the mode is required and a part of it is missing.
@@ -208,14 +222,18 @@ def enter(order: str) -> SandboxState:
     missing = [f"{free_threads} threads were started before it"] if free_threads else []
     version, filters = 0, False
     try:
-        version = landlock.restrict(_rules(access, asked["further"]), may_connect=access.network)
+        version = landlock.restrict(
+            _rules(access, asked["further"]), may_connect=access.network, port=relay_port
+        )
         if version < landlock.ABI_OF_ALL:
             missing.append(f"Landlock {version} limits less than Landlock {landlock.ABI_OF_ALL}")
     except OSError as error:
         missing.append(f"Landlock: {error.strerror or error}")
     try:
         seccomp.restrict(
-            may_connect=access.network, may_start_programs=access.programs, has_gpu=access.gpu and _has_gpu()
+            sockets=_sockets(access, relay_port),
+            may_start_programs=access.programs,
+            has_gpu=access.gpu and _has_gpu(),
         )
         filters = _is_filtered = True
     except OSError as error:
@@ -223,6 +241,12 @@ def enter(order: str) -> SandboxState:
     if missing and mode is SandboxMode.REQUIRED:
         raise _no_sandbox("; ".join(missing))
     return SandboxState(mode=mode, landlock=version, seccomp=filters, free_threads=free_threads)
+
+
+def _sockets(access: Access, relay_port: int | None) -> seccomp.Sockets:
+    if access.network:
+        return seccomp.Sockets.ALL
+    return seccomp.Sockets.NONE if relay_port is None else seccomp.Sockets.STREAMS
 
 
 def _has_gpu() -> bool:
@@ -235,7 +259,7 @@ _is_filtered = False
 def give_up_programs() -> None:
     """Let this process start no more processes: a child that links first, then connects to a device, calls it in between."""
     if _is_filtered:
-        seccomp.restrict(may_connect=True, may_start_programs=False)
+        seccomp.restrict(sockets=seccomp.Sockets.ALL, may_start_programs=False)
 
 
 def _limit_counts() -> None:

@@ -15,6 +15,7 @@ import os
 import platform
 import struct
 from dataclasses import dataclass
+from enum import Enum
 
 from tunefarm_tuning.process.landlock import forbid_new_privileges
 
@@ -62,6 +63,7 @@ NEVER: dict[str, tuple[int | None, int | None]] = {
 
 PROGRAMS = {"fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281)}
 SERVERS = {"bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242)}
+_ACCEPTING = ("accept", "accept4")
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SET_AFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SECCOMP = (317, 277)
 _LAST_KNOWN = 470
@@ -69,7 +71,11 @@ _LAST_KNOWN = 470
 
 _CLONE_THREAD, _CLONE_FOR_PARENT, _CLONE_NEW_NAMESPACE = 0x00010000, 0x00008000, 0x7E020000
 _LOCAL, _INTERNET = (1,), (2, 10)  # AF_UNIX; AF_INET, AF_INET6
-_RAW_SOCKET, _TYPE_OF_SOCKET = 3, 0xF  # it shows root what others receive; flags are above the type
+_STREAM, _RAW_SOCKET, _TYPE_OF_SOCKET = (
+    1,
+    3,
+    0xF,
+)  # a raw one shows root what others receive; flags are above the type
 _X32 = 0x40000000
 _SET_FILTER, _OF_ALL_THREADS, _IS_AVAILABLE, _RETURN_ERROR, _RETURN_ALLOW = 1, 1, 2, 0x00050000, 0x7FFF0000
 _LOAD, _AND, _EQUALS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
@@ -104,11 +110,21 @@ def is_available() -> bool:
     return int(libc.syscall(number, _IS_AVAILABLE, 0, ctypes.byref(action))) == 0
 
 
-def restrict(*, may_connect: bool, may_start_programs: bool, has_gpu: bool = False) -> None:
+class Sockets(Enum):
+    """Which sockets a process may open. None may listen."""
+
+    NONE = "none"
+    STREAMS = "streams"
+    """Of the internet (IP, not the sockets of this machine), connections alone."""
+    ALL = "all"
+    """All of the internet; one that listened before may accept."""
+
+
+def restrict(*, sockets: Sockets, may_start_programs: bool, has_gpu: bool = False) -> None:
     """Set the filter for all threads of this process. A further one can only refuse more.
 
     Args:
-        may_connect: Whether it may open sockets to the internet (IP, not the sockets of this machine), though listen on none.
+        sockets: Which sockets it may open.
         may_start_programs: Whether it may start processes, each with this filter.
         has_gpu: Whether it may open sockets of this machine, too: CUDA's driver passes descriptors through one.
 
@@ -118,9 +134,7 @@ def restrict(*, may_connect: bool, may_start_programs: bool, has_gpu: bool = Fal
     machine = MACHINES.get(platform.machine())
     if machine is None or platform.system() != "Linux":
         raise OSError(f"there is no filter for {platform.system()} on {platform.machine()}")
-    code = filter_program(
-        machine, may_connect=may_connect, may_start_programs=may_start_programs, has_gpu=has_gpu
-    )
+    code = filter_program(machine, sockets=sockets, may_start_programs=may_start_programs, has_gpu=has_gpu)
     lines = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(lines))
     forbid_new_privileges()
@@ -133,7 +147,7 @@ def restrict(*, may_connect: bool, may_start_programs: bool, has_gpu: bool = Fal
 
 
 def filter_program(
-    machine: Machine, *, may_connect: bool, may_start_programs: bool, has_gpu: bool = False
+    machine: Machine, *, sockets: Sockets, may_start_programs: bool, has_gpu: bool = False
 ) -> bytes:
     """Return the filter's instructions. Jumps lead forward: by a number of instructions, or to one of the ends."""
     column = machine.column
@@ -157,7 +171,8 @@ def filter_program(
     if column == 0:
         add(_AT_LEAST, _X32, _REFUSE, 0)
     add(_AT_LEAST, _LAST_KNOWN + 1, _UNKNOWN, 0)
-    servers = {name: number for name, number in SERVERS.items() if not (has_gpu and name == "bind")}
+    passing_servers = {*(("bind",) if has_gpu else ()), *(_ACCEPTING if sockets is Sockets.ALL else ())}
+    servers = {name: number for name, number in SERVERS.items() if name not in passing_servers}
     refused = {**NEVER, **servers, **({} if may_start_programs else PROGRAMS)}
     for numbers in refused.values():
         if (number := numbers[column]) is not None:
@@ -174,13 +189,13 @@ def filter_program(
     # Of another process it would read or set the limits, or choose the cores.
     for call in (_PRLIMIT, _SET_AFFINITY):
         add_check(call, (_LOAD, _ARGUMENT_AT[0], 0, 0), (_EQUALS, 0, _ALLOW, _REFUSE))
-    families = (*(_INTERNET if may_connect else ()), *(_LOCAL if has_gpu else ()))
+    families = (*(() if sockets is Sockets.NONE else _INTERNET), *(_LOCAL if has_gpu else ()))
     passing = [(_EQUALS, family, _ALLOW, 0) for family in families]
     add_check(
         _SOCKET,
         (_LOAD, _ARGUMENT_AT[1], 0, 0),
         (_AND, _TYPE_OF_SOCKET, 0, 0),
-        (_EQUALS, _RAW_SOCKET, _REFUSE, 0),
+        (_EQUALS, _STREAM, 0, _REFUSE) if sockets is Sockets.STREAMS else (_EQUALS, _RAW_SOCKET, _REFUSE, 0),
         (_LOAD, _ARGUMENT_AT[0], 0, 0),
         *passing,
         (_RETURN, _ENDS[_REFUSE], 0, 0),

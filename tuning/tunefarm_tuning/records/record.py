@@ -120,6 +120,8 @@ class TuningRecord:
                 raise InvalidRecordError(
                     f"record has schema version {data['version']!r}; this tunefarm reads version {SCHEMA_VERSION}"
                 )
+            if not isinstance(data["samples_sec"], list):  # a text has letters to go through, too
+                raise TypeError("samples_sec must be an array")
             samples = tuple(float(s) for s in data["samples_sec"])
             outcome = Outcome(data["outcome"])
             if (outcome is Outcome.OK) != bool(samples) or any(not 0 < s < float("inf") for s in samples):

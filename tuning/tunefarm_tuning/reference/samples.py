@@ -105,11 +105,11 @@ def sample_paths(samples: Path | str | Sequence[Path | str]) -> tuple[Path, ...]
     return tuple(Path(path) for path in paths)
 
 
-def used_sets(count: int) -> tuple[int, ...]:
-    """Return the indices of the sample sets that are run, of `count` sets."""
-    if count <= MAX_USED_SETS:
+def used_sets(count: int, most: int = MAX_USED_SETS) -> tuple[int, ...]:
+    """Return the indices of the sample sets that are run, at most so many of `count` sets."""
+    if count <= most:
         return tuple(range(count))
-    return tuple(round(i * (count - 1) / (MAX_USED_SETS - 1)) for i in range(MAX_USED_SETS))
+    return tuple(round(i * (count - 1) / (most - 1)) for i in range(most))
 
 
 def check_sample_head(head: bytes) -> None:
@@ -200,6 +200,7 @@ def write_all_feeds(
     *,
     limits: ImportLimits,
     limit_bytes: int,
+    most_sets: int = MAX_USED_SETS,
     cancellation: Cancellation | None = None,
 ) -> SampleFeeds:
     """Check several files of samples, and write the used sets of each, as `write_feeds`.
@@ -217,6 +218,7 @@ def write_all_feeds(
             stem=f"samples-{number}",
             limits=limits,
             limit_bytes=limit_bytes,
+            most_sets=most_sets,
             cancellation=cancellation,
         )
         summaries.append(summary)
@@ -235,6 +237,7 @@ def write_feeds(
     stem: str = "sample",
     limits: ImportLimits | None = None,
     limit_bytes: int = MAX_SAMPLE_BYTES,
+    most_sets: int = MAX_USED_SETS,
     cancellation: Cancellation | None = None,
 ) -> tuple[SampleSummary, list[Path]]:
     """Check a file of samples, and write each used set as a file of arrays in the order of the inputs.
@@ -246,6 +249,7 @@ def write_feeds(
         stem: The files' names begin with it.
         limits: Memory and time of the child process.
         limit_bytes: Limit of the file's size, and of its arrays' together.
+        most_sets: Most sets that are written.
         cancellation: Ends the check from another thread.
 
     Returns:
@@ -271,6 +275,7 @@ def write_feeds(
         "shapes": [[spec.to_json() for spec in each.inputs] for each in model.each],
         "bound": list(model.values),
         "limit_bytes": limit_bytes,
+        "most_sets": most_sets,
         "folder": str(folder.absolute()),
         "stem": stem,
     }

@@ -15,7 +15,7 @@ def write_feeds(params: dict[str, Any]) -> dict[str, Any]:
     """Check a file, and write a file ``<folder>/<stem>-<index>.npz`` for each set that is run.
 
     Args:
-        params: ``path``, ``shapes`` (the inputs' specs in each set of shapes), ``bound`` (names of inputs with a value), ``limit_bytes``, ``folder``, ``stem``.
+        params: ``path``, ``shapes`` (the inputs' specs in each set of shapes), ``bound`` (names of inputs with a value), ``limit_bytes``, ``most_sets``, ``folder``, ``stem``.
 
     Returns:
         `SampleSummary` as JSON, and ``feeds``: the written files.
@@ -25,7 +25,9 @@ def write_feeds(params: dict[str, Any]) -> dict[str, Any]:
     """
     shapes = [[TensorSpec.from_json(spec) for spec in specs] for specs in params["shapes"]]
     samples = read_sample_file(Path(params["path"]), shapes, params["limit_bytes"], bound=params["bound"])
-    summary = SampleSummary(sets=samples.sets, used=used_sets(samples.sets), fits=samples.fits)
+    summary = SampleSummary(
+        sets=samples.sets, used=used_sets(samples.sets, params["most_sets"]), fits=samples.fits
+    )
     feeds = [Path(params["folder"], f"{params['stem']}-{index}.npz") for index in summary.used]
     for index, feed in zip(summary.used, feeds, strict=True):
         save_arrays(feed, samples.set_of(index))

@@ -1,14 +1,27 @@
-"""A config: a point of a config space."""
+"""A config: a point of a config space; a decision for each knob."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 Decision = int | tuple[int, ...]
 """A knob's value: a tile's factors, a categorical's index, or a compute location (-1 root, -2 inline)."""
+
+
+class KnobKind(StrEnum):
+    """Meaning of a knob's decision.
+
+    TILE: a tuple of factors whose product is the extent, or one of `Knob.tail_products`. CATEGORICAL: an index into `Knob.values`.
+    LOCATION: a loop's index, -1 for the root, -2 for inlining.
+    """
+
+    TILE = "tile"
+    CATEGORICAL = "categorical"
+    LOCATION = "location"
 
 
 @dataclass(frozen=True, slots=True)

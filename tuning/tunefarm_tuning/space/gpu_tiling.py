@@ -16,12 +16,14 @@ from tunefarm_tuning.core.json_fields import fields_from_json
 from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu import GpuLimits
+from tunefarm_tuning.target.gpu_launch import registers_for
 
 FloatArray = npt.NDArray[np.float64]
 
 _SPACE_LEVELS = 5
 _REDUCTION_LEVELS = 3
 _CONTROL_REGISTERS = 24  # addresses and counters of every kernel
+_REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,14 +150,21 @@ class GpuTiling:
                 axis=0,
             )
             * ones,
-            registers=_CONTROL_REGISTERS
-            + results * vthreads / (self.lanes if self.tensor_cores else 1) * self.accumulator_bytes / 4,
+            results=results
+            * vthreads
+            / (self.lanes if self.tensor_cores else 1)
+            * self.accumulator_bytes
+            / _REGISTER_BYTES,
             work=work,
             rows_fit=rows_fit,
         )
 
     def fits(self, rows: IntArray, knobs: Sequence[Knob]) -> npt.NDArray[np.bool_]:
-        """Return which rows of this sketch stay within the limits. Shape ``(n,)``."""
+        """Return which rows of this sketch stay within the limits. Shape ``(n,)``.
+
+        A thread's results are summed in registers. If there are more results than registers, each step reads and writes them
+        in memory (they *spill*): no such config is a good one.
+        """
         use, limits = self.use(rows, knobs), self.limits
         return (
             (use.threads >= limits.min_threads)
@@ -163,6 +172,7 @@ class GpuTiling:
             & (use.vthreads <= limits.max_vthreads)
             & (use.shared_bytes <= limits.max_shared_bytes)
             & (use.static_bytes <= limits.max_static_bytes)
+            & (use.results <= registers_for(self.device, use.threads))
             & use.rows_fit
         )
 
@@ -199,7 +209,7 @@ class GpuUse:
         shared_bytes: Shared memory of a block.
         static_bytes: The part of it that the kernel declares.
         read_bytes: Bytes that a block loads into shared memory in a step of the reduction.
-        registers: An estimate of a thread's registers: its results, and a few for control.
+        results: Registers that a thread's results take while they are summed.
         work: Multiplications of a block in one such step.
         rows_fit: Whether the lengths of rows in shared memory, and tiles in threads, are the multiples that they have to be.
     """
@@ -210,9 +220,14 @@ class GpuUse:
     shared_bytes: FloatArray
     static_bytes: FloatArray
     read_bytes: FloatArray
-    registers: FloatArray
+    results: FloatArray
     work: FloatArray
     rows_fit: npt.NDArray[np.bool_]
+
+    @property
+    def registers(self) -> FloatArray:
+        """An estimate of a thread's registers: its results, and a few for control."""
+        return _CONTROL_REGISTERS + self.results
 
 
 def shared_tile_size(tensor: SharedTile, extents: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from tunefarm_tuning.space.config import Decision
+from tunefarm_tuning.space.config import Decision, KnobKind
 from tunefarm_tuning.space.factorization import IntArray, divisors, factorizations, prime_factors
 from tunefarm_tuning.space.tail_tiles import num_tails
 
@@ -20,18 +19,6 @@ _MAX_TAIL_EXTENTS = 16
 _TO_ANOTHER_PRODUCT = 0.25
 """Share of steps that go to a tiling of another product, in knobs whose tiles may leave a tail."""
 _PROBES = 32
-
-
-class KnobKind(StrEnum):
-    """Meaning of a knob's decision.
-
-    TILE: a tuple of factors whose product is the extent, or one of `Knob.tail_products`. CATEGORICAL: an index into `Knob.values`.
-    LOCATION: a loop's index, -1 for the root, -2 for inlining.
-    """
-
-    TILE = "tile"
-    CATEGORICAL = "categorical"
-    LOCATION = "location"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,22 +39,25 @@ class GpuLimits:
     registers_per_thread: int = 255
 
 
-def _limits(optin_kib: int, sm_kib: int, threads: int, blocks: int) -> GpuLimits:
+def _limits(
+    optin_kib: int, sm_kib: int, threads: int, blocks: int, registers_of_block: int = 65536
+) -> GpuLimits:
     return GpuLimits(
         shared_optin_bytes=optin_kib << 10,
         shared_per_sm_bytes=sm_kib << 10,
         threads_per_sm=threads,
         blocks_per_sm=blocks,
+        registers_per_block=registers_of_block,
     )
 
 
 _BY_NUMBER = {
     50: _limits(48, 64, 2048, 32),
     52: _limits(48, 96, 2048, 32),
-    53: _limits(48, 64, 2048, 32),
+    53: _limits(48, 64, 2048, 32, 32768),
     60: _limits(48, 64, 2048, 32),
     61: _limits(48, 96, 2048, 32),
-    62: _limits(48, 64, 2048, 32),
+    62: _limits(48, 64, 2048, 32, 32768),
     70: _limits(96, 96, 2048, 32),
     72: _limits(96, 96, 2048, 32),
     75: _limits(64, 64, 1024, 16),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import platform
 import re
+import uuid
 from functools import cache
 from pathlib import Path
 
@@ -25,17 +27,22 @@ def host_device_model() -> str:
 
 
 def device_model(cpu: dict[str, str], cores: int) -> str:
-    """Return the device model of a CPU with so many cores in use, from the fields of one processor in ``/proc/cpuinfo``."""
+    """Return the device model of a CPU with so many cores in use, from its fields as `cpu_fields` returns them."""
     if "model name" in cpu:
         name = _slug(_NOISE.sub(" ", cpu["model name"]))
         if "cpu family" in cpu and "model" in cpu:
             name += f"-f{_slug(cpu['cpu family'])}m{_slug(cpu['model'])}"
-    elif "cpu part" in cpu:  # Arm's processors have numbers instead of names
-        name = f"arm-{_slug(cpu.get('cpu implementer', 'x'))}-{_slug(cpu['cpu part'])}"
+    elif "CPU part" in cpu:  # Arm's processors have numbers instead of names
+        name = f"arm-{_slug(cpu.get('CPU implementer', 'x'))}-{_slug(cpu['CPU part'])}"
     else:
         name = _slug(cpu.get("uarch", "") or platform.machine() or "unknown")
     board = _board()
     return "-".join(part for part in (board, name, f"{cores}c") if part)
+
+
+def host_cpu() -> str:
+    """Return the name of this machine's CPU and board, whatever its cores in use."""
+    return device_model(_cpu_fields(), 0)
 
 
 @cache
@@ -54,14 +61,20 @@ def cpu_flags() -> frozenset[str]:
     return frozenset((cpu.get("flags") or cpu.get("Features") or "").split())
 
 
+def cpu_fields(cpuinfo: str) -> dict[str, str]:
+    """Return the fields of the first processor in a ``/proc/cpuinfo``; ``CPU part`` has the parts of all kinds of cores."""
+    first = cpuinfo.split("\n\n", 1)[0]
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    fields = {name.strip(): value.strip() for name, value in pairs}
+    parts = re.findall(r"^CPU part\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
+    return {**fields, "CPU part": " ".join(sorted(set(parts)))} if parts else fields
+
+
 def _cpu_fields() -> dict[str, str]:
     try:
-        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
+        return cpu_fields(_CPUINFO.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return {}
-    first = text.split("\n\n", 1)[0]
-    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
-    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def _board() -> str:
@@ -81,3 +94,15 @@ def _quota() -> float:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60]
+
+
+def machine_id() -> str:
+    """Return a hash of the system's id: it identifies the machine without revealing the id."""
+    seed = f"{uuid.getnode():x}"
+    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
+        try:
+            seed = path.read_text(encoding="ascii").strip() or seed
+            break
+        except (OSError, ValueError):
+            continue
+    return hashlib.sha256(f"tunefarm:{seed}".encode()).hexdigest()[:16]

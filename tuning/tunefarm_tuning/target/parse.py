@@ -17,6 +17,7 @@ from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.target.gpu import find_gpu, known_gpus, looks_like_gpu, target_limits
 from tunefarm_tuning.target.target import Attribute, Target
+from tunefarm_tuning.target.trimmed import kept_target, tvm_folder
 
 KINDS = ("llvm", "cuda")
 """The kinds of targets that tunefarm tunes for. TVM has tags of other kinds (Metal, OpenCL, Hexagon); they are refused."""
@@ -66,9 +67,27 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
     return _from_options(stripped)
 
 
+def is_for_this_cpu(target: Target) -> bool:
+    """Return whether this machine's CPU runs what is compiled for a target: whatever its number of cores, that is its own."""
+    return _any_cores(target) == _any_cores(detect_host_target())
+
+
+def _any_cores(target: Target) -> Target:
+    return Target(
+        kind=target.kind,
+        attributes=tuple((name, value) for name, value in target.attributes if name != "num-cores"),
+    )
+
+
 @cache
 def detect_host_target() -> Target:
-    """Return this machine's target: LLVM's CPU name and the number of usable physical cores."""
+    """Return this machine's target: LLVM's CPU name and the number of usable physical cores.
+
+    Raises:
+        UnknownTargetError: If TVM's compiler was removed (`trimmed`), and what it knew was of another machine.
+    """
+    if (kept := kept_target(tvm_folder())) is not None:
+        return kept
     return Target.from_json(
         call_in_child(
             "tunefarm_tuning.tvm.children.machine",

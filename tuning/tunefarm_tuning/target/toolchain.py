@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -20,17 +21,24 @@ from tunefarm_tuning.target.gpu import plain_arch
 from tunefarm_tuning.target.target import Target
 
 _REPORTED = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
+_TVM = "tvm-"
 _HOMES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
+_WHEEL = Path(sysconfig.get_path("purelib"), "nvidia", "cu13")
 _USUAL = Path("/usr/local/cuda")
 _TIMEOUT_SEC = 60.0
 
 
 def find_nvcc() -> Path | None:
-    """Return ``nvcc``, from the PATH, ``CUDA_HOME`` or the folder of its installer; None without one."""
+    """Return ``nvcc``; None without one.
+
+    It is looked for on the PATH, in ``CUDA_HOME``, where NVIDIA's installer puts it, and among this environment's packages
+    (``nvidia-cuda-nvcc``, which another package may have brought without the headers that it needs).
+    """
     if (on_path := shutil.which("nvcc")) is not None:
         return Path(on_path)
     homes = [Path(os.environ[name]) for name in _HOMES if os.environ.get(name)]
-    for home in (*homes, _USUAL):
+    packaged = [_WHEEL] if (_WHEEL / "include" / "cccl").is_dir() else []
+    for home in (*homes, _USUAL, *packaged):
         path = home / "bin" / "nvcc"
         if os.access(path, os.X_OK):
             return path
@@ -52,7 +60,7 @@ def check_can_build(target: Target) -> Path | None:
     if nvcc is None:
         raise InvalidInputError(
             "kernels for NVIDIA GPUs need nvcc, which this machine lacks: install the CUDA toolkit (no GPU "
-            "is needed), or add its bin folder to the PATH",
+            "is needed) or pip install nvidia-cuda-nvcc nvidia-cuda-cccl, or add its bin folder to the PATH",
             code="no-cuda-compiler",
         )
     arch = str(target.get("arch"))
@@ -107,12 +115,17 @@ def toolchain_key() -> str:
         NotFoundError: If TVM is not installed here (code no-toolchain).
     """
     try:
-        return f"tvm-{metadata.version('apache-tvm')}"
+        return f"{_TVM}{metadata.version('apache-tvm')}"
     except metadata.PackageNotFoundError as error:
         raise NotFoundError(
             "TVM is not installed here; install tunefarm with its extra: pip install 'tunefarm[engine]'",
             code="no-toolchain",
         ) from error
+
+
+def tvm_version(toolchain: str) -> str | None:
+    """Return the version of TVM in a `toolchain_key`; None if it is another compiler's key."""
+    return toolchain.removeprefix(_TVM) if toolchain.startswith(_TVM) else None
 
 
 def versions() -> dict[str, str]:

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tunefarm_tuning.space.config import Config, Decision
+from tunefarm_tuning.space.config import Config, Decision, KnobKind
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.space.knob import KnobKind
 from tunefarm_tuning.tuner.search_tuner import SearchTuner
 
 

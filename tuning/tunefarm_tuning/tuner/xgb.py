@@ -72,6 +72,7 @@ class XGBTuner(SearchTuner):
             model = XGBCostModel(seed=seed, num_threads=num_threads)
         self._model: CostModel = model
         self._data = TrialData(space, use_prior=use_prior)
+        self._next_sketch = 0
         self._fitted_on: tuple[int, int] | None = None
         self._fitted = False
 
@@ -103,10 +104,15 @@ class XGBTuner(SearchTuner):
     def _explored(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
         """Yield `n` random configs: alternately any config, and the best predicted of a few.
 
-        The first kind reaches regions that a wrong prior predicts to be slow.
+        The first kind reaches regions that a wrong prior predicts to be slow. On a GPU, whose prior is fitted to nothing, the second
+        kind takes the sketches in turn, so that each (tensor cores by WMMA, by MMA, none) is measured early.
         """
         for number in range(n):
             rows = self.space.sample_rows(rng, 1 if number % 2 == 0 else _PER_RANDOM_PICK)
+            if self.space.gpu and number % 2:
+                of_sketch = rows[rows[:, 0] == self._next_sketch % len(self.space.sketches)]
+                rows = of_sketch if len(of_sketch) else rows
+                self._next_sketch += 1
             yield from islice(
                 self._unknown(self.space.configs(rows[np.argsort(-self._score(rows), kind="stable")])), 1
             )

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from tunefarm_tuning.core.json_fields import OMIT_DEFAULT, JsonFields, fields_from_json, fields_to_json
 from tunefarm_tuning.workload.binding import Binding, Value
+from tunefarm_tuning.workload.quantisation import Quantisation
 from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -54,6 +55,7 @@ class Model:
         least_batch: The smallest batch that the user runs.
         parts: The parts that cannot be compiled, which ONNX Runtime runs inside the artifact; none for most networks, and for
             those of several sets of shapes.
+        quantisation: How it was quantised, if `quantise_model` made it.
     """
 
     path: Path
@@ -67,6 +69,7 @@ class Model:
     specialisations: tuple[Specialisation, ...] = field(default=(), metadata=OMIT_DEFAULT)
     least_batch: int = field(default=1, metadata=OMIT_DEFAULT)
     parts: tuple[RuntimePart, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    quantisation: Quantisation | None = field(default=None, metadata=OMIT_DEFAULT)
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class Model:
         specialisations: tuple[Specialisation, ...] = (),
         least_batch: int = 1,
         parts: tuple[RuntimePart, ...] = (),
+        quantisation: Quantisation | None = None,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         """Set the fields; `shapes` instead of a binding is what releases before bindings took."""
@@ -97,6 +101,7 @@ class Model:
             "specialisations": specialisations,
             "least_batch": least_batch,
             "parts": parts,
+            "quantisation": quantisation,
         }
         for name, value in members.items():
             object.__setattr__(self, name, value)

@@ -6,7 +6,10 @@ from enum import StrEnum
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.target.dot_products import BFLOAT16_FEATURE, has_bfloat16_dot_product
+from tunefarm_tuning.target.dot_products import (
+    bfloat16_lanes,
+    dot_product_lanes,
+)
 from tunefarm_tuning.target.target import Target
 
 
@@ -23,12 +26,20 @@ class Precision(StrEnum):
     """Stores as int8 the weights that a quantised model has as integers times a scale; other weights stay as they are."""
 
     BFLOAT16 = "bfloat16"
-    """Multiplies bfloat16 with bfloat16 in convolutions and matrix products, and adds up in float32. Needs AVX512_BF16."""
+    """Multiplies bfloat16 with bfloat16 in convolutions and matrix products, and adds up in float32. Needs AVX512_BF16, or Arm's bf16."""
+
+    INT8 = "int8"
+    """Quantises the network on the user's samples (`quantise_model`), and multiplies bytes. Needs VNNI, or another int8 dot product."""
+
+    @property
+    def of_network(self) -> Precision:
+        """The precision that the compiler applies to the network: a quantised one is compiled as it is."""
+        return Precision.AS_MODEL if self is Precision.INT8 else self
 
     @property
     def stores_weights(self) -> bool:
         """Whether weights are stored in fewer bytes than they are computed with."""
-        return self not in (Precision.AS_MODEL, Precision.BFLOAT16)
+        return self not in (Precision.AS_MODEL, Precision.BFLOAT16, Precision.INT8)
 
     @property
     def tolerance(self) -> str:
@@ -62,11 +73,17 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
             f"the precision {precision.value} is for CPUs, and the target is of kind {target.kind}: leave it out",
             code="unsupported-precision",
         )
-    if precision is Precision.BFLOAT16 and target is not None and not has_bfloat16_dot_product(target):
+    if precision is Precision.BFLOAT16 and target is not None and not bfloat16_lanes(target):
         raise InvalidInputError(
             f"the precision {precision.value} needs a CPU with AVX512_BF16 (in /proc/cpuinfo: avx512_bf16; by LLVM's name "
-            f"{BFLOAT16_FEATURE}), and the target {clean(target.key, 80)} has none: leave it out, or take "
+            f"avx512bf16), or Arm's bf16, and the target {clean(target.key, 80)} has none: leave it out, or take "
             f"{Precision.BFLOAT16_WEIGHTS.value}, which stores weights so and computes in float32",
+            code="unsupported-precision",
+        )
+    if precision is Precision.INT8 and target is not None and not dot_product_lanes(target):
+        raise InvalidInputError(
+            f"the precision {precision.value} needs a CPU with an int8 dot product (in /proc/cpuinfo: avx512_vnni, avx_vnni or asimddp), and "
+            f"the target {clean(target.key, 80)} has none: leave it out",
             code="unsupported-precision",
         )
     return precision

@@ -10,10 +10,13 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.process.lifeline import forbid_inspection
+from tunefarm_tuning.target.parse import detect_host_target
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.enrolment import credential, enrol_all
@@ -21,9 +24,11 @@ from tunefarm_workers.device.fleet import EXIT_REFUSED, Fleet
 from tunefarm_workers.device.gpu.cuda_check import check_cuda
 from tunefarm_workers.device.gpu.devices import LentDevice, devices_of
 from tunefarm_workers.device.json_log import log_as_json
-from tunefarm_workers.device.settings import read_settings
+from tunefarm_workers.device.settings import farm_url_in, read_settings
 
 log = logging.getLogger("tunefarm.device")
+
+_LOOK_SEC = 0.05
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     wait = _wait_for_stop()
     try:
-        settings = read_settings(argv)
+        settings = read_settings(argv, farm_url=lambda file: _farm_url(file, wait))
         devices = devices_of(settings)
         own = devices[0].settings if len(devices) == 1 else settings
         fields.update(device=own.name, device_key=own.device_key)
@@ -47,10 +52,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             goes_on = enrol_all(settings, [device.settings for device in devices], wait)
             return Fleet(settings, devices).run(wait) if goes_on else 0
         _lend(devices[0], fields, wait)
+    except _Stopped:
+        return 0
     except TunefarmError as error:
         print(f"device: {error.message}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
+
+
+def _farm_url(file: Path, wait: Callable[[float], bool]) -> str:
+    """Return the URL of this machine's farm once it is up; find out meanwhile what this machine is, for `describe`.
+
+    Raises:
+        _Stopped: If `wait` says to stop.
+    """
+    with ThreadPoolExecutor(1, "describe") as executor:
+        asked = executor.submit(detect_host_target)
+        while (url := farm_url_in(file)) is None:
+            if wait(_LOOK_SEC):
+                raise _Stopped
+        with contextlib.suppress(TunefarmError):  # who needs it asks again, and hears why
+            asked.result()
+    return url
+
+
+class _Stopped(Exception):  # noqa: N818  (an outcome, caught in `main`)
+    """The agent is to end before it began."""
 
 
 def _lend(device: LentDevice, fields: dict[str, str], wait: Callable[[float], bool]) -> None:

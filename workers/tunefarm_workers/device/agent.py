@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.rpc.process import SERVER_MODULE, RpcProcess, server_command, server_environment
 from tunefarm_workers.device.rpc.wire import Address
 from tunefarm_workers.device.settings import AgentSettings
+from tunefarm_workers.device.tunnel.tunnel import Tunnel
 from tunefarm_workers.device.vitals import Vitals
 
 log = logging.getLogger("tunefarm.device")
@@ -73,6 +75,8 @@ class Agent:
         self._vitals = Vitals(gpu, every_sec=settings.heartbeat_sec, clock=time.monotonic)
         self._gpu_watch = None if gpu is None else GpuWatch(self._vitals, clock=time.monotonic)
         self._tracker: Address | None = None
+        self._tunnel: Tunnel | None = None
+        self._server: RpcProcess | None = None
         self._keeper: ServerKeeper | None = None
         self._emitted: tuple[object, ...] | None = None
 
@@ -88,6 +92,9 @@ class Agent:
             while True:
                 self._registration.tick(self._status())
                 self._follow_grant()
+                grant = self._registration.grant
+                if self._tunnel is not None and grant is not None:
+                    self._tunnel.tick(grant.device_id)
                 if self._keeper is not None:
                     self._keeper.tick()
                 self._tell()
@@ -97,24 +104,47 @@ class Agent:
             self._close()
 
     def _follow_grant(self) -> None:
-        """Start a server that registers at the farm's tracker; for another tracker, start another server."""
+        """Start a server that is reached as the farm says: at its gateway or a tracker; for another one, start another server."""
         grant = self._registration.grant
-        if grant is None or grant.tracker == self._tracker:
+        if grant is None or (self._keeper is not None and grant.tracker == self._tracker):
             return
         tracker = grant.tracker
         if self._keeper is not None:
             self._keeper.stop()
+        if self._tunnel is not None:
+            self._tunnel.close()
+            self._tunnel = None
+        if tracker is None:
+            self._tunnel = Tunnel(
+                self._api,
+                self._settings.url,
+                self._connect,
+                rpc_key=self._rpc_key,
+                address=self._settings.gateway,
+            )
         self._tracker = tracker
         self._keeper = ServerKeeper(
             lambda: self._start_server(tracker),
             lambda port: self._prove(tracker, port),
             clock=time.monotonic,
             probe_sec=self._settings.probe_sec,
+            listed_by="gateway" if tracker is None else "tracker",
         )
 
-    def _start_server(self, tracker: Address) -> RpcProcess:
+    def _connect(self) -> tuple[socket.socket, int]:
+        """Return a connection to the server behind its door, and its process id; any thread.
+
+        Raises:
+            OSError: If there is none.
+        """
+        server = self._server
+        if server is None:
+            raise ConnectionRefusedError("its RPC server is starting")
+        return server.connect(), server.pid
+
+    def _start_server(self, tracker: Address | None) -> RpcProcess:
         settings = self._settings
-        return RpcProcess(
+        self._server = RpcProcess(
             server_command(
                 module=self._server_module,
                 host=settings.host,
@@ -131,9 +161,14 @@ class Agent:
                 num_threads=self._device.num_threads,
                 gpu_uuid=None if self._gpu is None else self._gpu.uuid,
             ),
+            has_door=tracker is None,
         )
+        return self._server
 
-    def _prove(self, tracker: Address, port: int) -> tuple[bool, bool | None]:
+    def _prove(self, tracker: Address | None, port: int) -> tuple[bool, bool | None]:
+        if tracker is None:
+            is_here = self._tunnel is not None and self._tunnel.is_connected
+            return probe.greets(lambda: self._connect()[0]), True if is_here else None
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._settings.host, self._settings.host)  # noqa: S104
         return probe.answers_hello((host, port)), probe.is_listed(tracker, self._rpc_key, port)
 
@@ -185,6 +220,8 @@ class Agent:
         leaving = {**self._status(), "ready": False, "reason": "the agent is stopping"}
         (self._settings.work_dir / STATE_FILE).unlink(missing_ok=True)
         self._registration.say_goodbye(leaving)
+        if self._tunnel is not None:
+            self._tunnel.close()
         if self._keeper is not None:
             self._keeper.stop()
         self._api.close()

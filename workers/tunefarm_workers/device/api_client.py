@@ -2,7 +2,10 @@
 
 ``POST /v1/devices`` takes `DeviceDescription.to_json`, the ``rpc_key`` under which the RPC server waits at the tracker,
 whether it is ``ready``, and ``tracker_host`` and ``tracker_port`` where the agent's settings name a tracker. It answers
-with the device: its ``id``, and the tracker. The same name again is the same device.
+with the device: its ``id``, and the tracker, or ``by_gateway``. The same name again is the same device.
+
+``POST /v1/devices/{id}/certificate`` takes the ``rpc_key`` and a ``certificate_request``, and answers with where the gateway is, and the
+``certificate`` and ``authority`` that device and gateway know each other by. The next one is asked for long before its end.
 
 ``POST /v1/devices/enrol`` is made with the enrolment token in place of an API key, takes ``name`` and ``device_key``, and
 answers with the device's own ``api_key``. A machine of several GPUs names the further ones in ``also``, and is answered
@@ -18,10 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_workers.device.lean_httpx import httpx
 from tunefarm_workers.device.rpc.wire import Address
 
 _TIMEOUT_SEC = 5.0
@@ -30,10 +32,27 @@ _NOT_NOW = {408, 425, 429}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """The farm's answer: the device's id, and the tracker at which it must wait."""
+    """The farm's answer: the device's id, and the tracker at which it must wait; None if the farm reaches it over its gateway."""
 
     device_id: str
-    tracker: Address
+    tracker: Address | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What a device needs for the farm's gateway.
+
+    Attributes:
+        host: The gateway's host; empty for the API's.
+        port: The gateway's port.
+        certificate: The device's, as PEM.
+        authority: The certificate of the farm's authority, as PEM.
+    """
+
+    host: str
+    port: int
+    certificate: str
+    authority: str
 
 
 class ApiClient:
@@ -57,14 +76,27 @@ class ApiClient:
 
     def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
         """Register the device; `device` is the request's body without the tracker."""
-        body = dict(device)
+        body = {**device, "by_gateway": tracker is None}
         if tracker is not None:
             body["tracker_host"], body["tracker_port"] = tracker
         answer = self._post("/v1/devices", body)
         try:
-            return Grant(
-                device_id=str(answer["id"]),
-                tracker=tracker or (str(answer["tracker_host"]), int(answer["tracker_port"])),
+            if tracker is None and not answer.get("by_gateway"):
+                tracker = (str(answer["tracker_host"]), int(answer["tracker_port"]))
+            return Grant(device_id=str(answer["id"]), tracker=tracker)
+        except (KeyError, TypeError, ValueError) as error:
+            raise TransientError(f"the API's response lacks {error}: is it a tunefarm API?") from error
+
+    def certify(self, device_id: str, rpc_key: str, request: str) -> Certificate:
+        """Return a new certificate for the key of a request (PEM)."""
+        body = {"rpc_key": rpc_key, "certificate_request": request}
+        answer = self._post(f"/v1/devices/{quote(device_id, safe='')}/certificate", body)
+        try:
+            return Certificate(
+                host=str(answer["host"] or ""),
+                port=int(answer["port"]),
+                certificate=str(answer["certificate"]),
+                authority=str(answer["authority"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise TransientError(f"the API's response lacks {error}: is it a tunefarm API?") from error
@@ -83,9 +115,11 @@ class ApiClient:
             raise TransientError("the API's response lacks an api_key: is it a tunefarm API?")
         return keys
 
-    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
-        """Send a heartbeat."""
-        self._post(f"/v1/devices/{quote(device_id, safe='')}/heartbeat", body)
+    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> str:
+        """Send a heartbeat; return why the farm gives the device no work, by its state and its reason, empty if it does."""
+        device = self._post(f"/v1/devices/{quote(device_id, safe='')}/heartbeat", body)
+        state, reason = (clean(str(device.get(name) or ""), 300) for name in ("state", "reason"))
+        return f"{state}: {reason}" if reason else ""
 
     def close(self) -> None:
         self._http.close()

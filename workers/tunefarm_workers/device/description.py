@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import socket
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ import psutil
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target.gpu import gpu_target
-from tunefarm_tuning.target.host import host_device_model
+from tunefarm_tuning.target.host import host_device_model, machine_id
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import versions
@@ -87,7 +85,7 @@ def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescripti
             "memory_bytes": psutil.virtual_memory().total,
             "versions": versions(),
             "hostname": socket.gethostname(),
-            "machine_id": _machine_id(),
+            "machine_id": machine_id(),
             **({"gpus": [gpu.to_json()]} if gpu is not None else {}),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
@@ -110,15 +108,3 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _machine_id() -> str:
-    """Return a hash of the system's id: it identifies the machine without revealing the id."""
-    seed = f"{uuid.getnode():x}"
-    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
-        try:
-            seed = path.read_text(encoding="ascii").strip() or seed
-            break
-        except (OSError, ValueError):
-            continue
-    return hashlib.sha256(f"tunefarm:{seed}".encode()).hexdigest()[:16]

@@ -158,8 +158,9 @@ def command_of(settings: AgentSettings) -> list[str]:
         for field in fields(settings)
         if field.name not in _NO_OPTIONS
     }
-    if settings.tracker is not None:
-        options["tracker"] = "{}:{}".format(*settings.tracker)
+    for name, address in (("tracker", settings.tracker), ("gateway", settings.gateway)):
+        if address is not None:
+            options[name] = "{}:{}".format(*address)
     arguments = [
         f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None
     ]

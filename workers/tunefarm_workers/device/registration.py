@@ -18,7 +18,7 @@ class Api(Protocol):
     """The calls of `api_client.ApiClient`."""
 
     def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant: ...
-    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None: ...
+    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> str: ...
 
 
 class Registration:
@@ -28,7 +28,7 @@ class Registration:
 
     Args:
         device: The description to register; readiness is added.
-        tracker: A tracker of our own choice, or None for the API's.
+        tracker: A tracker of our own choice, or None for what the API says: its gateway, or its tracker.
         heartbeat_sec: Time between heartbeats; a change of ``ready`` or ``reason`` is sent at once.
         clock: Monotonic seconds.
 
@@ -56,6 +56,7 @@ class Registration:
         self._registered = False
         self._act_at = 0.0
         self._reported: tuple[object, ...] | None = None
+        self._farm_says = ""
         self.grant: Grant | None = None
         self.confirmed = False
         self.online = False
@@ -78,7 +79,7 @@ class Registration:
             if not self._registered:
                 self._register(status)
             if self.grant is not None:
-                self._api.heartbeat(self.grant.device_id, status)
+                self._pass_on(self._api.heartbeat(self.grant.device_id, status), own=str(status["reason"]))
             self._reported, self.confirmed = news, True
             self.online = bool(status["ready"])
             self._backoff.reset()
@@ -104,9 +105,18 @@ class Registration:
             except (TransientError, InvalidInputError, NotFoundError) as error:
                 log.debug("no goodbye: %s", error.message)
 
+    def _pass_on(self, reason: str, *, own: str) -> None:
+        """Log why the farm gives the device no work, once: as that no worker can link for it. Our own reason is known here."""
+        if own:
+            return
+        if reason and reason != self._farm_says:
+            log.info("the farm says: %s", reason)
+        self._farm_says = reason
+
     def _register(self, status: Mapping[str, Any]) -> None:
         grant = self._api.register({**self._device, "ready": status["ready"]}, tracker=self._tracker)
         if grant != self.grant:
-            log.info("registered as %s, waiting at tracker %s:%d", grant.device_id, *grant.tracker)
+            where = "the gateway" if grant.tracker is None else "tracker {}:{}".format(*grant.tracker)
+            log.info("registered as %s, waiting at %s", grant.device_id, where)
         self.grant = grant
         self._registered = True

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -17,6 +18,15 @@ from tunefarm_workers.device.rpc.wire import Address, parse_address
 
 CREDENTIAL_FILE = "credential"
 """File in the agent's folder: the API key that the device got when it enrolled."""
+
+
+def farm_url_in(file: Path) -> str | None:
+    """Return the URL that a farm on this machine left in a file; None while it has left none."""
+    try:
+        url = json.loads(file.read_text(encoding="utf-8"))["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if isinstance(url, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +46,8 @@ class AgentSettings:
         host: Address that the RPC server listens on. Everybody who can connect to it can run code here.
         port: Port of the RPC server; 0 takes a free one at each start.
         advertise: Host name for workers to connect to; None for the address that the tracker sees.
-        tracker: Address of the tracker as seen from here; None for the one that the API names.
+        tracker: Address of a tracker as seen from here, to wait at it and not to dial the gateway; None for what the API says.
+        gateway: Address of the farm's gateway as seen from here; None for the one that the API names.
         api_key_file: File with the API key, if given.
         work_dir: Folder of this agent only, for its credential and session files.
         work_dir_given: Whether the folder was given; otherwise it follows from the name.
@@ -58,6 +69,7 @@ class AgentSettings:
     port: int = 0
     advertise: str | None = None
     tracker: Address | None = None
+    gateway: Address | None = None
     api_key_file: Path | None = None
     work_dir: Path
     work_dir_given: bool = True
@@ -66,13 +78,25 @@ class AgentSettings:
     probe_sec: float = 2.0
 
 
-def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = os.environ) -> AgentSettings:
+def read_settings(
+    argv: Sequence[str] | None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    farm_url: Callable[[Path], str | None] = farm_url_in,
+) -> AgentSettings:
     """Read the command line.
+
+    Args:
+        argv: The arguments.
+        environment: Environment variables.
+        farm_url: Returns the URL in the file of a farm on this machine; None if there is none.
 
     Raises:
         InvalidInputError: If a setting is missing or invalid; the message says what to do.
     """
     options = _parser(environment).parse_args(argv)
+    if options.farm_file is not None:  # before the token is read, which the farm writes first
+        options.url = farm_url(options.farm_file)
     name_given, work_dir_given = bool(options.name), options.work_dir is not None
     options.name = options.name or socket.gethostname()
     if not options.url:
@@ -178,6 +202,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         help="URL of the farm's API (default: $TUNEFARM_URL)",
     )
     add(
+        "--farm-file",
+        type=Path,
+        metavar="FILE",
+        help="file in which a farm on this machine leaves its URL as soon as it is up; the agent waits for it (instead of --url)",
+    )
+    add(
         "--token",
         metavar="TOKEN",
         help="enrolment token, valid once (default: $TUNEFARM_ENROLMENT_TOKEN)",
@@ -232,7 +262,14 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--tracker",
         type=_address,
         metavar="HOST:PORT",
-        help="tracker's host:port as seen from here (default: the API's setting)",
+        help="tracker's host:port as seen from here, for a device that workers connect to (default: what the API says: its gateway, which "
+        "the device dials, or its tracker)",
+    )
+    add(
+        "--gateway",
+        type=_address,
+        metavar="HOST:PORT",
+        help="gateway's host:port as seen from here (default: the API's setting)",
     )
     add(
         "--work-dir",

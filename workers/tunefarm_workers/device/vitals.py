@@ -1,4 +1,4 @@
-"""Read the machine's load, temperatures and clocks."""
+"""Read the machine's load, temperatures and clocks, and what holds its clock back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,6 +20,13 @@ from tunefarm_tuning.measure.gpu.reading import GpuReading
 from tunefarm_workers.device.gpu.driver import Gpu
 
 log = logging.getLogger("tunefarm.device")
+
+_COOLING = "class/thermal/cooling_device*"
+_SLOWS_CPUS = ("thermal-cpufreq", "cpufreq", "thermal-cpuidle", "Processor", "intel_powerclamp")
+"""Beginnings of the names of cooling devices that take a CPU's clock, or its time."""
+_RASPBERRY_PI = "devices/platform/soc/soc:firmware/get_throttled"
+_PI_REASONS = ("undervoltage", "capped", "throttled", "temperature")
+"""What the lowest bits of a Raspberry Pi's answer mean: what is so now."""
 
 
 class Vitals:
@@ -46,7 +54,7 @@ class Vitals:
         self._gpu_reading: tuple[int, GpuReading, bool] | None = None
 
     def read(self) -> dict[str, Any]:
-        """Return ``load`` and, where known, ``temperature_celsius``, ``clock_mhz``, ``clock_max_mhz`` and ``gpus``."""
+        """Return ``load`` and, where known, ``temperature_celsius``, ``clock_mhz``, ``clock_max_mhz``, ``throttle`` and ``gpus``."""
         now = self._clock()
         if self._gpu is not None:
             self._ask_gpu(now, self._gpu)
@@ -108,6 +116,29 @@ class Vitals:
                 vitals["clock_mhz"] = round(clock.current)
                 if clock.max:
                     vitals["clock_max_mhz"] = round(clock.max)
+        if held_back := throttle():
+            vitals["throttle"] = held_back
         if self._gpu_reading is not None:
             vitals["gpus"] = [self._gpu_reading[1].to_json()]
         return vitals
+
+
+def throttle(sysfs: Path = Path("/sys")) -> list[str]:
+    """Return what holds the CPU's clock back now, by the system's names; empty if nothing does, or the system does not tell."""
+    reasons = {
+        kind
+        for device in sysfs.glob(_COOLING)
+        if (kind := _text(device / "type")).startswith(_SLOWS_CPUS)
+        and _text(device / "cur_state").lstrip("0").isdigit()  # -1: Intel's driver does nothing
+    }
+    with contextlib.suppress(ValueError):
+        bits = int(_text(sysfs / _RASPBERRY_PI) or "0", 16)
+        reasons |= {reason for number, reason in enumerate(_PI_REASONS) if bits >> number & 1}
+    return sorted(clean(reason, 40) for reason in reasons)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""

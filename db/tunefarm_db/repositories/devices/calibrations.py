@@ -87,7 +87,8 @@ class Calibrations(Repository):
         Args:
             device_id: The device.
             fence: The fence of the calibration's lease.
-            event: The event for the device; None if the result says nothing about the device.
+            event: The event for the device; None if the result says nothing about the device. From `QUARANTINE`, only a person
+                releases it.
             reason: The reason if the result is not clean.
             calibration: The new reference for later calibrations.
             result: Its entry in the device's history; None if the calibration was called off.
@@ -102,6 +103,8 @@ class Calibrations(Repository):
             changes["calibration"] = calibration
         if event is not None:
             changes |= transition(event, reason)
+        if event is DeviceEvent.QUARANTINE:
+            changes["held"] = True
         elif reason:
             waits = and_(DeviceRow.state == DeviceState.CHECKING, DeviceRow.held.is_(False))
             changes["reason"] = case((waits, reason), else_=DeviceRow.reason)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, type_coerce, update
 
+from tunefarm_db.acting import acting
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, equal
 from tunefarm_db.repositories.devices.history import DeviceHistory
@@ -78,6 +79,7 @@ class DescribedDevice(TypedDict):
     tracker_host: str
     tracker_port: int
     rpc_key: str
+    by_gateway: NotRequired[bool]
 
 
 class Devices(Repository):
@@ -95,9 +97,14 @@ class Devices(Repository):
         Its new state is checking, or offline for `reason` if it is not `ready`. A device that
         is draining or quarantined stays so.
         """
-        known = {**described, "ready": False, "last_seen_at": db_now()}
+        known = {"by_gateway": False, **described, "ready": False, "last_seen_at": db_now()}
         statement = self._insert(_DEVICES).values(
-            id=new_id("dev"), name=name, state=DeviceState.OFFLINE, reason=reason, **known
+            id=new_id("dev"),
+            name=name,
+            state=DeviceState.OFFLINE,
+            reason=reason,
+            owner=acting().owner,
+            **known,
         )
         statement = statement.on_conflict_do_update(
             index_elements=["name"],
@@ -108,9 +115,9 @@ class Devices(Repository):
         DeviceHistory(self._connection).note(device, DeviceEvent.JOIN)
         return self.heartbeat(device.id, ready=ready, reason=reason)
 
-    def get(self, device_id: str) -> Device:
-        """Return a device. Raises `NotFoundError` if it does not exist."""
-        query = select(*columns()).where(DeviceRow.id == device_id, _PRESENT)
+    def get(self, device_id: str, *, removed: bool = False) -> Device:
+        """Return a device, with `removed` also one that was removed. Raises `NotFoundError` if it does not exist."""
+        query = select(*columns()).where(DeviceRow.id == device_id, *(() if removed else (_PRESENT,)))
         return self._required(Device, query, _not_found(device_id))
 
     def find(self, name: str) -> Device | None:

@@ -10,7 +10,7 @@ from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.devices.devices import held_under
 from tunefarm_db.tables import DevicePeakRow, DeviceRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import DevicePeak, Json
+from tunefarm_db.values import DevicePeak, DeviceState, Json
 
 _PEAKS = table_of(DevicePeakRow)
 _KNOWN = (
@@ -22,7 +22,7 @@ _KNOWN = (
 
 
 class Peaks(Repository):
-    """The newest peak of each device. The peak of a removed device stays, as its records do."""
+    """The newest peak of each device. The peak of a removed device stays, as its records do; a purge deletes both."""
 
     def put(self, device_id: str, fence: int, key: str, peak: Json) -> bool:
         """Replace the device's peak; return False if the device is no longer held under the fence."""
@@ -44,9 +44,16 @@ class Peaks(Repository):
     def get(self, device_id: str) -> DevicePeak | None:
         return self._first(DevicePeak, self._query().where(DevicePeakRow.device_id == device_id))
 
-    def of_pool(self, device_key: str) -> tuple[DevicePeak, ...]:
-        """Return the peaks of a pool's devices, removed ones included, oldest first."""
+    def of_pool(self, device_key: str, *, trusted: bool = False) -> tuple[DevicePeak, ...]:
+        """Return the peaks of a pool's devices, removed ones included, oldest first.
+
+        Args:
+            device_key: The pool.
+            trusted: Leave out devices that are held or were removed.
+        """
         query = self._query().where(DeviceRow.device_key == device_key)
+        if trusted:
+            query = query.where(DeviceRow.held.is_(False), DeviceRow.state != DeviceState.REMOVED)
         return self._all(DevicePeak, query.order_by(DevicePeakRow.measured_at, DevicePeakRow.device_id))
 
     def of_devices(self, device_ids: list[str]) -> dict[str, DevicePeak]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import case, delete, func, or_, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import ApiKeyRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import ApiKey
+from tunefarm_db.values import ApiKey, Json
 from tunefarm_tuning.core.errors import NotFoundError
 
 _KEYS = table_of(ApiKeyRow)
@@ -28,6 +28,8 @@ class ApiKeys(Repository):
         valid_sec: float | None = None,
         device_name: str | None = None,
         device_key: str | None = None,
+        account: str | None = None,
+        limits: Json | None = None,
     ) -> ApiKey:
         """Store a key; see `ApiKey` for what binds it. Raises `ConflictError` if the id is taken."""
         values = {
@@ -38,12 +40,19 @@ class ApiKeys(Repository):
             "expires_at": None if valid_sec is None else db_now() + valid_sec,
             "device_name": device_name,
             "device_key": device_key,
+            "account": account,
+            "limits": limits or {},
         }
         return self._add(ApiKey, _KEYS, values)
 
-    def find(self, key_id: str) -> ApiKey | None:
-        """Return the key, revoked or not."""
-        return self._first(ApiKey, select(_KEYS).where(ApiKeyRow.id == key_id))
+    def find(self, key_id: str, *, lock: bool = False) -> ApiKey | None:
+        """Return the key, revoked or not; with `lock`, its row is held until the end of the unit of work."""
+        query = select(_KEYS).where(ApiKeyRow.id == key_id)
+        return self._first(ApiKey, query.with_for_update() if lock else query)
+
+    def limit(self, key_id: str, limits: Json) -> None:
+        """Give the key these limits in place of others."""
+        self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(limits=limits))
 
     def list(self, *, lock: bool = False) -> tuple[ApiKey, ...]:
         """Return all keys, oldest first.
@@ -81,6 +90,13 @@ class ApiKeys(Repository):
         if key is None:
             raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
         return key
+
+    def rotate(self, key_id: str, in_sec: float, *, own_end: float | None) -> None:
+        """Let the key end in so many seconds, or at its own end if that is sooner."""
+        end = db_now() + in_sec
+        sooner = end if own_end is None else case((end < own_end, end), else_=own_end)
+        changes = {"expires_at": sooner, "rotated_at": db_now(), "unrotated_end": own_end}
+        self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(changes))
 
     def use_up(self, key_id: str) -> bool:
         """Revoke a key that is valid for one use; return False if it was used before or has expired."""

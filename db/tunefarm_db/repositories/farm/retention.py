@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import exists, func, or_, select, update
 
 from tunefarm_db.repositories.base import Repository
-from tunefarm_db.tables import ArtifactRow, JobRow, ModelRow, RecordRow, TrialRow, table_of
+from tunefarm_db.tables import ArtifactRow, DraftRow, JobRow, ModelRow, RecordRow, TrialRow, table_of
 from tunefarm_db.tables.columns import db_now
 from tunefarm_db.values import Model, ModelState
 from tunefarm_tuning.core.outcome import Outcome
@@ -43,11 +43,12 @@ class Retention(Repository):
         return tuple(self._run(query).scalars())
 
     def is_needed(self, sha256: str, age_sec: float) -> bool:
-        """Return whether a younger artifact or a usable model has these bytes."""
+        """Return whether a younger artifact, a draft or a usable model has these bytes."""
         useless = (ModelState.FAILED, ModelState.DELETED)
         models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
         artifacts = exists().where(ArtifactRow.sha256 == sha256, ArtifactRow.created_at >= db_now() - age_sec)
-        return bool(self._run(select(or_(models, artifacts))).scalar_one())
+        drafts = exists().where(DraftRow.sha256 == sha256)
+        return bool(self._run(select(or_(models, artifacts, drafts))).scalar_one())
 
     def failures_with_messages(
         self, age_sec: float, *, trials_after: str = "", records_after: str = "", limit: int

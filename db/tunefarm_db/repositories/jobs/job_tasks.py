@@ -65,6 +65,12 @@ class JobTasks(Repository):
             JobTask, select(_TASKS).where(JobTaskRow.job_id == job_id).order_by(JobTaskRow.position)
         )
 
+    def newest_toolchain(self) -> str | None:
+        """Return the toolchain of the kernels of the newest job that has any; None if there is none."""
+        query = select(JobTaskRow.toolchain).order_by(JobTaskRow.job_id.desc(), JobTaskRow.position.desc())
+        toolchain: str | None = self._run(query.limit(1)).scalar_one_or_none()
+        return toolchain
+
     def count_tasks(self, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return by job the number of its tasks, and of those that have a best cost."""
         query = (

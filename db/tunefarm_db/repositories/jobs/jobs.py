@@ -7,6 +7,7 @@ from typing import Any, NotRequired, TypedDict, Unpack
 
 from sqlalchemy import func, select, update
 
+from tunefarm_db.acting import acting
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import equal
 from tunefarm_db.repositories.jobs.job_tasks import JobTasks
@@ -82,7 +83,8 @@ class Jobs(JobTasks):
             ConflictError: If the idempotency key is taken (look with `find_by_idempotency_key` first; this is
                 what remains of a race).
         """
-        values = {"id": new_id("job"), "state": JobState.QUEUED, "options": {}, "progress": {}, **columns}
+        own = {"id": new_id("job"), "state": JobState.QUEUED, "owner": acting().owner}
+        values = {**own, "options": {}, "progress": {}, **columns}
         return self._add(Job, _JOBS, values)
 
     def get(self, job_id: str, *, lock: bool = False) -> Job:
@@ -175,6 +177,10 @@ class Jobs(JobTasks):
     def set_numbers(self, job_id: str, **numbers: Unpack[JobNumbers]) -> None:
         """Set what lists show and sort by of a job's artifact."""
         self._run(update(_JOBS).where(JobRow.id == job_id).values(**numbers))
+
+    def set_best_latency(self, job_id: str, best_latency_sec: float | None) -> None:
+        """Set the sum of the tasks' best costs after these changed, whatever the job's state."""
+        self._run(update(_JOBS).where(JobRow.id == job_id).values(best_latency_sec=best_latency_sec))
 
     def charge(self, job_id: str, device_sec: float) -> None:
         """Add the job's use of a device to its `turn_sec`."""

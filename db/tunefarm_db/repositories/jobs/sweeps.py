@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 
 from sqlalchemy import insert, select, update
 
+from tunefarm_db.acting import acting
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobRow, SweepCellRow, SweepRow, table_of
@@ -37,7 +38,7 @@ class Sweeps(Repository):
         Raises:
             ConflictError: If the idempotency key is taken.
         """
-        return self._add(Sweep, _SWEEPS, {"id": new_id("swp"), **columns})
+        return self._add(Sweep, _SWEEPS, {"id": new_id("swp"), "owner": acting().owner, **columns})
 
     def add_cells(self, sweep_id: str, cells: Sequence[NewSweepCell]) -> None:
         """Add a sweep's cells, in order."""

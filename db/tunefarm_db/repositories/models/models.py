@@ -13,7 +13,6 @@ from sqlalchemy import (
     and_,
     cast,
     delete,
-    exists,
     func,
     insert,
     or_,
@@ -21,19 +20,16 @@ from sqlalchemy import (
     update,
 )
 
+from tunefarm_db.acting import acting
 from tunefarm_db.ids import is_id, new_id
 from tunefarm_db.repositories.base import Order, Repository, equal, has_tag, has_text
 from tunefarm_db.tables import (
-    ArtifactRow,
-    BlobRow,
     ModelRow,
     ModelTaskRow,
-    SampleFileRow,
-    SourceRow,
     WorkloadRow,
     table_of,
 )
-from tunefarm_db.values import BINDING_CODES, Blob, Json, Model, ModelState, ModelTask, Page, SampleState
+from tunefarm_db.values import Json, Model, ModelState, ModelTask, Page
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _MODELS = table_of(ModelRow)
@@ -99,6 +95,7 @@ class Models(Repository):
             "inputs": [],
             "outputs": [],
             "operators": [],
+            "owner": acting().owner,
         }
         return self._add(Model, _MODELS, row)
 
@@ -360,40 +357,3 @@ def shapes_key(
     if values:
         bound = {"shapes": bound, "values": dict(values)}
     return json.dumps(bound, sort_keys=True, separators=(",", ":"))
-
-
-_BLOBS = table_of(BlobRow)
-
-
-class Blobs(Repository):
-    """Blobs that the blob store holds, and who refers to them."""
-
-    def add(self, sha256: str, *, size_bytes: int, media_type: str) -> None:
-        """Store that the blob is in the blob store; doing it again changes nothing."""
-        values = {"sha256": sha256, "size_bytes": size_bytes, "media_type": media_type}
-        self._run(self._insert(_BLOBS).values(values).on_conflict_do_nothing())
-
-    def find(self, sha256: str) -> Blob | None:
-        return self._first(Blob, select(_BLOBS).where(BlobRow.sha256 == sha256))
-
-    def is_referenced(self, sha256: str) -> bool:
-        """Return whether a model, samples, an artifact or a kernel's source need the blob.
-
-        Failed and deleted models need none, nor do failed samples: a retry comes with another upload. A model that failed
-        for its shapes or values needs it, because other ones mend that.
-        """
-        useless = (ModelState.FAILED, ModelState.DELETED)
-        needs_binding = and_(
-            ModelRow.state == ModelState.FAILED, ModelRow.error["code"].as_string().in_(BINDING_CODES)
-        )
-        models = exists().where(ModelRow.sha256 == sha256, or_(ModelRow.state.not_in(useless), needs_binding))
-        artifacts = exists().where(ArtifactRow.sha256 == sha256)
-        sources = exists().where(SourceRow.sha256 == sha256)
-        samples = exists().where(SampleFileRow.sha256 == sha256, SampleFileRow.state != SampleState.FAILED)
-        return bool(self._run(select(or_(models, artifacts, sources, samples))).scalar_one())
-
-    def delete(self, sha256: str) -> bool:
-        """Delete the blob's row unless it is referenced; return whether it was deleted."""
-        if self.is_referenced(sha256):
-            return False
-        return self._run(delete(_BLOBS).where(BlobRow.sha256 == sha256)).rowcount > 0

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import case, delete, select, update
 
+from tunefarm_db.acting import acting
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import SampleFileRow, table_of
@@ -33,6 +34,7 @@ class SampleFiles(Repository):
             "sha256": sha256,
             "size_bytes": size_bytes,
             "expires_at": db_now() + keep_sec,
+            "owner": acting().owner,
         }
         return self._add(SampleFile, _SAMPLES, values)
 

@@ -83,10 +83,10 @@ class Records(Repository):
             where = [_RECORDS.c[name] == value for name, value in zip(KEY, key_values, strict=True)]
             # JSON has no equality on PostgreSQL; the few confirmed configs are compared here.
             query = select(RecordRow.space_key, RecordRow.config).where(*where, RecordRow.confirmed)
-            confirmed = {_config_key(*row) for row in self._run(query)}
-            latest = {_config_key(r["space_key"], r["config"]): r for r in new if r["confirmed"]}
+            confirmed = {config_key(*row) for row in self._run(query)}
+            latest = {config_key(r["space_key"], r["config"]): r for r in new if r["confirmed"]}
             for row in new:
-                key = _config_key(row["space_key"], row["config"])
+                key = config_key(row["space_key"], row["config"])
                 row["superseded"] = latest.get(key, row) is not row or (
                     key in confirmed and not row["confirmed"]
                 )
@@ -94,7 +94,7 @@ class Records(Repository):
                 held = select(RecordRow.id, RecordRow.space_key, RecordRow.config).where(
                     *where, RecordRow.space_key.in_({key[0] for key in latest}), ~RecordRow.superseded
                 )
-                gone = [row[0] for row in self._run(held) if _config_key(row[1], row[2]) in latest]
+                gone = [row[0] for row in self._run(held) if config_key(row[1], row[2]) in latest]
                 for start in range(0, len(gone), _KEYS_PER_QUERY):
                     some = gone[start : start + _KEYS_PER_QUERY]
                     self._run(update(_RECORDS).where(RecordRow.id.in_(some)).values(superseded=True))
@@ -334,5 +334,6 @@ def _id_of_fastest(workload_key: ColumnElement[str], platform: Platform) -> Scal
     return query.with_only_columns(_FAST.c.id).limit(1).scalar_subquery()
 
 
-def _config_key(space_key: str, config: list[Any]) -> tuple[str, str]:
+def config_key(space_key: str, config: list[Any]) -> tuple[str, str]:
+    """Return a key of a config: JSON has no equality on PostgreSQL."""
     return space_key, json.dumps(config)

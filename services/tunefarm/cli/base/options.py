@@ -51,6 +51,7 @@ DeviceKey = Annotated[
     str | None, typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool)
 ]
 PrecisionOption = Annotated[str | None, typer.Option("--precision", help=HELP["precision"])]
+MaxError = Annotated[float | None, typer.Option("--max-error", help=HELP["max_error"])]
 OtherShapes = Annotated[bool, typer.Option("--other-shapes/--no-other-shapes", help=HELP["other_shapes"])]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
@@ -173,6 +174,7 @@ class TermOptions(LimitOptions):
     device_key: DeviceKey = None
     priority: Priority = None
     precision: PrecisionOption = None
+    max_error: MaxError = None
     other_shapes: OtherShapes = True
 
     def terms(self) -> dict[str, Any]:
@@ -193,6 +195,7 @@ class CompileOptions(OptionGroup):
     device_key: DeviceKey = None
     priority: Priority = None
     precision: PrecisionOption = None
+    max_error: MaxError = None
     other_shapes: OtherShapes = True
 
     def terms(self) -> dict[str, Any]:
@@ -206,6 +209,7 @@ def _compiled_terms(options: TermOptions | CompileOptions) -> dict[str, Any]:
         "device_key": options.device_key,
         "priority": _as_priority(options.priority),
         "precision": options.precision,
+        "max_error": options.max_error,
         "other_shapes": None if options.other_shapes else False,  # older servers have no such option
     }
 
@@ -218,12 +222,24 @@ def _as_priority(text: str | None) -> int | str | None:
         return text
 
 
-def check_inputs(paths: Sequence[Path] | None) -> list[Path]:
-    """Return the files of samples, which must exist: a typo must not cost an upload.
+def check_inputs(
+    paths: Sequence[Path] | None, *, precision: str | None = None, of: str = "the network"
+) -> list[Path]:
+    """Return the files of samples, which must exist, and be there for int8: a typo must not cost an upload.
+
+    Args:
+        paths: What the option names.
+        precision: The precision, if it is one.
+        of: What it would quantise, for people.
 
     Raises:
-        InvalidInputError: no-file.
+        InvalidInputError: no-file, samples-needed.
     """
+    if precision == "int8" and not paths:
+        raise InvalidInputError(
+            f"--precision int8 quantises {clean(of)} on real inputs: give some with --inputs samples.npz",
+            code="samples-needed",
+        )
     for path in paths or ():
         if not path.is_file():
             raise InvalidInputError(f"--inputs {path}: there is no such file", code="no-file")

@@ -18,6 +18,11 @@ _WHOLE_ID = re.compile(r"(?:job|mdl|dev|swp)_[0-9a-z]{26}")
 _MOST_NAMED = 5
 
 
+def is_whole_id(text: str) -> bool:
+    """Return whether the text is an id, and not a name or a part of an id."""
+    return _WHOLE_ID.fullmatch(text) is not None
+
+
 def find_job(client: Client, text: str) -> str:
     """Return the id of the job that `text` means: its id, the first or last characters of it, or its model's name (``name@2``).
 

@@ -108,7 +108,16 @@ class JoinOptions(OptionGroup):
         typer.Option(
             "--tracker",
             metavar="HOST:PORT",
-            help="Tracker's host:port as seen from here; by default, the API's setting.",
+            help="Tracker's host:port as seen from here, for a device that workers connect to; by default, what the farm says: its "
+            "gateway, which the device dials, or its tracker.",
+        ),
+    ] = None
+    gateway: Annotated[
+        str | None,
+        typer.Option(
+            "--gateway",
+            metavar="HOST:PORT",
+            help="Gateway's host:port as seen from here; by default, the API's setting.",
         ),
     ] = None
     work_dir: Annotated[
@@ -140,7 +149,18 @@ def join(out: Output, options: JoinOptions) -> None:  # noqa: ARG001  (the agent
     With --gpu each GPU is a device with its own name, RPC server, lease and calibration; one token enrols all of them.
     Different kinds of GPU need separate calls, each with its own --device-key.
 
-    Anyone who reaches its port can run code on this machine: keep it on loopback or a private network. SIGTERM ends it;
-    the current measurement fails and is repeated on another device.
+    It dials the farm's gateway, and needs no open port. Only with a tracker it has one, and anyone who reaches that can run
+    code on this machine: keep it (--host, --port) on loopback or a private network. SIGTERM ends it; the current measurement
+    fails and is repeated on another device.
     """
     become("tunefarm_workers.device", options.command_line(), extra="device")
+
+
+@command(app, "trim", json=False)
+def trim(out: Output) -> None:  # noqa: ARG001  (the module itself prints)
+    """Remove TVM's compiler from this environment: a device that lends its CPU needs the runtime alone.
+
+    It is most of what was installed. The target that the compiler found stays known, for this machine only. Installing
+    apache-tvm again brings the compiler back. Not for devices that lend a GPU.
+    """
+    become("tunefarm_workers.device.trim", [], extra="device")

@@ -37,10 +37,20 @@ def make_token(
         ),
     ] = None,
     minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="Validity in minutes.")] = 15.0,
+    *,
+    guest: Annotated[
+        bool,
+        typer.Option(
+            "--guest",
+            help="The machine is somebody else's: its records count in its pool alone. Needs --device-key.",
+        ),
+    ] = False,
 ) -> None:
     """Create an enrolment token, with which one machine can become a device, once. Needs a key with the scope admin."""
     with server.connect() as client:
-        token = client.devices.create_token(device_key=device_key, name=name, valid_sec=60.0 * minutes)
+        token = client.devices.create_token(
+            device_key=device_key, name=name, valid_sec=60.0 * minutes, guest=guest
+        )
     if out.json:
         out.data(token.raw)
         return

@@ -21,7 +21,7 @@ def run_worker(
     queues: Annotated[
         str | None,
         typer.Option(
-            "--queues", metavar="LIST", help="Queues to serve: import, tune, compile; all by default."
+            "--queues", metavar="LIST", help="Queues to serve: import, tune, compile, draft; all by default."
         ),
     ] = None,
     concurrency: Annotated[

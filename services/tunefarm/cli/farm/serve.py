@@ -16,7 +16,7 @@ from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
-_ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})
+_ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "gateway", "gateway_dir"})
 """Settings that the embedded farm chooses itself."""
 
 
@@ -26,7 +26,7 @@ def serve(
         str,
         typer.Option(
             "--host",
-            help="Address that the API listens on. On any but 127.0.0.1, others in the network can try keys.",
+            help="Address that the API and the gateway listen on. On any but 127.0.0.1, others in the network can try keys.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -58,7 +58,7 @@ def serve(
     ] = None,
     home: Home = None,
 ) -> None:
-    """Run a farm on this machine until Ctrl-C: API, worker, tracker, a device and their services.
+    """Run a farm on this machine until Ctrl-C: API, worker, gateway, a device and their services.
 
     All its data is in the folder --home; the next start continues there. The first start creates an API key. Commands
     of the same user find the farm by themselves.

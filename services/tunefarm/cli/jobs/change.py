@@ -1,17 +1,22 @@
-"""``tunefarm jobs cancel|finish|change|pause|resume|retry``: change jobs."""
+"""``tunefarm jobs cancel|finish|change|pause|resume|retry|again``: change jobs, or run them again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tunefarm.cli.base import exit_codes
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.edge import Exit, describe
 from tunefarm.cli.base.options import ChangeOptions, LabelChanges
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app, show_state
+from tunefarm_text import quantities
+from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, Job
@@ -93,3 +98,91 @@ def retry_job(out: Output, server: Server, job_id: JobId) -> None:
         job_id = find_job(client, job_id)
         job = client.jobs.retry(job_id)
     show_state(out, job)
+
+
+@command(app, "again")
+def run_again(
+    out: Output,
+    server: Server,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB...", help="Jobs that have ended, as for `tunefarm jobs show`."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag", metavar="TAG", help="All jobs with this tag that have ended. Can be given several times."
+        ),
+    ] = None,
+    only_if_changed: Annotated[
+        bool,
+        typer.Option(
+            "--only-if-changed",
+            help="Only those whose newest artifact was made by other versions of TVM and tunefarm than the farm has.",
+        ),
+    ] = False,
+) -> None:
+    """Run jobs again, with their models and terms: by a schedule, or when the compiler has changed.
+
+    Jobs that ran again are not counted twice, and a job that is under way on the same terms is not started twice, so that cron may
+    come round as often as it likes. Prints the ids of the jobs that are under way then. A job that cannot run again is a warning, and the
+    command fails at its end.
+    """
+    if bool(jobs) == bool(tag):
+        raise InvalidInputError("name jobs, or a tag with --tag", code="invalid-request")
+    with server.connect() as client:
+        ids = [find_job(client, text) for text in jobs or ()] if jobs else _latest_with(client, tag or ())
+        answers, refused = _run_all_again(out, client, ids, only_if_changed=only_if_changed)
+    under_way = [job for job in answers.values() if not job.is_finished]
+    unchanged = [job for job in answers.values() if job.is_finished]
+    if out.json:
+        out.data(
+            {
+                "jobs": [job.raw for job in under_way],
+                "unchanged": [job.id for job in unchanged],
+                "refused": refused,
+            }
+        )
+    else:
+        for line in [job.id for job in under_way] or ["no job was started"]:
+            out.text(line)
+    if unchanged:
+        out.note(
+            f"{quantities.plural(len(unchanged), 'artifact')} made by the farm's present versions: {', '.join(job.id for job in unchanged)}"
+        )
+    if refused:
+        raise Exit(exit_codes.FAILED)
+
+
+def _run_all_again(
+    out: Output, client: Client, job_ids: Sequence[str], *, only_if_changed: bool
+) -> tuple[dict[str, Job], list[dict[str, Any]]]:
+    """Run jobs again; return the answers by their ids, and those that were refused, with the reasons.
+
+    A refused job does not end the others; a server that cannot be reached does.
+    """
+    from tunefarm.client.errors import ClientError, UnavailableError
+
+    answers: dict[str, Job] = {}
+    refused: list[dict[str, Any]] = []
+    for job_id in job_ids:
+        try:
+            job = client.jobs.again(job_id, only_if_changed=only_if_changed)
+        except ClientError as error:
+            out.warning(f"{job_id}: {error.detail}")
+            refused.append({"job": job_id, **describe(error)})
+            if isinstance(error, UnavailableError) and error.status is None:
+                break
+        else:
+            answers[job.id] = job
+    return answers, refused
+
+
+def _latest_with(client: Client, tags: Sequence[str]) -> list[str]:
+    """Return the newest job with the tags of each that was run again and again; those that only compile another's records are none."""
+    newest: dict[str, str] = {}
+    for job in client.jobs.all(tags=tags):
+        options = job.raw.get("options", {})
+        if job.is_finished and "of" not in options:
+            newest.setdefault(str(options.get("again") or job.id), job.id)
+    return list(newest.values())

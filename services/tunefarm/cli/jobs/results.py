@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +21,9 @@ from tunefarm.cli.jobs.look import JobId, app
 from tunefarm.cli.report import show_report, show_steps
 from tunefarm_text import quantities
 from tunefarm_text.trace_words import trace_words
+
+if TYPE_CHECKING:
+    from tunefarm.client.results.artifacts import Draft
 
 
 class SourceKind(StrEnum):
@@ -51,9 +56,23 @@ def get_artifact(
             help="Of a job without an artifact, compile what is on record so far. The job goes on, if it has not ended.",
         ),
     ] = False,
+    so_far: Annotated[
+        bool,
+        typer.Option(
+            "--so-far",
+            help="Of a job without an artifact, what is ready so far: untuned from its first seconds on, or the last of --now.",
+        ),
+    ] = False,
 ) -> None:
-    """Download the artifact of a job that succeeded; with --now, of one that searches or was cancelled, too."""
+    """Download the artifact of a job that succeeded; with --now or --so-far, of one that searches or was cancelled, too."""
     check_folder(folder)
+    if now and so_far:
+        from tunefarm.client.errors import InvalidRequestError
+
+        raise InvalidRequestError(
+            "--now compiles another one, --so-far takes what is ready: give one of them",
+            code="invalid-option",
+        )
     with server.connect() as client:
         job_id = find_job(client, job_id)
         if now and client.jobs.get(job_id).state != "succeeded":
@@ -61,12 +80,24 @@ def get_artifact(
             out.note(f"job {handle.id} compiles what is on record for job {job_id}")
             handle.wait()
             job_id = handle.id
-        path = client.jobs.download(job_id, folder, name=name)
+        drafts = [client.jobs.get(job_id).draft] if so_far else []
+        path = client.jobs.download(job_id, folder, name=name, so_far=so_far)
+        if so_far:
+            drafts.append(client.jobs.get(job_id).draft)
+        draft = _draft_of(path, drafts)
     size_bytes = path.stat().st_size
+    result = {"job_id": job_id, "artifact": str(path), "size_bytes": size_bytes}
     out.result(
-        {"job_id": job_id, "artifact": str(path), "size_bytes": size_bytes},
-        f"{path}  {quantities.size(size_bytes)}",
+        {**result, "draft": draft.text} if draft is not None else result,
+        f"{path}  {quantities.size(size_bytes)}{f', so far: {draft.text}' if draft is not None else ''}",
     )
+
+
+def _draft_of(path: Path, drafts: Iterable[Draft | None]) -> Draft | None:
+    """Return the draft that was saved; None if the file is another one: a better draft or the artifact may have come meanwhile."""
+    with path.open("rb") as file:
+        saved = hashlib.file_digest(file, "sha256").hexdigest()
+    return next((draft for draft in drafts if draft is not None and draft.sha256 == saved), None)
 
 
 @command(app, "report")

@@ -91,6 +91,7 @@ class Transport:
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        query: Query | None = None,
         repeatable: bool = False,
     ) -> Any:
         """Send JSON and return the response's JSON.
@@ -100,6 +101,7 @@ class Transport:
             body: JSON object to send; None for an empty body.
             key: Idempotency key; a request that has one may be sent twice.
             headers: Further headers.
+            query: The query; None values are left out.
             repeatable: Whether the request may be sent twice even without a key.
 
         Raises:
@@ -107,7 +109,7 @@ class Transport:
         """
         sent = {**(headers or {}), **({} if key is None else {"Idempotency-Key": key})}
         return await self._send(
-            lambda: self._request("POST", path, None, json=body, headers=sent),
+            lambda: self._request("POST", path, query, json=body, headers=sent),
             self._json,
             repeatable=repeatable or key is not None,
         )
@@ -196,7 +198,9 @@ class Transport:
 
         return await self._send(request, read, repeatable=False)
 
-    async def download(self, path: str, target: Path, on_progress: ByteProgress | None) -> httpx.Headers:
+    async def download(
+        self, path: str, target: Path, on_progress: ByteProgress | None, query: Query | None = None
+    ) -> httpx.Headers:
         """Stream a response into a file. The file appears only when it is complete.
 
         It is written beside `target` under a temporary name, and renamed at the end.
@@ -205,6 +209,7 @@ class Transport:
             path: Below ``/v1``.
             target: The file to write; its folders are created, an existing file is replaced.
             on_progress: Called with the bytes received and the total (0 if unknown).
+            query: The query's parameters.
 
         Returns:
             The response's headers.
@@ -223,7 +228,7 @@ class Transport:
             def request() -> httpx.Request:
                 # Uncompressed: a compressed answer would have neither the length nor the checksum of the file.
                 headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
-                return self._request("GET", path, None, headers=headers)
+                return self._request("GET", path, query, headers=headers)
 
             try:
                 headers = await self._send(request, read, repeatable=True)
@@ -272,6 +277,7 @@ class Transport:
                 again = answer.status_code in RETRIED_STATUSES and (
                     repeatable or answer.status_code == httpx.codes.TOO_MANY_REQUESTS
                 )
+                again &= not error.code.startswith("quota-")  # waiting for a job to end is the user's choice
             except (httpx.ConnectError, httpx.ConnectTimeout) as cause:
                 error = UnavailableError(f"cannot reach {self.url}: {_why(cause)}", code="unreachable")
                 again = True

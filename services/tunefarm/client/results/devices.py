@@ -84,6 +84,7 @@ class Device(Shown, Answer):
     work: str | None = None
     calibration_sec: float | None = None
     peak: DevicePeak | None = None
+    owner: str | None = None
     temperature_celsius: float | None = None
 
     def summary(self) -> Mapping[str, str]:
@@ -135,6 +136,21 @@ class EnrolmentToken(Answer):
     expires_at: float = 0.0
     name: str | None = None
     device_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgedRecords(Answer):
+    """What a purge of a device's records deleted.
+
+    Attributes:
+        records: How many records.
+        measured_by: The jobs that measured them.
+        used_by: The jobs whose artifacts were compiled with them.
+    """
+
+    records: int
+    measured_by: tuple[str, ...] = ()
+    used_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunefarm.client.results.artifacts import Draft, Speedup
 from tunefarm.client.results.models import Problem, Tensor
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
@@ -38,25 +39,6 @@ class Progress(Answer):
     tuned_sec: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speedup(Result):
-    """How many times as fast an artifact is as another network.
-
-    Attributes:
-        value: Ratio of the medians.
-        low: Lower end of its 95 % interval; None if unknown.
-        high: Upper end of it.
-        text: The ratio as far as it is known: ``1.24×``, or ``between 1.2 and 3.9×``.
-        verdict: ``faster``, ``slower``, or ``same`` if the interval cannot tell.
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    text: str = ""
-    verdict: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Job(Shown, Answer):
     """A tuning job.
@@ -76,6 +58,7 @@ class Job(Shown, Answer):
         priority: Jobs with a higher priority get devices first.
         waiting: What it waits for (a device, its turn on a device, a worker, another attempt); None if working.
         error: Error, if it failed; else None.
+        draft: What `download` with ``so_far`` gets while there is no artifact; None until it is compiled and checked.
     """
 
     id: str
@@ -101,7 +84,9 @@ class Job(Shown, Answer):
     waiting: str | None = None
     error: Problem | None = None
     artifact_id: str | None = None
+    draft: Draft | None = None
     progress: Progress
+    owner: str | None = None
     created_at: float = 0.0
     finished_at: float | None = None
 
@@ -160,69 +145,6 @@ class Job(Shown, Answer):
         if isinstance(progress, dict):  # a job that has not begun reports no phase: its state is the phase
             progress = {"phase": data.get("state"), **progress}
         return {**data, "progress": progress}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Measurement(Shown, Result):
-    """A measurement of a job's artifact.
-
-    Attributes:
-        device: Name of the device; None if unknown. `device_model` is its model.
-        at_compile: Whether the compile measured it.
-        quiet: Whether other work on the device hardly slowed it; None if nobody looked.
-        shown: Whether the job's report, page and lists show this one: the latest quiet one; if none is quiet, the latest. One that
-            timed fewer networks than the shown one is only listed.
-        seconds: Seconds per inference of ``tuned`` (the artifact), ``untuned``, ``onnxruntime`` and ``torch_compile``.
-        ratios: How many times as fast as the others the artifact is.
-    """
-
-    measured_at: float
-    device: str | None = None
-    device_model: str | None = None
-    at_compile: bool = False
-    quiet: bool | None = None
-    shown: bool = False
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    ratios: Mapping[str, Speedup] = field(default_factory=dict)
-
-    def summary(self) -> Mapping[str, str]:
-        """Return the measurement's row in a notebook: column name to text."""
-        names = {"untuned": "over untuned", "onnxruntime": "over ONNX Runtime"}
-        return {
-            "": quantities.local_time(self.measured_at) + (" (compile)" if self.at_compile else ""),
-            "device": self.device or quantities.NONE,
-            "other work": quantities.other_work(self.quiet),
-            "artifact": quantities.latency(self.seconds.get("tuned")),
-            **{
-                text: self.ratios[name].text if name in self.ratios else quantities.NONE
-                for name, text in names.items()
-            },
-            "shown": "yes" if self.shown else "",
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurements(Answer):
-    """The measurements of a job's artifact, oldest first.
-
-    Attributes:
-        state: State of the last one that was asked for: ``waiting`` for a worker or a device, ``measuring``, ``failed`` or
-            ``idle``.
-        asked_at: When it was asked for, Unix seconds; None if nobody has asked for one.
-        error: Why it failed, or what it is repeated after.
-        waiting: What it waits for; None unless `state` is ``waiting``.
-    """
-
-    items: tuple[Measurement, ...] = ()
-    state: str = "idle"
-    asked_at: float | None = None
-    error: Problem | None = None
-    waiting: str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a measurement is under way."""
-        return self.state in ("waiting", "measuring")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,11 +286,13 @@ class RecordImport(Answer):
 
     Attributes:
         imported: How many were added.
-        left_out: How many others there were, by reason: ``on-record``, ``unknown-workload``.
+        left_out: How many others there were, by reason: ``on-record``, ``unknown-workload``, ``space-changed``.
+        unchecked: How many added ones are of kernels that no job has tuned here, so that their configs could not be checked.
     """
 
     imported: int
     left_out: Mapping[str, int] = field(default_factory=dict)
+    unchecked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -113,6 +113,7 @@ class Model(Shown, Answer):
     state: str
     sha256: str = ""
     size_bytes: int = 0
+    owner: str | None = None
     created_at: float = 0.0
     error: Problem | None = None
     waiting: str | None = None
@@ -169,6 +170,7 @@ class SampleFile(Shown, Answer):
     error: Problem | None = None
     sets: int | None = None
     used: tuple[int, ...] = ()
+    owner: str | None = None
     created_at: float = 0.0
     expires_at: float | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm.client.results.jobs import Speedup
+from tunefarm.client.results.artifacts import Speedup
 from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown

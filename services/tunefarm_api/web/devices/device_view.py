@@ -9,6 +9,7 @@ from typing import Any
 
 from tunefarm_app.devices.agent_info import Info, agent_of, first_gpu, gpus_of, mapping, whole
 from tunefarm_app.devices.history import Span
+from tunefarm_app.storage.rows import throttle_of
 from tunefarm_db.values import CalibrationOutcome, Device, DeviceInterval
 from tunefarm_text import quantities
 from tunefarm_tuning.measure.peak import Peak, Rate
@@ -119,7 +120,8 @@ def facts_of(device: Device) -> list[Fact]:
         ("Host", _text(info.get("hostname"))),
         ("Target", _target(device.target)),
         ("Device model", device.device_model),
-        ("Tracker", f"{device.tracker_host}:{device.tracker_port}"),
+        ("Reached over", "the gateway" if device.by_gateway else ""),
+        ("Tracker", "" if device.by_gateway else f"{device.tracker_host}:{device.tracker_port}"),
     ]
     return [(name, text) for name, text in facts if text]
 
@@ -139,6 +141,7 @@ def agent_facts(device: Device) -> list[Fact]:
     facts = [
         ("RPC server", _text(agent.get("state"))),
         ("Restarts of the RPC server", _text(agent.get("rpc_restarts"))),
+        ("Clock held back by", ", ".join(throttle_of(device.info))),
         *_gpu_facts(first_gpu(agent)),
     ]
     return [(name, text) for name, text in facts if text]

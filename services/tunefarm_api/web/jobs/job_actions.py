@@ -65,9 +65,9 @@ def command_job(job_id: str, command: str, services: ServicesDep) -> Response:
 
 
 @router.get("/jobs/{job_id}/artifact", dependencies=[needs("read")])
-def artifact(request: Request, job_id: str, services: ServicesDep) -> Response:
-    """Send a job's artifact."""
-    return download_artifact(request, job_id, services, request.headers.get("if-none-match"))
+def artifact(request: Request, job_id: str, services: ServicesDep, so_far: bool = False) -> Response:
+    """Send a job's artifact, or the one so far."""
+    return download_artifact(request, job_id, services, so_far, request.headers.get("if-none-match"))
 
 
 @router.get("/jobs/{job_id}/report", dependencies=[needs("read")])

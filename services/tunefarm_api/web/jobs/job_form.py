@@ -1,8 +1,9 @@
-"""The form that creates a job: its choices, and how it is read."""
+"""The form that creates a job: its choices, and how it is read. That of a sweep has the same terms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tunefarm_api.web.forms import Form, number_of
 from tunefarm_app.jobs.submit import JobRequest
@@ -34,6 +35,7 @@ BEFORE: Form = {
     "target": "",
     "tuner": DEFAULT_TUNER,
     "precision": "",
+    "max_error": "",
     "seed": "0",
     "no_other_shapes": "",
 }
@@ -64,28 +66,36 @@ def request_of(model_id: str, form: Form) -> JobRequest:
     Raises:
         InvalidInputError: If a number is none, or there is no limit.
     """
+    samples = [form["samples"]] if form.get("samples") else []
+    return JobRequest(model_id=model_id, samples=samples, **terms_of(form))
+
+
+def terms_of(form: Form) -> dict[str, Any]:
+    """Return the terms that a form has, of a job or of a sweep.
+
+    Raises:
+        InvalidInputError: If a number is none, or there is no limit.
+    """
     minutes, trials = number_of(form, "minutes"), number_of(form, "trials")
     search_minutes = number_of(form, "search_minutes")
     search = "no_search" not in form
     if search and not (minutes or search_minutes or trials):
         raise InvalidInputError("set a limit: minutes, trials, or both", code="invalid-budget")
-    return JobRequest(
-        model_id=model_id,
-        budget=JobBudget(
-            job_sec=60.0 * minutes if minutes else None,
-            wall_sec=60.0 * search_minutes if search_minutes else None,
-            trials=int(trials) or None,
-            min_gain_per_min=0.01 if form.get("stop_early") else None,
-        )
-        if search
-        else None,
-        search=search,
-        device_key=form.get("pool") or None,
-        target=form.get("target", "").strip() or None,
-        tuner=form.get("tuner") or DEFAULT_TUNER,
-        seed=int(number_of(form, "seed")),
-        priority=form.get("priority") or 0,
-        precision=form.get("precision") or None,
-        other_shapes="no_other_shapes" not in form,
-        samples=[form["samples"]] if form.get("samples") else [],
+    budget = JobBudget(
+        job_sec=60.0 * minutes if minutes else None,
+        wall_sec=60.0 * search_minutes if search_minutes else None,
+        trials=int(trials) or None,
+        min_gain_per_min=0.01 if form.get("stop_early") else None,
     )
+    return {
+        "budget": budget if search else None,
+        "search": search,
+        "device_key": form.get("pool") or None,
+        "target": form.get("target", "").strip() or None,
+        "tuner": form.get("tuner") or DEFAULT_TUNER,
+        "seed": int(number_of(form, "seed")),
+        "priority": form.get("priority") or 0,
+        "precision": form.get("precision") or None,
+        "max_error": number_of(form, "max_error") if form.get("max_error", "").strip() else None,
+        "other_shapes": "no_other_shapes" not in form,
+    }

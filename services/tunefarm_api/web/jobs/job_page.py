@@ -40,7 +40,8 @@ from tunefarm_app.report.numbers import (
 )
 from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Job, JobTask
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Draft, Job, JobTask
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,10 +74,11 @@ def job_page(
         tasks = repos.jobs.tasks(job_id)
         model_tasks = repos.models.tasks(job.model_id)
         artifact = repos.artifacts.for_job(job_id)
+        draft = repos.drafts.of([job_id]).get(job_id)
         so_far = [
             other
             for other in repos.jobs.list(model_id=job.model_id, limit=_NEIGHBOURS).items
-            if other.options.get("of") == job_id
+            if other.options.get("of") == job_id and not _is_file_of(repos, other, draft)
         ]
         step = repos.steps.open_of([job_id]).get(job_id)
         milestones = repos.overview.milestones(job_id)
@@ -98,6 +100,7 @@ def job_page(
         job=job,
         model=model,
         artifact=artifact,
+        draft=draft if artifact is None else None,
         so_far=so_far,
         waiting=why_waiting(job, step, now),
         has_device=job.state in ACTIVE,
@@ -186,6 +189,14 @@ def _blank(finished: bool, tasks: Sequence[JobTask]) -> str:
         if finished
         else f"{so_far}: it starts when every kernel has a working config."
     )
+
+
+def _is_file_of(repos: Repositories, job: Job, draft: Draft | None) -> bool:
+    """Return whether a draft, which the page offers, is the artifact of `job`."""
+    if draft is None or job.state is not JobState.SUCCEEDED:
+        return False
+    artifact = repos.artifacts.for_job(job.id)
+    return artifact is not None and artifact.sha256 == draft.sha256
 
 
 def _url(job_id: str, *, before: int | None, rounds: bool, kernels: str) -> str:

@@ -87,6 +87,19 @@ def _measured(data: Data) -> str:
     return f"the artifact was measured again on {data.get('device', 'a device')}: {taken}{disturbed}"
 
 
+def _draft(data: Data) -> str:
+    tuned = quantities.tuned_kernels(data.get("covered") or 0, data.get("tasks") or 0)
+    return f"an artifact so far is ready: {tuned}, {quantities.size(data.get('size_bytes'))}"
+
+
+def _quantised(data: Data) -> str:
+    kept = data.get("kept") or 0
+    products = quantities.plural(data.get("products") or 0, "product")
+    floats = f", {kept} stay float32" if kept else ""
+    error, limit = data.get("error") or 0.0, data.get("max_error") or 0.0
+    return f"quantised on the samples: {products} in int8{floats}, error {error:.2g} of {limit:g} allowed"
+
+
 _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "queued": (lambda data: f"queued for the pool {data.get('device_key', '')}", ""),
     "phase": (_phase, "info"),
@@ -106,6 +119,9 @@ _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "budget": (_budget, "info"),
     "priority": (lambda data: f"priority {data.get('before')} → {data.get('priority')}", "info"),
     "compile-now": (lambda data: f"job {data.get('job_id', '')} compiles what is on record so far", "info"),
+    "draft": (_draft, "good"),
+    "quantised": (_quantised, "info"),
+    "undrafted": (lambda data: f"no untuned artifact before the end: {_error(data)}", "warn"),
     "finished": (_finished, ""),
     "measure": (lambda _: "the artifact is to be measured again", "info"),
     "measured": (_measured, "good"),

@@ -58,13 +58,13 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A region in use (an open fold, a form that was begun) is not replaced until the user leaves it.
+// A region in use (an open fold, a form that was begun or opened further) is not replaced until the user leaves it.
 document.addEventListener("input", (event) => {
   const form = event.target.closest("[data-live] form");
   if (form) form.dataset.begun = "";
 });
 document.addEventListener("htmx:beforeSwap", (event) => {
-  if (event.detail.target.querySelector("details.fold[open], form[data-begun]")) event.detail.shouldSwap = false;
+  if (event.detail.target.querySelector("details.fold[open], form details[open], form[data-begun]")) event.detail.shouldSwap = false;
 });
 document.addEventListener("toggle", (event) => {
   const region = event.target.closest("[data-live]");

@@ -90,7 +90,11 @@ def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> 
     assert check_backup(tmp_path / "backup") == backup
 
     restore(tmp_path / "backup", database_url=other_url, store=BlobStore(tmp_path / "other-store"))
-    assert tables_of(other_url) == tables_of(url_of(farm))
+    restored = tables_of(other_url)
+    (noted,) = set(restored["audit_inbox"]) - set(tables_of(url_of(farm))["audit_inbox"])
+    assert '"restored"' in noted
+    restored["audit_inbox"].remove(noted)
+    assert restored == tables_of(url_of(farm))
     other = farm_on(other_url, tmp_path / "other-store")
     try:
         schema.check_schema(other.services.uow.engine)
@@ -218,7 +222,7 @@ DAMAGES: dict[str, Callable[[str, bytes], bytes | None]] = {
     "a database with a broken middle": with_broken_middle,
     "a database without its end": without_last_lines,
     "rows that do not fit": lambda name, data: (
-        gzip.compress(gzip.decompress(data).replace(b'"sha256"', b'"sha999"', 1))
+        gzip.compress(gzip.decompress(data).replace(b'"sha256",', b'"sha999",', 1))
         if name == DATABASE
         else data
     ),

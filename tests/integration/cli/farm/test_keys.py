@@ -42,6 +42,22 @@ def test_a_key_goes_into_a_file(run: Any, tmp_path: Path) -> None:
     assert len(json.loads(run("keys", "list", "--json").stdout)) == 2
 
 
+def test_keys_expire_and_rotate(run: Any, tmp_path: Path) -> None:
+    run("keys", "create", "ci", "-s", "read", "--expires", "90d", "-o", tmp_path / "first")
+    (first,) = [key for key in json.loads(run("keys", "list", "--json").stdout) if key["name"] == "ci"]
+    assert first["expires_at"] - first["created_at"] == 90 * 86400
+    second = run("keys", "rotate", first["id"], "--overlap", "30m").stdout.strip()
+    old, new = [key for key in json.loads(run("keys", "list", "--json").stdout) if key["name"] == "ci"]
+    assert old["expires_at"] < new["expires_at"]
+    assert new["scopes"] == ["read"]
+    for key in (second, (tmp_path / "first").read_text().strip()):
+        run("models", "list", TUNEFARM_API_KEY=key)
+    run("keys", "rotate", first["id"], "--overlap", "0m")
+    run("models", "list", TUNEFARM_API_KEY=(tmp_path / "first").read_text().strip(), code=5)
+    assert "no time" in run("keys", "rotate", first["id"], "--overlap", "soon", code=2).stderr
+    assert "can be rotated" in run("keys", "rotate", first["id"], code=3).stderr
+
+
 def test_keys_from_python(client: Client) -> None:
     created = client.keys.create("ci", scopes=["read"])
     assert created.key not in repr(created)
@@ -51,3 +67,27 @@ def test_keys_from_python(client: Client) -> None:
     with pytest.raises(ConflictError) as caught:
         client.keys.revoke(admin.id)
     assert caught.value.code == "last-admin-key"
+
+
+def test_limits(run: Any, tmp_path: Path) -> None:
+    run(
+        "keys",
+        "create",
+        "ci",
+        "-s",
+        "write",
+        "--max-bytes",
+        5_000_000,
+        "--max-open-jobs",
+        2,
+        "-o",
+        tmp_path / "key",
+    )
+    (key,) = [key for key in json.loads(run("keys", "list", "--json").stdout) if key["name"] == "ci"]
+    assert key["limits"] == {"bytes": 5_000_000, "open_jobs": 2, "device_minutes": None, "priority": None}
+    assert "open jobs 2" in run("keys", "list").stdout
+    assert "priority -1" in run("keys", "limit", key["id"], "--max-priority", -1).stdout
+    assert "no limits" in run("keys", "limit", key["id"]).stdout
+    run("keys", "limit", "none", "--max-bytes", 1, code=3)
+    run("keys", "limit", key["id"], "--max-bytes", -1, code=2)
+    run("keys", "limit", key["id"], "--max-priority", 101, code=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from odd_net import build_odd, odd_inputs, odd_outputs
+from onnx_models import GraphBuilder
 from plain_artifacts import plain_artifact
 
 from tunefarm_tuning.artifact.arrays import InputSlot, OutputTaker, numpy_dtype
@@ -218,6 +220,30 @@ def test_all_of_it_is_in_the_file(path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-c", IN_ITS_OWN_FILE, str(path)],
         capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_runtime_of_tvm_is_enough(path: Path, tmp_path: Path) -> None:
+    """A board may be without the compiler (`tunefarm device trim`). A kernel that sorts calls a library of its own."""
+    graph = GraphBuilder()
+    values, _ = graph.node("TopK", graph.input("x", [2, 6]), graph.ints(3), outputs=2)
+    graph.output(values, [2, 3])
+    sorts = plain_artifact(graph.model(), tmp_path / "sorts.tunefarm")
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from loader import load
+x = np.arange(12, dtype=np.float32).reshape(2, 6)
+(values,) = load(sys.argv[2])(x=x).values()
+assert (values == [[5, 4, 3], [11, 10, 9]]).all(), values
+inputs = {spec["name"]: np.ones(spec["shape"], spec["dtype"]) for spec in load(sys.argv[1]).inputs}
+assert load(sys.argv[1]).run(inputs)["y"].sum() == inputs["x"].size
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path), str(sorts)],
+        capture_output=True, text=True, check=False, timeout=300, env={**os.environ, "TVM_USE_RUNTIME_LIB": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 

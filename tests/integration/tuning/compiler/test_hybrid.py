@@ -266,6 +266,7 @@ def test_on_a_device_over_rpc_with_and_without_onnx_runtime(model: Model, tmp_pa
             *(
                 "env",
                 f"PYTHONPATH={python_path}",
+                "TVM_USE_RUNTIME_LIB=1",  # as the agent starts it
                 sys.executable,
                 "-m",
                 "tunefarm_workers.device.hardened_server",

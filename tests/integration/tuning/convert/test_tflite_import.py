@@ -93,6 +93,25 @@ def test_a_file_is_imported_for_another_shape(stored: Path) -> None:
     assert bad.value.code == "bad-shape"
 
 
+def test_an_open_size_of_one_has_to_be_given(stored: Path) -> None:
+    """A sound of one sample is no answer; a batch of one is. The proposal runs."""
+    net = TfliteWriter()
+    sound = net.input((1, 1), signature=(-1, -1))
+    stored.write_bytes(net.data([net.op("NEG", [sound], (1, 1), signature=(-1, -1))]))
+    with pytest.raises(
+        InvalidModelError, match=r"shape is \[\?, \?\]; .* runs, for example, with: --shape t0=1,"
+    ) as caught:
+        import_model(stored, limits=LIMITS)
+    assert (caught.value.code, caught.value.fields["dimension"]) == ("unknown-dimension", 1)
+    # What an earlier release imported with a size of 1 can be loaded, and the file can be converted.
+    assert load_relax(stored, Binding(), UNOPTIMISED).inputs[0].shape == (1, 1)
+    assert import_tflite(stored, stored.with_name("net.onnx"), limits=LIMITS).inputs[0].shape == (1, 1)
+    proposed = caught.value.fields["proposal"]["shapes"]
+    model = import_model(stored, shapes=proposed, limits=LIMITS)
+    assert [list(spec.shape) for spec in (*model.inputs, *model.outputs)] == [proposed["t0"]] * 2
+    assert proposed["t0"][1] > 1
+
+
 def test_a_broken_file_is_an_error(stored: Path) -> None:
     data = ZOO["quantized_network"]().data
     stored.write_bytes(data[: len(data) // 2])

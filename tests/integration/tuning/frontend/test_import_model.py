@@ -17,7 +17,7 @@ import onnx_models
 import pytest
 from onnx import TensorProto, helper
 
-from tunefarm_tuning import ImportLimits, Model, TensorSpec, extract_tasks, import_model
+from tunefarm_tuning import ImportLimits, Model, TensorSpec, extract_tasks, import_model, parse_target
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.process import ChildClosed
@@ -60,6 +60,19 @@ def test_ordinary_networks_are_accepted(name: str, stored: Path) -> None:
     assert model.opset == onnx_models.OPSET
     assert dict(model.shapes) == {}
     assert Model.from_json(model.to_json(), model.path) == model
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset"), [("SimplifiedLayerNormalization", 17), ("LayerNormalization", 14)]
+)
+def test_operators_that_onnx_runtime_put_into_onnx_s_domain_are_accepted(
+    operator: str, opset: int, stored: Path
+) -> None:
+    g = onnx_models.GraphBuilder()
+    g.output(g.linear(g.node(operator, g.input("x", [2, 8]), g.weight(8), axis=-1), 8, 4), [2, 4])
+    model = import_model(write(stored, g.model(opset).SerializeToString()), limits=LIMITS)
+    assert dict(model.operators)[operator] == 1
+    assert not model.parts
 
 
 def test_branches_are_accepted(stored: Path) -> None:
@@ -110,6 +123,17 @@ def test_nothing_is_left_behind(stored: Path, tmp_path: Path, monkeypatch: pytes
     assert list(scratch.iterdir()) == []
     assert list(here.iterdir()) == []
     assert list(stored.parent.iterdir()) == [stored]
+
+
+def test_what_only_the_checker_of_onnx_insists_on_may_be_missing(stored: Path) -> None:
+    """A graph without a name, a key twice in the metadata: published networks have them, and ONNX Runtime runs them."""
+    built = onnx_models.ORDINARY["mlp"]()
+    built.graph.ClearField("name")
+    for value in ("1", "2"):
+        built.metadata_props.add(key="shape", value=value)
+    model = import_model(write(stored, built.SerializeToString()), limits=LIMITS)
+    assert model.outputs
+    assert len(extract_tasks(model, parse_target("llvm"))) > 0
 
 
 def test_weights_listed_as_inputs_are_none(stored: Path) -> None:

@@ -145,6 +145,31 @@ def test_operators_that_onnx_runtime_fuses(tmp_path: Path) -> None:
     check_numbers(g.model(17), tmp_path)
 
 
+def test_fused_layers_of_float16_round_their_result_alone(tmp_path: Path) -> None:
+    g, ours = GraphBuilder(seed=5), {"domain": "com.microsoft"}
+    half = TensorProto.FLOAT16
+    x, y = (g.input(name, [4, 64], half) for name in "xy")
+    scale, bias = (g.constant(np.linspace(*ends, 64, dtype=np.float16)) for ends in ((0.5, 2), (-1, 1)))
+    layers = [
+        g.node("SkipLayerNormalization", x, y, scale, bias, **ours),
+        g.node("SkipSimplifiedLayerNormalization", x, y, scale, **ours),
+        g.node("BiasGelu", x, bias, **ours),
+        g.node("FastGelu", x, **ours),
+        g.node("QuickGelu", x, **ours),
+    ]
+    for layer in layers:
+        g.output(layer, None, half)
+    path = tmp_path / "model"
+    path.write_bytes(g.model(17).SerializeToString())
+    loaded = load_relax(path, Binding(), UNOPTIMISED)
+    inputs = random_inputs(loaded.inputs, seed=1)
+    outputs, expected = built_outputs(loaded, inputs, tmp_path), reference_outputs(path, loaded, inputs)
+    for output, reference in zip(outputs, expected, strict=True):
+        assert output.dtype == np.float16
+        steps = np.abs(np.float32(output) - np.float32(reference)) / np.spacing(np.abs(reference))
+        assert steps.max() <= 1
+
+
 def test_products_that_onnx_runtime_quantises(tmp_path: Path) -> None:
     rng, g, ours = np.random.default_rng(3), GraphBuilder(seed=6), {"domain": "com.microsoft"}
     x = g.input("x", [2, 5, 16])

@@ -130,7 +130,7 @@ def test_nothing_is_measured_on_a_gpu_that_is_anothers(
         "else the candidate would be the one that was at work when the device was lost"
     )
     with pytest.raises(DeviceLostError, match=rf"the GPU is used by train \(pid {me}\)") as caught:
-        calibrate_child._run(session, Path("nothing is loaded"), "cuda", 1)
+        calibrate_child._load(session, Path("nothing is loaded"), "cuda")
     assert caught.value.code == "device-busy"
     driver.answers_of(0, process_loads=[[me, 0]])  # it sleeps
     result = result_of(

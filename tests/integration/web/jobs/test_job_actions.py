@@ -7,6 +7,7 @@ from html_page import Page
 from page_browser import Browser
 from timing_engine import measured, timed
 
+from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.states.job import JobState
@@ -26,6 +27,58 @@ def test_the_artifact_so_far(browser: Browser, farm, running) -> None:
     link = browser.page(f"/jobs/{running.id}").element("p", id="so-far").element("a", download="")
     assert browser.get(link.attrs["href"]).status_code == 200
     assert "compiles what is on record so far" in browser.page(f"/jobs/{running.id}").text
+
+
+def test_an_untuned_artifact_is_offered_while_the_job_searches(browser: Browser, farm) -> None:
+    farm.add_device()
+    farm = farm.with_settings(max_drafts_bytes=1 << 20).with_engine(ReplayEngine(drafts=True))
+    job = farm.submit(farm.ready_model(), trials=24)
+    farm.run(steps=1)
+    assert browser.page(f"/jobs/{job.id}").all("p", id="draft") == []
+    farm.inbox.messages.reverse()
+    farm.run(steps=1)
+    page = browser.page(f"/jobs/{job.id}")
+    note = page.element("p", id="draft")
+    assert "Untuned, checked" in note.text
+    assert "A better one replaces it" in note.text
+    link = note.element("a", download="")
+    assert link.text.startswith("Download so far, ")
+    untuned = browser.get(link.attrs["href"])
+    assert untuned.status_code == 200
+    assert "an artifact so far is ready: untuned" in page.text
+    farm.run()
+    page = browser.page(f"/jobs/{job.id}")
+    assert page.all("p", id="draft") == []
+    assert browser.get(link.attrs["href"]).content != untuned.content
+
+
+def test_a_file_is_offered_once(browser: Browser, farm) -> None:
+    farm.add_device()
+    farm = farm.with_settings(max_drafts_bytes=1 << 20)
+    job = farm.submit(farm.ready_model(), trials=64)
+    farm.run(steps=2)
+    shown = browser.post(f"/jobs/{job.id}/compile")
+    so_far = shown.url.path.rpartition("/")[2]
+    assert "queued" in browser.page(f"/jobs/{job.id}").element("p", id="so-far").text
+    while farm.job(so_far).state is not JobState.SUCCEEDED:
+        assert farm.run(steps=1)
+    page = browser.page(f"/jobs/{job.id}")
+    assert page.element("p", id="draft").element("a", download="")
+    assert page.all("p", id="so-far") == []
+
+
+def test_a_cancelled_job_keeps_its_untuned_artifact(browser: Browser, farm) -> None:
+    farm.add_device()
+    farm = farm.with_settings(max_drafts_bytes=1 << 20).with_engine(ReplayEngine(drafts=True))
+    job = farm.submit(farm.ready_model(), trials=24)
+    farm.run(steps=1)
+    farm.inbox.messages.reverse()
+    farm.run(steps=1)
+    browser.post(f"/jobs/{job.id}/cancel")
+    farm.run_until_quiet()
+    note = browser.page(f"/jobs/{job.id}").element("p", id="draft")
+    assert "A better one" not in note.text
+    assert browser.get(note.element("a").attrs["href"]).status_code == 200
 
 
 def test_a_search_is_finished_from_its_page(browser: Browser, farm, running) -> None:

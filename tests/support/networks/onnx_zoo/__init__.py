@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnx_zoo import (
+    contributed,
     elementwise,
     layers,
     networks,
@@ -18,6 +19,7 @@ from onnx_zoo.cases import OPSETS, build, names, opsets, ways_of_writing
 __all__ = [
     "OPSETS",
     "build",
+    "contributed",
     "elementwise",
     "layers",
     "names",

@@ -168,6 +168,7 @@ def arithmetic(g: GraphBuilder, v: int) -> Any:
     out = [g.node(op, x, w) for op in ("Add", "Sub", "Mul", "Div")]
     out.append(g.node("Pow", g.node("Abs", x), scalar(g, 1.5)))
     out.append(g.node("Pow", x, scalar(g, 2)))
+    out.append(g.node("Pow", x, scalar(g, 3)))
     out += [g.node(op, x, g.node("Neg", x), x) for op in ("Sum", "Mean", "Max", "Min")]
     out += [g.node(op, g.node("Abs", x)) for op in ("Sqrt", "Reciprocal", "Log")]
     out += [g.node(op, x) for op in ("Sin", "Cos", "Tan", "Atan")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from onnx_models import GraphBuilder
 
 from onnx_zoo.cases import case, image, scalar
@@ -221,3 +221,20 @@ def microsofts_quantised(g: GraphBuilder, v: int) -> Any:
         "QGemm", flat, s, z, w, scalar(g, 0.01), scalar(g, 0, np.int8), b, s2, z2, transB=1, alpha=1.0, **m
     )
     return [(output, TensorProto.UINT8) for output in (a, c, d, e, f, h, i)]
+
+
+@case(21)
+def weights_of_4_bits(g: GraphBuilder, v: int) -> Any:
+    rng = np.random.default_rng(1)
+    x = g.input("x", [3, 8])
+    outputs = []
+    for element, low, dtype in ((TensorProto.INT4, -8, np.int8), (TensorProto.UINT4, 0, np.uint8)):
+        steps, zeros = rng.integers(low, low + 16, (8, 6)).astype(dtype), np.full((2, 6), low + 7, dtype)
+        packed = [
+            g.tensor(helper.make_tensor("", element, list(values.shape), values.flatten().tolist()))
+            for values in (steps, zeros)
+        ]
+        scales = g.constant(rng.uniform(0.1, 1, (2, 6)).astype(np.float32))
+        weights = g.node("DequantizeLinear", packed[0], scales, packed[1], axis=0, block_size=4)
+        outputs.append(g.node("MatMul", x, weights))
+    return outputs

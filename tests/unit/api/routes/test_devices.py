@@ -241,6 +241,52 @@ def test_bad_devices(
     problem(client.post("/v1/devices", json={**body, "device_model": "other"}), 409, "device-pool-mismatch")
 
 
+def test_a_devices_records_are_purged(
+    client: TestClient, services: Services, device: dict[str, Any], problem: Any
+) -> None:
+    record = NewRecord(
+        workload_key="w",
+        target_key="llvm",
+        device_model="m",
+        toolchain="t",
+        space_key="s",
+        config=[0, []],
+        outcome="ok",
+        cost_sec=1e-9,
+        samples_sec=[1e-9],
+        build_sec=0.1,
+        measured_at=1.0,
+        device_id=device["id"],
+    )
+    with services.uow.write() as repos:
+        repos.records.add_many([record])
+    answer = client.post("/v1/records/purge", json={"device_id": device["id"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"records": 1, "measured_by": [], "used_by": []}
+    assert client.get("/v1/records").json()["items"] == []
+    problem(client.post("/v1/records/purge", json={"device_id": "dev_nope"}), 404, "device-not-found")
+    problem(client.post("/v1/records/purge", json={}), 422, "invalid-request")
+
+
+def test_a_guests_model_is_the_farms_to_give(client: TestClient, problem: Any) -> None:
+    problem(client.post("/v1/devices/tokens", json={"guest": True}), 422, "invalid-device")
+    token = client.post("/v1/devices/tokens", json={"guest": True, "device_key": "guests"}).json()["token"]
+    credential = enrolled(client, token, name="g", device_key="guests").json()["api_key"]
+    device = {
+        "name": "g",
+        "device_key": "guests",
+        "target": {"kind": "llvm"},
+        "info": {},
+        "device_model": "m",
+        "rpc_key": "k",
+    }
+    headers = {"Authorization": f"Bearer {credential}"}
+    registered = client.post("/v1/devices", json=device, headers=headers)
+    assert registered.json()["device_model"] == "guest:guests:m"
+    claimed = {**device, "device_model": "guest:guests:m"}
+    problem(client.post("/v1/devices", json=claimed, headers=headers), 422, "invalid-device")
+
+
 def test_records(client: TestClient, services: Services, problem: Any) -> None:
     records = [
         NewRecord(

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from tunefarm_app.access import api_keys
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.runtime.composition import Services
+from tunefarm_db.values import Model
 
 
 def test_a_key_is_shown_once_and_good_until_it_is_revoked(
@@ -72,3 +73,51 @@ def test_what_is_no_key(client: TestClient, problem: Any, body: dict[str, Any], 
 
 def test_a_key_that_is_not_there(client: TestClient, problem: Any) -> None:
     problem(client.post("/v1/keys/none/revoke"), 404, "key-not-found")
+
+
+def test_limits_are_set_shown_and_kept(client: TestClient, problem: Any) -> None:
+    limits = {"bytes": 10**9, "open_jobs": 2, "device_minutes": 60.5, "priority": -1}
+    key = client.post("/v1/keys", json={"name": "ci", "scopes": ["write"], "limits": limits}).json()
+    assert key["limits"] == limits
+    successor = client.post(f"/v1/keys/{key['id']}/rotate", json={}).json()
+    assert successor["account"] == key["id"]
+    changed = client.patch(f"/v1/keys/{successor['id']}", json={"limits": {"open_jobs": 3}}).json()
+    assert changed["limits"] == {"bytes": None, "open_jobs": 3, "device_minutes": None, "priority": None}
+    assert client.patch(f"/v1/keys/{key['id']}", json={}).json()["limits"] == changed["limits"]
+    shown = {entry["id"]: entry["limits"] for entry in client.get("/v1/keys").json()["items"]}
+    assert shown[key["id"]] == shown[successor["id"]] == changed["limits"]
+    problem(client.patch("/v1/keys/none", json={"limits": {}}), 404, "key-not-found")
+    for bad in ({"bytes": -1}, {"open_jobs": 1.5}, {"device_minutes": "x"}, {"priority": 101}, {"more": 1}):
+        problem(client.patch(f"/v1/keys/{key['id']}", json={"limits": bad}), 422, "invalid-request")
+
+
+def test_a_refusal_names_the_limit_and_the_way_out(
+    client: TestClient, services: Services, ready_model: Model, device: Any, problem: Any
+) -> None:
+    key = client.post(
+        "/v1/keys",
+        json={
+            "name": "ci",
+            "scopes": ["read", "write"],
+            "limits": {"bytes": 300, "open_jobs": 1, "priority": 0},
+        },
+    ).json()
+    as_key = {"Authorization": f"Bearer {key['key']}"}
+    job = {"model_id": ready_model.id, "budget": {"trials": 9}}
+    assert client.post("/v1/jobs", json=job, headers=as_key).json()["owner"] == key["id"]
+    refused = client.post("/v1/jobs", json=job, headers=as_key)
+    document = problem(refused, 429, "quota-open-jobs")
+    assert (document["limit"], document["used"], refused.headers["Retry-After"]) == (1, 1, "60")
+    problem(client.post("/v1/jobs", json={**job, "priority": 1}, headers=as_key), 403, "quota-priority")
+    upload = {**as_key, "Content-Type": "application/octet-stream"}
+    assert client.post("/v1/models", content=b"\x08\x0a" + bytes(200), headers=upload).status_code == 202
+    document = problem(
+        client.post("/v1/models", content=b"\x08\x0a" + bytes(100), headers=upload), 403, "quota-bytes"
+    )
+    assert (document["limit"], document["used"]) == (300, 202)
+    stream = iter([b"\x08\x0a" + bytes(90), bytes(90)])
+    problem(client.post("/v1/models", content=stream, headers=upload), 403, "quota-bytes")
+    tus = {**as_key, "Tus-Resumable": "1.0.0", "Upload-Length": "99"}
+    problem(client.post("/v1/uploads", headers=tus), 403, "quota-bytes")
+    assert client.post("/v1/uploads", headers={**tus, "Upload-Length": "98"}).status_code == 201
+    problem(client.post("/v1/models", content=b"\x08\x0a", headers=upload), 403, "quota-bytes")

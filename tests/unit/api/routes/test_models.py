@@ -329,3 +329,15 @@ def test_a_name_with_slashes_is_accepted_where_an_id_is(
     assert client.get("/v1/models/team%2Fnet@1/samples").json()["items"] == []
     problem(client.get("/v1/models/team%2Fother"), 404, "model-not-found")
     problem(client.get("/v1/models/team/net"), 404, "no-such-route")
+    for path in ("team%00net", "team%00net/tasks", "%00", "team%2Fnet%00"):
+        refused = problem(client.get(f"/v1/models/{path}"), 422, "invalid-request")
+        assert "no NUL character" in refused["detail"], "it is no slash"
+    with services.uow.write() as repos:
+        repos.models.set_ready(newest, inputs=[], outputs=[], operators=[], opset=17, num_params=1)
+    model = "/v1/models/team%2Fnet"
+    assert client.get(f"{model}/tasks").json()["items"] == []
+    assert client.post(f"{model}/samples", content=b"no npz").status_code == 422
+    problem(client.get(f"{model}/samples/smp_none"), 404, "samples-not-found")
+    problem(client.post(f"{model}/bind", json={"shapes": {"x": [0]}}), 422, "invalid-request")
+    assert client.delete("/v1/models/team%2Fnet@2").status_code == 204
+    assert client.get(model).json()["id"] == models[0].id

@@ -55,8 +55,12 @@ def test_records_are_added_once(client: TestClient) -> None:
     failed = replace(RECORD, outcome=Outcome.RUN_ERROR, samples_sec=(), message="it \x1b[31mcrashed")
     answer = send(client, RECORD, other, failed, RECORD)
     assert answer.status_code == 200, answer.text
-    assert answer.json() == {"imported": 3, "left_out": {"on-record": 1}}
-    assert send(client, RECORD, other, failed).json() == {"imported": 0, "left_out": {"on-record": 3}}
+    assert answer.json() == {"imported": 3, "left_out": {"on-record": 1}, "unchecked": 3}
+    assert send(client, RECORD, other, failed).json() == {
+        "imported": 0,
+        "left_out": {"on-record": 3},
+        "unchecked": 0,
+    }
     listed = client.get("/v1/records").json()["items"]
     assert len(listed) == 3
     assert {record["kernel"] for record in listed} == {"matmul"}
@@ -71,9 +75,9 @@ def test_a_measurement_that_comes_back_with_another_config_is_known(client: Test
     assert other != RECORD.config
     samples = (1.5e-3, 1.25e-3, 1.125e-3)
     measured = [replace(RECORD, samples_sec=samples), replace(RECORD, config=other, samples_sec=samples)]
-    assert send(client, *measured).json() == {"imported": 1, "left_out": {"on-record": 1}}
+    assert send(client, *measured).json() == {"imported": 1, "left_out": {"on-record": 1}, "unchecked": 1}
     single = [replace(record, samples_sec=samples[:1]) for record in measured]
-    assert send(client, *single).json() == {"imported": 2, "left_out": {}}
+    assert send(client, *single).json() == {"imported": 2, "left_out": {}, "unchecked": 2}
 
 
 def test_a_confirmation_supersedes_what_it_confirms(client: TestClient) -> None:
@@ -87,8 +91,12 @@ def test_a_confirmation_supersedes_what_it_confirms(client: TestClient) -> None:
 def test_records_of_unknown_workloads_are_counted_or_kept(client: TestClient) -> None:
     strangers = (replace(RECORD, workload_key="nobody's"), replace(RECORD, toolchain="tvm-9"))
     answer = send(client, RECORD, *strangers)
-    assert answer.json() == {"imported": 1, "left_out": {"unknown-workload": 2}}
-    assert send(client, *strangers, keep_unknown=True).json() == {"imported": 2, "left_out": {}}
+    assert answer.json() == {"imported": 1, "left_out": {"unknown-workload": 2}, "unchecked": 1}
+    assert send(client, *strangers, keep_unknown=True).json() == {
+        "imported": 2,
+        "left_out": {},
+        "unchecked": 2,
+    }
 
 
 GOOD = RECORD.to_json() + "\n"
@@ -105,6 +113,7 @@ GOOD = RECORD.to_json() + "\n"
         (GOOD.replace('"measured_at":1.0', f'"measured_at":{time.time() + 1e7}'), "invalid-record", 1),
         (GOOD.replace("[0.001]", "[1e400]"), "invalid-record", 1),
         (GOOD.replace("[0.001]", "[]"), "invalid-record", 1),
+        (GOOD.replace("[0.001]", '"12"'), "invalid-record", 1),
         (GOOD.replace("[0.001]", "[5e-324]"), "invalid-record", 1),
         (GOOD.replace("[0.001]", "[1.7e308,1.7e308]"), "invalid-record", 1),
         (GOOD.replace('"target":"t"', '"target":""'), "invalid-record", 1),
@@ -128,7 +137,11 @@ def test_one_bad_line_and_nothing_is_added(
 
 def test_extra_keeps_what_can_be_stored(client: TestClient) -> None:
     extra = {"face": "\U0001f600", "folder": "C:\\udata\\u0000"}
-    assert send(client, replace(RECORD, extra=extra)).json() == {"imported": 1, "left_out": {}}
+    assert send(client, replace(RECORD, extra=extra)).json() == {
+        "imported": 1,
+        "left_out": {},
+        "unchecked": 1,
+    }
     (listed,) = client.get("/v1/records").json()["items"]
     assert listed["extra"] == extra
 
@@ -137,7 +150,7 @@ def test_limits(client: TestClient, services: Services, problem: Any) -> None:
     problem(send_text(client, GOOD * 100), 413, "too-large")
     form = {"Content-Type": "multipart/form-data; boundary=x"}
     problem(client.post("/v1/records", content=GOOD, headers=form), 415, "unsupported-media-type")
-    assert send_text(client, "").json() == {"imported": 0, "left_out": {}}
+    assert send_text(client, "").json() == {"imported": 0, "left_out": {}, "unchecked": 0}
     reader = {"Authorization": f"Bearer {create_api_key(services, name='r', scopes=['read'])[1]}"}
     problem(client.post("/v1/records", content=GOOD, headers={**JSON_LINES, **reader}), 403, "forbidden")
     assert client.get("/v1/records").json()["items"] == []
@@ -157,4 +170,4 @@ def test_exported_lines_are_imported(client: TestClient) -> None:
     send(client, RECORD)
     (listed,) = client.get("/v1/records").json()["items"]
     line = json.dumps({**json.loads(RECORD.to_json()), "kernel": listed["kernel"], "shapes": "1x8 float32"})
-    assert send_text(client, line).json() == {"imported": 0, "left_out": {"on-record": 1}}
+    assert send_text(client, line).json() == {"imported": 0, "left_out": {"on-record": 1}, "unchecked": 0}

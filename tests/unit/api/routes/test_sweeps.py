@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tunefarm_app.models.samples import submit_samples
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Model
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -53,6 +55,26 @@ def test_a_sweep_from_start_to_report(client: TestClient, sweep: dict[str, Any])
     assert (cancelled["state"], cancelled["counts"]) == ("cancelled", {"cancelled": 2, "refused": 1})
 
 
+def test_samples_by_the_names_of_their_model(
+    client: TestClient, services: Services, ready_model: Model
+) -> None:
+    samples = []
+    for name in ("day", "night"):
+        blob = services.blobs.put([b"PK\x03\x04samples of the ", name.encode()])
+        samples.append(submit_samples(services, ready_model.id, name=f"{name}.npz", blob=blob).samples.id)
+        with services.uow.write() as repos:
+            repos.samples.set_ready(samples[-1], sets=3, used=[0])
+    body = {
+        "model_ids": [ready_model.name],
+        "budget": {"trials": 8},
+        "samples": {ready_model.name: samples[:1], ready_model.id: samples[1:], f"{ready_model.name}@1": []},
+    }
+    answer = client.post("/v1/sweeps", json=body)
+    assert answer.status_code == 201, answer.text
+    (cell,) = answer.json()["cells"]
+    assert client.get(f"/v1/jobs/{cell['job_id']}").json()["options"]["samples"] == samples
+
+
 def test_equal_keys_make_one_sweep(client: TestClient, ready_model: Model, problem: Any) -> None:
     body = {"model_ids": [ready_model.id], "budget": {"trials": 8}}
     first = client.post("/v1/sweeps", json=body, headers={"Idempotency-Key": "a"})
@@ -75,6 +97,9 @@ def test_equal_keys_make_one_sweep(client: TestClient, ready_model: Model, probl
         ({"options": {"precision": "as-model"}}, 422, "invalid-request"),
         ({"device_keys": ["nowhere"]}, 422, "unknown-device-key"),
         ({"precisions": ["int3"]}, 422, "unknown-precision"),
+        ({"precisions": ["int8"]}, 422, "empty-sweep"),
+        ({"samples": {"net": ["smp_none"]}}, 404, "samples-not-found"),
+        ({"samples": {"mdl_other": ["smp_none"]}}, 422, "invalid-request"),
         ({"precisions": ["as-model"] * 65}, 422, "invalid-request"),
         ({"budget": {"trials": 1}, "precisions": ["as-model", "float16-weights"]}, 422, "invalid-budget"),
     ],

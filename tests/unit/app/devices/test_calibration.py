@@ -18,7 +18,12 @@ from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.engines.tvm import remote_device
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
-from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
+from tunefarm_tuning.core.errors import (
+    ConflictError,
+    DeviceLostError,
+    InvalidInputError,
+    broke_protocol,
+)
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.gpu.state import busy
@@ -118,6 +123,17 @@ def test_a_wrong_answer_quarantines_at_once_and_a_clean_run_releases(farm: Farm,
     kernel.wrong = None
     farm.calibrate()
     assert farm.device(device.id).state is DeviceState.ONLINE
+
+
+def test_a_device_that_attacks_its_client_stays_out(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    kernel.error = broke_protocol("dev-1", "it sent a request")
+    farm.calibrate()
+    kernel.error = None
+    farm.calibrate()
+    held = farm.device(device.id)
+    assert (held.state, held.held) == (DeviceState.QUARANTINED, True)
+    assert "it sent a request" in held.reason
 
 
 @pytest.mark.parametrize(("factor", "took"), [(2.0, "2.00 ms"), (0.5, "500 µs")])
@@ -222,16 +238,34 @@ def test_a_gpu_that_somebody_uses_is_calibrated_later(farm: Farm, kernel: Kernel
 
 def test_a_worker_without_a_linker_says_nothing_about_the_device(farm: Farm, kernel: Kernel) -> None:
     device = farm.newcomer()
-    kernel.error = InvalidInputError("no linker", code="no-linker")
+    kernel.error = InvalidInputError("no linker for aarch64: install lld", code="no-linker")
     farm.calibrate()
     waiting = farm.device(device.id)
     assert (waiting.state, waiting.reason) == (
         DeviceState.CHECKING,
-        "the calibration failed in the worker: no linker",
+        "no worker that looked can link for it: no linker for aarch64: install lld",
     )
+    model = farm.ready_model(Scenario(tasks=1))
+    with pytest.raises(ConflictError, match="install lld") as refused:
+        farm.submit(model)
+    assert refused.value.code == "no-linker"
+    with farm.services.uow.read() as repos:
+        assert not list(repos.jobs.open(model_id=model.id)), "nothing was queued"
     kernel.error = None
     farm.calibrate()
     assert farm.device(device.id).reason == ""
+    assert farm.submit(model)
+
+
+def test_another_device_of_the_pool_takes_the_job(farm: Farm, kernel: Kernel) -> None:
+    """The one that was calibrated by a worker with a linker."""
+    farm.newcomer("dev-1")
+    farm.calibrate()
+    kernel.error = InvalidInputError("no linker for aarch64: install lld", code="no-linker")
+    unlinked = farm.newcomer("dev-2")
+    farm.calibrate()
+    assert "install lld" in farm.device(unlinked.id).reason
+    assert farm.submit(farm.ready_model(Scenario(tasks=1)))
 
 
 def test_an_infrastructure_error_asks_for_a_calibration(farm: Farm, kernel: Kernel) -> None:

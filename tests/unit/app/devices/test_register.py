@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.devices.register import heartbeat
+from tunefarm_app.devices.register import DeviceRegistration, heartbeat, register_device
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
@@ -42,6 +42,36 @@ def test_devices_of_a_pool_are_alike(farm) -> None:
 def test_what_makes_no_sense_is_refused(farm, changes) -> None:
     with pytest.raises(InvalidInputError):
         farm.add_device(**changes)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "is_allowed"),
+    [
+        ("127.0.0.1", 9190, True),
+        ("lab", 7, True),
+        ("lab2", 8, True),
+        ("lab", 8, False),
+        ("127.0.0.1", 5432, False),
+    ],
+)
+def test_a_device_names_a_tracker_of_the_farm(farm, host: str, port: int, *, is_allowed: bool) -> None:
+    farm = farm.with_settings(further_trackers="lab:7,lab2:8")
+    registration = DeviceRegistration(
+        name="d",
+        device_key="pool",
+        target={"kind": "llvm"},
+        info={},
+        device_model="m",
+        rpc_key="k",
+        tracker_host=host,
+        tracker_port=port,
+    )
+    if is_allowed:
+        assert register_device(farm.services, registration, any_tracker=False).tracker_port == port
+        return
+    with pytest.raises(InvalidInputError) as caught:
+        register_device(farm.services, registration, any_tracker=False)
+    assert caught.value.code == "tracker-not-allowed"
 
 
 def test_heartbeats(farm) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tunefarm_app.engines import tvm as tvm_engine
 from tunefarm_app.settings import Settings
 from tunefarm_tuning.compiler.compile import Artifact
+from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 
 
@@ -23,20 +24,30 @@ def test_a_compile_knows_when_its_step_is_stopped(
         return Artifact(path=tmp_path / "a.tunefarm", manifest={}, report={})
 
     monkeypatch.setattr(tvm_engine, "compile_model", compiled)
-    monkeypatch.setattr(tvm_engine, "remote_device", lambda _device: None)
+    monkeypatch.setattr(tvm_engine, "remote_device", lambda _device, _gateway: None)
     engine = tvm_engine.TvmEngine(
         settings.model_copy(update={"compile_time_limit_sec": 700.0, "timing_sec": 3.0})
     )
     nobody = cast("Any", None)
-    engine.compile(
-        nobody,
-        nobody,
-        nobody,
-        device=nobody,
-        name="a",
-        output=tmp_path / "a.tunefarm",
-        cancellation=Cancellation(),
-        on_progress=lambda _phase, _done: None,
-    )
-    assert arguments["limits"].whole_sec == 700.0
-    assert arguments["limits"].timing_sec == 3.0
+
+    def compile_on(device: Any) -> CompileLimits:
+        engine.compile(
+            nobody,
+            nobody,
+            nobody,
+            device=device,
+            name="a",
+            output=tmp_path / "a.tunefarm",
+            cancellation=Cancellation(),
+            on_progress=lambda _phase, _done: None,
+        )
+        return cast("CompileLimits", arguments["limits"])
+
+    limits = compile_on(object())
+    assert (limits.whole_sec, limits.timing_sec, limits.timing_blocks) == (700.0, 3.0, 15)
+    assert (limits.load_sec, limits.kernel_sec, limits.model_sec) == (300.0, 60.0, 600.0)
+    assert arguments["baseline"]
+    limits = compile_on(None)  # a draft, beside other work
+    assert (limits.whole_sec, limits.timing_sec, limits.timing_blocks) == (700.0, 0.0, 3)
+    assert limits.load_sec == limits.kernel_sec == limits.model_sec == 700.0, "others' work must not end it"
+    assert not arguments["baseline"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from app_farm import Farm
+from sample_files import checked, npz, send
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.sweeps import (
@@ -22,7 +23,7 @@ from tunefarm_app.models.removal import delete_model
 from tunefarm_app.report.sweeps import SweepReport, sweep_report, sweep_report_page
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import MAX_SWEEP_JOBS
-from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
 
 TIME = JobTerms(budget=JobBudget(job_sec=1200.0))
 TRIALS = JobTerms(budget=JobBudget(trials=40), tuner="random")
@@ -102,6 +103,17 @@ def test_what_cannot_be_tuned_is_a_row_and_takes_no_share(farm: Farm) -> None:
     assert (last.model_name, last.state, last.job_id) == ("bad\\x1b.onnx", "refused", None)
     budgets = {(cell.device_key, cell.budget.get("job_sec")) for cell in sweep.cells if cell.job_id}
     assert budgets == {("x86", 600.0), ("gpu", 1200.0)}
+
+
+def test_a_model_with_too_many_files_of_samples_is_a_row(farm: Farm) -> None:
+    farm.add_device()
+    good, other = models(farm, 2)
+    request = SweepRequest(
+        model_ids=[good, other], terms=TIME, samples={other: [f"smp_{number}" for number in range(9)]}
+    )
+    sweep = report(farm, submit_sweep(farm.services, request).sweep.id)
+    assert sweep.counts == {"queued": 1, "refused": 1}
+    assert [cell.error.code for cell in sweep.cells if cell.error] == ["too-many-sample-files"]
 
 
 def test_a_failed_job_does_not_take_the_others_with_it(farm: Farm) -> None:
@@ -202,6 +214,50 @@ def test_models_of_one_name_are_told_apart_by_version(farm: Farm) -> None:
     request = SweepRequest(model_ids=models(farm, 2), terms=TRIALS)
     cells = report(farm, submit_sweep(farm.services, request).sweep.id).cells
     assert [cell.model_name for cell in cells] == ["net.onnx@1", "net.onnx@2"]
+
+
+def test_samples_are_of_one_model_each(farm: Farm) -> None:
+    vnni = {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}
+    farm.add_device(target=vnni)
+    ids = models(farm, 3)
+    rows = [farm.model(model_id) for model_id in ids]
+    good, kept = (checked(farm, row, npz(count)).id for row, count in zip(rows, (3, 4), strict=False))
+    request = SweepRequest(
+        model_ids=ids,
+        precisions=["as-model", "int8"],
+        terms=TRIALS,
+        samples={ids[0]: [good, good], ids[1]: [kept]},
+    )
+    cells = report(farm, submit_sweep(farm.services, request, idempotency_key="s").sweep.id).cells
+    with farm.services.uow.read() as repos:
+        options = [repos.jobs.get(cell.job_id).options if cell.job_id else {} for cell in cells]
+    assert [used.get("samples") for used in options] == [[good], [good], [kept], [kept], None, None]
+    assert [cell.error.code for cell in cells if cell.error] == ["samples-needed"], "the third model has none"
+    with pytest.raises(ConflictError, match="was used for a different request"):
+        submit_sweep(farm.services, replace(request, samples={ids[0]: [good]}), idempotency_key="s")
+
+
+def test_samples_that_cannot_be_used(farm: Farm) -> None:
+    farm.add_device()
+    ids = models(farm, 2)
+    rows = [farm.model(model_id) for model_id in ids]
+    other = checked(farm, rows[1], npz(3)).id
+    waiting = send(farm, rows[0], npz(4)).id
+
+    def refusal(samples: dict[str, list[str]]) -> str:
+        with pytest.raises(TunefarmError) as refused:
+            submit_sweep(farm.services, SweepRequest(model_ids=ids[:1], terms=TRIALS, samples=samples))
+        return refused.value.code
+
+    assert refusal({ids[0]: [other]}) == "samples-not-found"
+    assert refusal({ids[1]: [other]}) == "invalid-request"
+    assert refusal({ids[0]: [waiting]}) == "samples-checking"
+    with farm.services.uow.write() as repos:
+        repos.samples.set_failed(waiting, {"code": "wrong-samples", "message": "they do not fit"})
+    assert refusal({ids[0]: [waiting]}) == "empty-sweep"
+    both = SweepRequest(model_ids=ids, terms=TRIALS, samples={ids[0]: [waiting], ids[1]: [other]})
+    cells = report(farm, submit_sweep(farm.services, both).sweep.id).cells
+    assert [cell.error and cell.error.code for cell in cells] == ["samples-refused", None]
 
 
 def test_deleting_a_model_says_which_sweep_uses_it(farm: Farm) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from app_farm import Farm
+from sample_files import blobs_in, checked, npz, send
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.models.removal import delete_model, sweep_blobs
@@ -21,7 +21,7 @@ from tunefarm_app.models.samples import (
 )
 from tunefarm_app.operations.backup import back_up, restore
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Model, SampleFile, SampleState
+from tunefarm_db.values import SampleState
 from tunefarm_tuning.core.errors import (
     ConflictError,
     InvalidInputError,
@@ -29,28 +29,6 @@ from tunefarm_tuning.core.errors import (
     TransientError,
     TunefarmError,
 )
-
-
-def npz(sets: int = 3, **arrays: Any) -> bytes:
-    """Samples for a model of the replay engine: an input ``x`` of 1×8 float32."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **(arrays or {"x": np.ones((sets, 1, 8), np.float32)}))
-    return buffer.getvalue()
-
-
-def send(farm: Farm, model: Model, content: bytes, name: str = "street.npz") -> SampleFile:
-    blob = farm.services.blobs.put([content])
-    return submit_samples(farm.services, model.id, name=name, blob=blob).samples
-
-
-def checked(farm: Farm, model: Model, content: bytes) -> SampleFile:
-    samples = send(farm, model, content)
-    farm.run()
-    return find_samples(farm.services, model.id, samples.id)
-
-
-def blobs_in(farm: Farm) -> set[str]:
-    return {path.name for path in farm.services.settings.store_dir.rglob("*") if path.is_file()}
 
 
 def expire(farm: Farm) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,8 +24,9 @@ from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values import BY_A_PERSON
+from tunefarm_db.values import BY_A_PERSON, StepKind
 from tunefarm_tuning.process import sandbox
+from tunefarm_tuning.target.linker import linker_command
 
 
 @pytest.fixture
@@ -107,6 +109,34 @@ def test_devices(farm: Any, tracker_port: int) -> None:
     verdict, message = findings(farm)["devices"]
     assert verdict == "warning"
     assert message == "1 online, 1 quarantined: b is quarantined (it smells burnt)"
+
+
+def test_a_machine_that_cannot_link_for_a_device(
+    farm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert findings(farm)["linker"] == ("ok", "links for 0 devices")
+    farm.add_device("here")
+    assert findings(farm)["linker"] == ("ok", "links for 1 device")
+    # A machine that has no linker for the RISC-V board: nothing is on its PATH.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    board = {"kind": "llvm", "mtriple": "riscv64-linux-gnu"}
+    farm.newcomer("board", "riscv", target=board, device_model="board")
+    linker_command.cache_clear()
+    verdict, message = findings(farm)["linker"]
+    assert verdict == "warning"
+    assert "for board: no linker for riscv64" in message
+    assert "binutils-riscv64-linux-gnu" in message
+    linker_command.cache_clear()
+
+
+def test_a_draft_may_wait_for_as_long_as_workers_have_other_work(farm: Any) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(), trials=8)
+    with farm.services.uow.write() as repos:
+        repos.steps.add(StepKind.DRAFT, subject_id=job.id, model_id=job.model_id)
+    run_sql(farm, "UPDATE steps SET not_before = not_before - 100 WHERE kind = 'draft'")
+    assert findings(farm)["steps"][0] == "ok"
 
 
 def test_steps_that_nobody_takes(farm: Any) -> None:

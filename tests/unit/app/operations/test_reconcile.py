@@ -106,8 +106,9 @@ def test_the_sweep_takes_what_nobody_needs(farm) -> None:
     job = farm.submit(kept, trials=8)
     farm.run()
     delete_model(farm.services, deleted.id)
+    assert not farm.services.blobs.path_of(deleted.sha256).exists()
     assert sweep_blobs(farm.services) == 0  # all of it is young
-    assert sweep_blobs(farm.services, temporary_age_sec=-1, unreferenced_age_sec=-1) == 2
+    assert sweep_blobs(farm.services, temporary_age_sec=-1, unreferenced_age_sec=-1) == 1
     left = set(farm.services.blobs.older_than(-1))
     with farm.services.uow.read() as repos:
         artifact = repos.artifacts.for_job(job.id)

@@ -14,6 +14,7 @@ from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.measurements import KEPT, which_is_shown
 from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.page import report_page
+from tunefarm_app.report.parts import ReportKernelSums
 from tunefarm_db.values import Json
 from tunefarm_tuning.compiler.report import latency_report
 from tunefarm_tuning.core.latency import Latency
@@ -29,7 +30,8 @@ def compiled(farm: Farm, *, slowdown: float | None = 1.0, **others: float) -> tu
         rejected=Latency.of([0.05] * 3, 2),
         no_torch_compile="" if "torch_compile" in others else "PyTorch is not installed there",
     )
-    return finished_job(farm, ReportingEngine(latency=latency))
+    alone = {"tuned_sec": 0.008, "untuned_sec": 0.03, "kernels": 4}
+    return finished_job(farm, ReportingEngine(latency={**latency, "alone": alone}))
 
 
 def checked_report(farm: Farm, job_id: str) -> JobReport:
@@ -69,6 +71,7 @@ def test_what_only_the_compile_found_out_stays(farm: Farm) -> None:
     assert latency.tuned.median_sec == 0.025
     assert latency.rejected is not None
     assert latency.rejected.median_sec == 0.05
+    assert latency.alone == ReportKernelSums(tuned_sec=0.008, untuned_sec=0.03, kernels=4)
     assert latency.torch_compile_missing == "PyTorch is not installed there"
 
 

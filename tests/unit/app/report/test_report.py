@@ -76,7 +76,7 @@ def test_how_near_its_kernels_are_to_what_the_device_can_do(farm: Farm) -> None:
 def test_a_peak_that_a_kernel_exceeds_is_no_peak(farm: Farm) -> None:
     farm = farm.with_engine(ReportingEngine())
     device = farm.add_device()
-    farm.note_peak(device, flops_per_sec=1e6, bytes_per_sec=20e9)
+    farm.note_peak(device, flops_per_sec=3e8, bytes_per_sec=20e9)
     model = farm.upload(Scenario(tasks=TASKS), name="net.onnx")
     farm.run()
     job = farm.submit(farm.model(model.id), trials=24, seed=5)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from waiting import wait_until
 
+from tunefarm_app.devices.commands import command_device
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.operations.reconcile import send_due
@@ -15,6 +16,7 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState, NewTrial
 from tunefarm_tuning.core.cancellation import Closing
+from tunefarm_tuning.core.errors import broke_protocol
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.gpu.state import busy
 from tunefarm_tuning.measure.interfaces import Failure, MeasureResult
@@ -79,6 +81,22 @@ def test_a_device_that_measures_nothing_is_quarantined_and_the_job_goes_on_elsew
     assert job.state is JobState.SUCCEEDED
     assert job.trials == 24
     assert farm.trials(job.id)[0].outcome == "ok"
+
+
+def test_a_device_that_attacks_its_client_is_held_at_once(farm, tuning_job) -> None:
+    def attacked(task, config):
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, broke_protocol("dev-1", "it sent a request").message)
+
+    farm.with_engine(ReplayEngine(answer=attacked)).run()
+    (device,) = farm.devices()
+    assert (device.state, device.held) == (DeviceState.QUARANTINED, True)
+    assert "it sent a request" in device.reason
+    with farm.services.uow.write() as repos:  # a clean calibration does not release it
+        assert repos.devices.apply(device.id, DeviceEvent.CLEAN).state is DeviceState.QUARANTINED
+    farm.add_device("dev-2")
+    farm.run_again(ReplayEngine())
+    assert farm.job(tuning_job.id).state is JobState.SUCCEEDED
+    assert command_device(farm.services, device.id, DeviceEvent.RELEASE).state is DeviceState.OFFLINE
 
 
 def test_a_gpu_that_somebody_uses_is_waited_for(farm, tuning_job) -> None:

@@ -16,7 +16,11 @@ SPACE = tiny_space()
 
 
 def test_a_record_row_is_the_record_of_its_outcome(farm: Any) -> None:
-    device = replace(farm.add_device(), calibration={"time_sec": 0.25, "all_cores_sec": 0.5})
+    device = replace(
+        farm.add_device(),
+        calibration={"time_sec": 0.25, "all_cores_sec": 0.5},
+        info={"agent": {"throttle": ["thermal-cpufreq-0"]}},
+    )
     job = farm.submit(farm.ready_model())
     task = synthetic_task()
     outcomes = [
@@ -43,7 +47,11 @@ def test_a_record_row_is_the_record_of_its_outcome(farm: Any) -> None:
     ]
     rows = record_rows(outcomes, task, job, device, toolchain="tvm-1")
     info = DeviceInfo(model=device.device_model, num_cores=1)
-    calibration = {"calibration_sec": 0.25, "calibration_all_cores_sec": 0.5}
+    calibration = {
+        "calibration_sec": 0.25,
+        "calibration_all_cores_sec": 0.5,
+        "throttle": ["thermal-cpufreq-0"],
+    }
     for row, outcome in zip(rows, outcomes, strict=True):
         stored = Record(
             **{name: getattr(row, name) for name in row.__slots__},

@@ -32,6 +32,7 @@ PRECISION = {
         "as_model": {**ERRORS, "max_rel_error": 4e-6, "mean_rel_error": 6e-7},
         "on_samples": None,
     },
+    "quantisation": None,
 }
 
 
@@ -141,6 +142,11 @@ def test_bfloat16_is_a_pipeline_of_its_own() -> None:
     zen4 = Target.from_json({"kind": "llvm", "mcpu": "znver4"})
     assert pipeline_of(zen4, Precision.BFLOAT16) == "cpu dot16 bfloat16"
     assert pipeline_of(zen4) == "cpu dot16"
+    v2 = {"kind": "llvm", "mcpu": "neoverse-v2", "mtriple": "aarch64-linux-gnu"}
+    assert pipeline_of(Target.from_json(v2), Precision.BFLOAT16) == "cpu mmla arm bfloat16"
+    # Weights are packed for another instruction than on an x86 without VNNI.
+    bare = {**v2, "mattr": ["-dotprod", "-i8mm"]}
+    assert pipeline_of(Target.from_json(bare), Precision.BFLOAT16) == "cpu arm bfloat16"
 
 
 def test_it_is_refused_for_a_gpu(farm: Farm) -> None:

@@ -15,6 +15,7 @@ from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
 from tunefarm_tuning.compiler.session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.machine_watch import Watched
 from tunefarm_tuning.process import ChildFailed
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.findings import Findings
@@ -33,10 +34,17 @@ class Networks:
 
     Attributes:
         built: The choices of each library.
+        watched: What the device says of other work during each sample.
     """
 
-    def __init__(self, sec: Mapping[frozenset[str], float], inexact: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        sec: Mapping[frozenset[str], float],
+        inexact: frozenset[str] = frozenset(),
+        watched: Watched | None = None,
+    ) -> None:
         self._sec = sec
+        self._watched = watched
         self._inexact = inexact
         self.built: dict[str, dict[str, str]] = {str(DIRECT): {}}
 
@@ -52,7 +60,8 @@ class Networks:
             return {"loop_sec": None}
         choices = self.built[params["path"]]
         if method == "time_model":
-            return {"samples_sec": [self._sec[frozenset(choices)]], "watched": None}
+            watched = None if self._watched is None else self._watched.to_json()
+            return {"samples_sec": [self._sec[frozenset(choices)]], "watched": watched}
         assert method == "check_model"
         ok = not self._inexact & set(choices.values())
         comparison = Comparison(
@@ -240,6 +249,34 @@ def test_nothing_goes_in_that_makes_no_network_faster(tmp_path: Path) -> None:
     assert selected.library == DIRECT
     assert not selected.chosen
     assert selected.kernels([a]) == [a]
+    assert "not faster" in selected.candidates[0].reason
+
+
+BUSY = Watched(wall_sec=0.05, cores=1, others_sec=0.025, steal_sec=0.0, switches=0, stalled_sec=None)
+
+
+def test_timings_that_others_slowed_remove_no_alternative_and_are_not_remembered(tmp_path: Path) -> None:
+    a, b = kernel("a", 0.020), kernel("b", 0.020)
+    networks = Networks(
+        sets_of(("", 0.050), ("a", 0.035), ("b", 0.060), ("a b", 0.045)), watched=BUSY
+    )  # quiet, b would go
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
+    findings = Findings()
+    selector.findings = findings.within()
+    selected = selector.select()
+    assert networks.built[str(selected.library)] == {"a": "winograd-4", "b": "winograd-4"}
+    assert [each.reason for each in selected.candidates] == ["", ""]
+    assert findings.noted == {}
+
+
+@pytest.mark.parametrize("sec", [0.055, 0.150])
+def test_the_kernels_own_times_keep_nothing_that_the_network_does_not_bear_out(
+    tmp_path: Path, sec: float
+) -> None:
+    a = kernel("a", 0.020)
+    networks = Networks(sets_of(("", 0.050), ("a", sec)), watched=BUSY)
+    selected = selector_of(networks, tmp_path, candidate(a, 0.005)).select()
+    assert selected.library == DIRECT
     assert "not faster" in selected.candidates[0].reason
 
 

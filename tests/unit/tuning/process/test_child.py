@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from waiting import gone, wait_gone, wait_until
 
-from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.spans import SpanKind, recording
 from tunefarm_tuning.process import (
     Access,
@@ -25,6 +28,7 @@ from tunefarm_tuning.process import (
     ChildProcess,
     ChildTimedOut,
     call_in_child,
+    in_background,
 )
 from tunefarm_tuning.process.running import child_environment
 
@@ -55,6 +59,51 @@ def test_spans_of_a_child_are_noted_with_its_process(child: ChildProcess) -> Non
     inner = ("in the child", SpanKind.LLVM, child.pid)
     call = (f"{MODULE}: spanned", SpanKind.CALL, child.pid)
     assert sorted(names) == sorted([call, inner, call, inner])
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux tells")
+def test_a_child_in_the_background_runs_where_a_core_is_idle() -> None:
+    def policy(child: ChildProcess) -> int:
+        with child:
+            child.call("echo", {}, timeout_sec=LONG_SEC)
+            assert child.pid is not None
+            return os.sched_getscheduler(child.pid)
+
+    with in_background():
+        assert policy(ChildProcess(MODULE, env=ENV)) == os.SCHED_IDLE
+        with ThreadPoolExecutor() as executor:
+            run = contextvars.copy_context().run
+            assert executor.submit(run, policy, ChildProcess(MODULE, env=ENV)).result() == os.SCHED_IDLE
+    assert policy(ChildProcess(MODULE, env=ENV)) == os.SCHED_OTHER
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux ranks processes without privileges")
+def test_a_child_in_the_background_leaves_a_core_to_the_others() -> None:
+    """By what each gets of one core: policies rank only within a session where the kernel groups processes by session."""
+    core = min(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+        executor = stack.enter_context(ThreadPoolExecutor())
+        with in_background():
+            behind = stack.enter_context(ChildProcess(MODULE, env=ENV))
+            behind.start()
+        ahead = stack.enter_context(ChildProcess(MODULE, env=ENV))
+        ahead.start()
+        spinning = []
+        for child in (behind, ahead):
+            assert child.pid is not None
+            os.sched_setaffinity(child.pid, {core})
+            spinning.append(psutil.Process(child.pid))
+            executor.submit(child.call, "spin", {}, timeout_sec=LONG_SEC)
+        before = [sum(process.cpu_times()[:2]) for process in spinning]
+
+        def leaves_it() -> bool:
+            spent = [
+                sum(process.cpu_times()[:2]) - sec for process, sec in zip(spinning, before, strict=True)
+            ]
+            return spent[1] > 0.5 and spent[1] > 3 * spent[0]
+
+        wait_until(leaves_it, "three quarters of the core", within_sec=60)
+        assert Path(f"/proc/{behind.pid}/oom_score_adj").read_text().strip() == "1000"
 
 
 def test_a_child_that_is_started_notes_its_start() -> None:
@@ -185,6 +234,31 @@ def test_a_module_that_cannot_be_imported() -> None:
             with pytest.raises(InvariantError, match="no_such_module"):
                 child.call("echo", {}, timeout_sec=LONG_SEC)
             assert not child.alive
+
+
+def test_a_child_that_was_spawned_is_ready_for_the_next_call(child: ChildProcess) -> None:
+    child.spawn()
+    spawned = child.pid
+    child.spawn()
+    assert child.call("pid", {}, timeout_sec=LONG_SEC) == spawned == child.pid
+    child.kill()
+    child.spawn()
+    child.kill()  # before it is ready
+    assert child.call("pid", {}, timeout_sec=LONG_SEC) != spawned
+
+
+def test_a_child_that_was_spawned_in_vain_is_told_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ChildProcess("no_such_module") as child:
+        child.spawn()
+        with pytest.raises(InvariantError, match="no_such_module"):
+            child.call("echo", {}, timeout_sec=LONG_SEC)
+        monkeypatch.setenv("TUNEFARM_SANDBOX", "sometimes")
+        child.spawn()
+        assert not child.alive
+        with pytest.raises(InvalidInputError, match="TUNEFARM_SANDBOX"):
+            child.call("echo", {}, timeout_sec=LONG_SEC)
+    child.spawn()
+    assert not child.alive, "it is closed"
 
 
 def test_close_from_another_thread_ends_the_call(child: ChildProcess) -> None:

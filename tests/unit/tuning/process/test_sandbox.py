@@ -267,23 +267,25 @@ def test_the_numbers_of_system_calls_are_the_kernels(machine: str) -> None:
 
 def test_a_filter_fits_the_jumps_of_its_instructions() -> None:
     for machine in seccomp.MACHINES.values():
-        for connects in (False, True):
+        for sockets in seccomp.Sockets:
             for starts in (False, True):
-                code = seccomp.filter_program(machine, may_connect=connects, may_start_programs=starts)
+                code = seccomp.filter_program(machine, sockets=sockets, may_start_programs=starts)
                 assert len(code) % 8 == 0
                 assert len(code) // 8 < 200
 
 
-@pytest.mark.parametrize(
-    ("has_gpu", "connects"), [(True, False), (True, True), (False, True), (False, False)]
-)
-def test_which_sockets_a_child_opens(*, has_gpu: bool, connects: bool) -> None:
+@pytest.mark.parametrize("has_gpu", [True, False])
+@pytest.mark.parametrize("sockets", seccomp.Sockets)
+def test_which_sockets_a_child_opens(*, has_gpu: bool, sockets: seccomp.Sockets) -> None:
     """CUDA's driver opens one of this machine; here, in a process of its own, without a GPU."""
     with ChildProcess("reaching_handlers", access=None, env=ENV) as free:
-        params = {"has_gpu": has_gpu, "may_connect": connects}
+        params = {"has_gpu": has_gpu, "sockets": sockets.value}
         opened = free.call("sockets_after", params, timeout_sec=LONG_SEC)
-    local = {"AF_UNIX", "bound"} if has_gpu else set()
-    assert set(opened) == local | ({"AF_INET", "AF_INET6"} if connects else set())
+    local = {"AF_UNIX", "bound"} if has_gpu and sockets is not seccomp.Sockets.STREAMS else set()
+    local |= {"AF_UNIX stream"} if has_gpu else set()
+    streams = {"AF_INET stream", "AF_INET6 stream"} if sockets is not seccomp.Sockets.NONE else set()
+    datagrams = {"AF_INET", "AF_INET6"} if sockets is seccomp.Sockets.ALL else set()
+    assert set(opened) == local | streams | datagrams
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")

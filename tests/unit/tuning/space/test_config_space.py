@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config import Config, KnobKind
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
-from tunefarm_tuning.space.knob import Knob, KnobKind
+from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.space.misfit import misfit
 
 
 def conv_space(*, locations: tuple[int, ...] = (-1, 3, 5, 7)) -> ConfigSpace:
@@ -47,6 +48,13 @@ knobs = st.one_of(
     st.builds(Knob.location, st.just("l"), st.lists(st.integers(-2, 12), min_size=1, max_size=6)),
 )
 spaces = st.lists(st.lists(knobs, max_size=4).map(tuple).map(Sketch), min_size=1, max_size=3).map(ConfigSpace)
+
+
+@given(spaces, st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_config_of_a_space_is_a_misfit(space: ConfigSpace, data: st.DataObject) -> None:
+    config = space.config_at(data.draw(st.integers(0, space.size - 1)))
+    assert misfit(space.to_json(), config) == ""
 
 
 def test_tiny_space_is_enumerated_completely() -> None:

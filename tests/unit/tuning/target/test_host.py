@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.target.host import device_model, host_device_model, num_cores
+from tunefarm_tuning.target.host import cpu_fields, device_model, host_device_model, num_cores
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,11 @@ from tunefarm_tuning.target.host import device_model, host_device_model, num_cor
             2,
             "amd-epyc-9b45-f26m2-2c",
         ),
-        ({"CPU implementer": "0x41", "CPU part": "0xd0c"}, 8, None),
-        ({"cpu implementer": "0x41", "cpu part": "0xd0c"}, 8, "arm-0x41-0xd0c-8c"),
+        ({"CPU implementer": "0x41", "CPU part": "0xd0c"}, 64, "arm-0x41-0xd0c-64c"),  # Graviton2
+        ({"CPU implementer": "0x41", "CPU part": "0xd40"}, 64, "arm-0x41-0xd40-64c"),  # Graviton3
+        ({"CPU implementer": "0x41", "CPU part": "0xd05 0xd0b"}, 8, "arm-0x41-0xd05-0xd0b-8c"),
+        ({"uarch": "sifive,u74-mc"}, 4, "sifive-u74-mc-4c"),
+        ({}, 4, None),
     ],
 )
 def test_device_models_are_slugs(cpu: dict[str, str], cores: int, model: str | None) -> None:
@@ -33,6 +36,16 @@ def test_device_models_are_slugs(cpu: dict[str, str], cores: int, model: str | N
     assert slug.endswith(f"-{cores}c")
     if model:
         assert slug.endswith(model)  # a board's name may stand before it
+
+
+def test_fields_of_a_processor_are_as_linux_writes_them() -> None:
+    core = "processor\t: {}\nBogoMIPS\t: 48.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: {}\n\n"
+    little_first = "".join(core.format(number, part) for number, part in enumerate(["0xd05", "0xd0b"] * 2))
+    fields = cpu_fields(little_first)
+    assert (fields["CPU implementer"], fields["CPU part"]) == ("0x41", "0xd05 0xd0b")
+    assert cpu_fields(core.format(0, "0xd08"))["CPU part"] == "0xd08"
+    assert "CPU part" not in cpu_fields("model name\t: AMD EPYC\nflags\t\t: fpu sse2\n\n")
+    assert cpu_fields("") == {}
 
 
 def test_this_machine_has_a_model_and_cores() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tunefarm_tuning.core.errors import UnknownTargetError
 from tunefarm_tuning.target.gpu import gpu_target, limits_of
-from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.parse import is_for_this_cpu, parse_target
 from tunefarm_tuning.target.target import Target
 
 JETSON = parse_target("nvidia/jetson-orin-nano")
@@ -54,6 +54,15 @@ def test_keys_and_json_read_back(text: str) -> None:
     assert parse_target(json.dumps(target.to_json())) == target
     assert parse_target(target.to_json()) == target
     assert parse_target(target) is target
+
+
+def test_only_this_cpus_code_runs_here() -> None:
+    host = parse_target("host")
+    assert is_for_this_cpu(host)
+    assert is_for_this_cpu(parse_target({**host.to_json(), "num-cores": 64}))
+    assert not is_for_this_cpu(parse_target("llvm -mcpu=cortex-a72"))
+    assert not is_for_this_cpu(parse_target("llvm -mtriple=aarch64-linux-gnu"))
+    assert not is_for_this_cpu(parse_target("cuda/sm_90"))
 
 
 def test_a_gpu_can_bring_its_host() -> None:

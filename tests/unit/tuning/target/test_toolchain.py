@@ -12,7 +12,14 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target import toolchain
 from tunefarm_tuning.target.gpu import plain_arch
 from tunefarm_tuning.target.parse import parse_target
-from tunefarm_tuning.target.toolchain import architectures, check_can_build, find_nvcc
+from tunefarm_tuning.target.toolchain import (
+    architectures,
+    check_can_build,
+    find_nvcc,
+    toolchain_key,
+    tvm_version,
+    versions,
+)
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TuningTask, Workload
 
@@ -24,6 +31,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(toolchain, "_USUAL", tmp_path / "usual")
+    monkeypatch.setattr(toolchain, "_WHEEL", tmp_path / "wheel")
     return tmp_path
 
 
@@ -38,12 +46,21 @@ def test_without_the_compiler_the_error_says_what_to_install(nowhere: Path) -> N
     assert caught.value.code == "no-cuda-compiler"
 
 
-@pytest.mark.parametrize("folder", ["bin", "home/bin", "usual/bin"])
+@pytest.mark.parametrize("folder", ["bin", "home/bin", "wheel/bin", "usual/bin"])
 def test_it_is_found_where_it_may_be(nowhere: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     monkeypatch.setenv("CUDA_HOME", str(nowhere / "home"))
+    (nowhere / "wheel" / "include" / "cccl").mkdir(parents=True)
     nvcc = fake_nvcc(nowhere / folder)
     assert find_nvcc() == nvcc
     assert check_can_build(parse_target("cuda/sm_90")) == nvcc
+
+
+def test_a_package_without_the_headers_that_it_needs_hides_no_other_one(nowhere: Path) -> None:
+    fake_nvcc(nowhere / "wheel" / "bin")
+    assert find_nvcc() is None
+    usual = fake_nvcc(nowhere / "usual" / "bin")
+    (nowhere / "wheel" / "include" / "cccl").mkdir(parents=True)
+    assert find_nvcc() == usual
 
 
 def test_one_that_does_not_know_the_architecture_is_named(nowhere: Path) -> None:
@@ -85,3 +102,8 @@ def test_tuning_and_compiling_say_so_before_they_begin(nowhere: Path) -> None:
     with pytest.raises(InvalidInputError) as compiling:
         compile(model, target, output=nowhere / "net.tunefarm")
     assert tuning.value.code == compiling.value.code == "no-cuda-compiler"
+
+
+def test_a_toolchains_key_tells_the_version_of_tvm() -> None:
+    assert tvm_version(toolchain_key()) == versions()["apache-tvm"]
+    assert tvm_version("replay-1") is None

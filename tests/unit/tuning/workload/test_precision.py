@@ -38,5 +38,9 @@ def test_gpus_are_refused() -> None:
 
 
 def test_only_it_stores_no_weights() -> None:
-    assert [precision for precision in Precision if not precision.stores_weights] == ["as-model", "bfloat16"]
+    assert [precision for precision in Precision if not precision.stores_weights] == [
+        "as-model",
+        "bfloat16",
+        "int8",
+    ]
     assert Precision.BFLOAT16.tolerance == "bfloat16"

@@ -87,6 +87,14 @@ def told_by(agent: dict[str, Any]) -> dict[str, str]:
     return dict(agent_facts(Device(**{**known, "info": {"agent": agent}})))
 
 
+def test_an_agent_tells_what_holds_its_clock_back() -> None:
+    told = told_by({"state": "serving", "throttle": ["thermal-cpufreq-0", 7, "under\x1bvoltage"]})
+    assert told["Clock held back by"].startswith("thermal-cpufreq-0, under")
+    assert "\x1b" not in told["Clock held back by"]
+    for odd in ([], {}, "hot", None):
+        assert "Clock held back by" not in told_by({"state": "serving", "throttle": odd})
+
+
 def test_an_agent_tells_of_its_gpu() -> None:
     gpu = {
         "power_watts": 350.5,

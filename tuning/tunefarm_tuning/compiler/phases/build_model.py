@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tunefarm_tuning.compiler.alternative_selection import AlternativeSelector
 from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel
 from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
 from tunefarm_tuning.compiler.phases.load import LoadedModel
 from tunefarm_tuning.compiler.request import CompileRequest
@@ -41,6 +42,7 @@ class BuiltModels:
         tuned: The library of the tuned network; `untuned` if no kernel is tuned.
         alternatives: The alternatives that the tuned network uses.
         records: The records of the tuned network, those of its alternatives among them, by the kernel's name.
+        direct: The kernels without alternatives, as they were checked.
         fallback: Why there is no tuned network though kernels passed; None if there is one.
     """
 
@@ -49,6 +51,7 @@ class BuiltModels:
     tuned: Path
     alternatives: SelectedAlternatives
     records: Mapping[str, TuningRecord] = field(default_factory=dict)
+    direct: tuple[CheckedKernel, ...] = ()
     fallback: Fallback | None = None
 
 
@@ -113,4 +116,5 @@ def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedK
         tuned=alternatives.library,
         alternatives=alternatives,
         records={**records, **alternatives.records},
+        direct=checked.direct,
     )

@@ -83,7 +83,25 @@ def check_model(
                     loaded.sets,
                     request.limits,
                 )
+            _check_accuracy(request, checked.comparison)
     return replace(checked, as_model=as_model, fallback=fallback)
+
+
+def _check_accuracy(request: CompileRequest, comparison: ModelComparison) -> None:
+    """Refuse a network whose format of weights or products costs more accuracy than the user allows.
+
+    Raises:
+        InvalidModelError: too-inaccurate.
+    """
+    error = (comparison.on_samples() or comparison).errors()["mean_rel_error"]
+    if request.max_error is not None and error > request.max_error:
+        raise InvalidModelError(
+            f"with precision {request.precision.value} the outputs are off by {error:.2g} of their root mean square, and "
+            f"{request.max_error:g} was asked for: allow a larger error, or choose another precision",
+            code="too-inaccurate",
+            error=error,
+            max_error=request.max_error,
+        )
 
 
 def check_tuned(

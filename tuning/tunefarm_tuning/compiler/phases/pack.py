@@ -82,6 +82,7 @@ def write_artifact(
         latency=timed.latency,
         before=None if timed.before is None else timed.before.to_json(),
         rejected=timed.rejected,
+        alone=None if timed.alone is None else timed.alone.to_json(),
         no_baseline=timed.not_timed.get(ONNXRUNTIME, "")
         if request.on_gpu
         else why_no_baseline(wanted=request.baseline, here=request.here),
@@ -100,7 +101,9 @@ def write_artifact(
         runs=loaded.runs,
         parts=None if checked.parts is None else checked.parts.to_json(),
         samples=loaded.samples,
-        precision=precision_report(request.precision, storage, timed.comparison, checked.as_model),
+        precision=precision_report(
+            request.precision, storage, timed.comparison, checked.as_model, request.model.quantisation
+        ),
         shapes=shape_reports(request.model, loaded.info, timed.entries, timed.comparison, proved),
         other_shapes=others.to_json(request.model),
         hybrid=parts_report(request.model.parts, timed.parts),
@@ -198,10 +201,16 @@ def _warnings(
     if timed.fallback is not None:
         warnings.append(timed.fallback.warning)
     warnings += [*checked.warnings, *timed.warnings]
+    shapes = {entry_name(number): _shapes_text(each) for number, each in enumerate(request.model.each)}
+    warnings += [
+        f"{_with_shapes(shapes, entry)}the compile's timings of the network do not tell whether it is faster with its tuned "
+        f"kernels than without: they were kept, since {timing.alone}"
+        for entry, timing in timed.entries.items()
+        if timing.alone is not None and timing.fallback is None
+    ]
     if timed.fallback is None:
-        shapes = {entry_name(number): _shapes_text(each) for number, each in enumerate(request.model.each)}
         warnings += [
-            f"with the shapes {shapes[entry]}, all kernels fell back to untuned: {fallback.message}"
+            f"{_with_shapes(shapes, entry)}all kernels fell back to untuned: {fallback.message}"
             for entry, fallback in timed.fallen.items()
         ]
     if timed.comparison.unforced:
@@ -218,6 +227,10 @@ def _warnings(
         )
     warnings += comparison_warnings(timed.comparison, checked.parts)
     return warnings + storage_warnings(request.precision, loaded.info.storage)
+
+
+def _with_shapes(shapes: Mapping[str, str], entry: str) -> str:
+    return f"with the shapes {shapes[entry]}, " if len(shapes) > 1 else ""
 
 
 def _shapes_text(model: Model) -> str:

@@ -41,6 +41,7 @@ def shape_reports(
                     **{name: network.to_json() for name, network in latency.items()},
                     "rejected": timing.rejected.to_json() if timing.rejected else None,
                     **{f"speedup_over_{name}": seconds / tuned_sec for name, seconds in others.items()},
+                    **({"alone": timing.alone.to_json()} if timing.alone else {}),
                     "ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()},
                 },
                 "checks": {"ok": part.ok, **part.errors()},

@@ -58,7 +58,7 @@ def bind_inputs(
 ) -> tuple[TensorSpec, ...]:
     """Return the network's inputs with every dimension known.
 
-    A dimension's name that is bound in one input is bound in all of them.
+    A dimension's name that is bound in one input is bound in all of them, unless the shapes give it several sizes.
 
     Args:
         graph: The network.
@@ -71,10 +71,7 @@ def bind_inputs(
     inputs = real_inputs(graph)
     refuse_unknown_names(inputs, shapes, "shape")
     inputs = [value for value in inputs if value.name not in besides]
-    named: dict[str, tuple[int, str]] = {}
-    for value in inputs:
-        if value.name in shapes:
-            _learn_names(value, shapes[value.name], named)
+    named = _named_sizes(inputs, shapes)
     dtypes = [input_dtype(value) for value in inputs]
     return tuple(
         TensorSpec(name=value.name, shape=_bound_shape(value, shapes.get(value.name), named), dtype=dtype)
@@ -100,17 +97,21 @@ def open_inputs(graph: onnx.GraphProto) -> list[str]:
     ]
 
 
-def open_shapes(graph: onnx.GraphProto, besides: Collection[str] = ()) -> tuple[OpenShape, ...]:
+def open_shapes(
+    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], besides: Collection[str] = ()
+) -> tuple[OpenShape, ...]:
     """Return the shapes of the inputs as the file gives them. Dimensions without a name have their place as one.
 
     Args:
         graph: The network.
+        shapes: Shapes that it takes. A name that has several sizes in them names nothing.
         besides: Names of inputs that are bound to values. They are left out.
 
     Raises:
         InvalidModelError: unknown-dimension, if the file does not say how many dimensions an input has.
     """
-    shapes = []
+    named = _named_sizes(real_inputs(graph), shapes)
+    result = []
     for value in real_inputs(graph):
         if value.name in besides:
             continue
@@ -120,15 +121,19 @@ def open_shapes(graph: onnx.GraphProto, besides: Collection[str] = ()) -> tuple[
                 code="unknown-dimension",
                 input=clean(value.name),
             )
-        shapes.append(
+        result.append(
             tuple(
                 dim.dim_value
                 if dim.dim_value > 0
-                else OpenDimension(name=symbol_of(dim) or f"{value.name}[{axis}]")
+                else OpenDimension(
+                    name=symbol
+                    if (symbol := symbol_of(dim)) and named.get(symbol) != 0
+                    else f"{value.name}[{axis}]"
+                )
                 for axis, dim in enumerate(value.type.tensor_type.shape.dim)
             )
         )
-    return tuple(shapes)
+    return tuple(result)
 
 
 def refuse_unknown_names(inputs: Sequence[onnx.ValueInfoProto], given: Iterable[str], kind: str) -> None:
@@ -150,7 +155,33 @@ def refuse_unknown_names(inputs: Sequence[onnx.ValueInfoProto], given: Iterable[
             )
 
 
-def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, tuple[int, str]]) -> None:
+def several_sizes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return which dimension's name has several sizes in shapes that fit the file's, for people; empty if none has."""
+    seen: dict[str, tuple[int, str]] = {}
+    for value in real_inputs(graph):
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
+            symbol = symbol_of(dim)
+            before, name = seen.setdefault(symbol, (size, value.name))
+            if symbol and before != size:
+                return (
+                    f"dimension '{clean(symbol, 60)}' is {before} in input '{clean(name, 60)}' and {size} in input "
+                    f"'{clean(value.name, 60)}'"
+                )
+    return ""
+
+
+def _named_sizes(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """Check the given shapes against the file's; return the sizes of named dimensions, 0 for a name that has several."""
+    named: dict[str, int] = {}
+    for value in inputs:
+        if value.name in shapes:
+            _learn_names(value, shapes[value.name], named)
+    return named
+
+
+def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, int]) -> None:
     """Check a given shape against the file's, and note the sizes of named dimensions."""
     name = clean(value.name, 60)
     text = _shape_text(shape)
@@ -182,16 +213,10 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
                 input=name,
                 dimension=position,
             )
-        if symbol := symbol_of(dim):
-            earlier = named.setdefault(symbol, (size, value.name))
-            if earlier[0] != size:
-                raise InvalidModelError(
-                    f"dimension '{clean(symbol, 60)}' is {earlier[0]} in input '{clean(earlier[1], 60)}' "
-                    f"and {size} in input '{name}'; it must be the same in both",
-                    code="bad-shape",
-                    input=name,
-                    dimension=position,
-                )
+        symbol = symbol_of(dim)
+        if symbol and named.setdefault(symbol, size) != size:
+            # Some exporters give sizes that differ one name, and ONNX Runtime does not mind. It then says nothing of other inputs.
+            named[symbol] = 0
 
 
 def symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
@@ -201,7 +226,7 @@ def symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
 
 
 def _bound_shape(
-    value: onnx.ValueInfoProto, set_shape: Sequence[int] | None, named: Mapping[str, tuple[int, str]]
+    value: onnx.ValueInfoProto, set_shape: Sequence[int] | None, named: Mapping[str, int]
 ) -> tuple[int, ...]:
     if set_shape is not None:
         return tuple(set_shape)
@@ -218,7 +243,7 @@ def _bound_shape(
     shape: list[int] = []
     for position, dim in enumerate(dims):
         symbol = symbol_of(dim)
-        size = named[symbol][0] if symbol in named else dim.dim_value
+        size = named.get(symbol, dim.dim_value)
         if size == 0 and dim.HasField("dim_value"):
             raise _zero_size(name, position)
         if size <= 0:

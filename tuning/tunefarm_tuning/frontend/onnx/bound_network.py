@@ -105,9 +105,27 @@ def runnable_bytes(model: onnx.ModelProto, *, rounds: bool = True) -> bytes:
 
     Args:
         model: Of a `BoundNetwork`.
-        rounds: Whether the twin of a network that computes in bfloat16 rounds as the network does (see `bfloat16.widened`).
+        rounds: Whether the twin of a network that computes in bfloat16 rounds as the network does (see `bfloat16.widened`). If so,
+            ONNX Runtime does not round activations of its own accord, either, where the network only allows it.
 
     Raises:
         InvalidModelError: too-large.
     """
-    return onnx_bytes(widened(model, rounds=rounds) if uses_bfloat16(model.graph) else model)
+    model = widened(model, rounds=rounds) if uses_bfloat16(model.graph) else model
+    return onnx_bytes(_computing_in_floats(model) if rounds else model)
+
+
+def _computing_in_floats(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without the permission to round what `MatMulNBits` multiplies to 8 bits: no kernel here does so."""
+    if not any(_permissions(node) for node in model.graph.node):
+        return model
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for node in result.graph.node:
+        for attribute in _permissions(node):
+            node.attribute.remove(attribute)
+    return result
+
+
+def _permissions(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
+    return [a for a in node.attribute if node.op_type == "MatMulNBits" and a.name == "accuracy_level"]

@@ -13,13 +13,13 @@ import onnx
 import onnx.checker
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, to_onnx
+from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, inputs_alone, to_onnx
 from tunefarm_text.shape_text import ShapeChoices
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
-from tunefarm_tuning.frontend.onnx.binding import bind_inputs, dimension_names, open_inputs
+from tunefarm_tuning.frontend.onnx.binding import bind_inputs, dimension_names, open_inputs, several_sizes
 from tunefarm_tuning.frontend.onnx.bound_network import (
     BoundNetwork,
     bind_model,
@@ -31,6 +31,8 @@ from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
 from tunefarm_tuning.frontend.onnx.local_functions import inline_functions
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
+from tunefarm_tuning.frontend.onnx.node_order import put_in_order
+from tunefarm_tuning.frontend.onnx.operators import MICROSOFT, is_of_onnx_runtime_alone
 from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
 from tunefarm_tuning.frontend.onnx.proposals import propose
 from tunefarm_tuning.frontend.onnx.rules import (
@@ -42,6 +44,7 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_parameters,
     refuse_other_outputs,
 )
+from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes, run_until
 from tunefarm_tuning.frontend.onnx.trial_run import (
     is_out_of_memory,
@@ -96,13 +99,13 @@ def inspect_file(
         # A TFLite file has no names for its dimensions, and is converted for the shapes that are given.
         combined = combinations(parsed, {}) if parsed else ()
         binding = replace(binding, shapes=combined[0].shapes) if combined else binding
-        model = to_onnx(data, FileFormat.TFLITE, binding.shapes)
+        model = to_onnx(data, FileFormat.TFLITE, binding.shapes, needs_sizes=True)
         open_names = list(binding.shapes)
     else:
         check_onnx_bytes(data)
         model = _parse(data)
         check_file_rules(model, max_nodes=max_nodes)
-        model = inline_functions(model)
+        model = put_in_order(inline_functions(model))
         open_names = open_inputs(model.graph)
     not_compiled = check_rules(model, max_nodes=max_nodes)
     if not_compiled is not None and not hybrid:
@@ -112,7 +115,7 @@ def inspect_file(
         combined = _combinations(model, binding, parsed, max_tensor_bytes)
         binding = replace(binding, shapes=combined[0].shapes) if combined else binding
     if has_control_flow(model.graph):
-        _run_checker(_with_ranks(model), not_compiled)  # inner graphs, which are gone in the bound network
+        _run_checker(_checkable(model), not_compiled)  # inner graphs, which are gone in the bound network
     bound = bind_model(model, binding, keep_unresolved=True)
     inputs = bound.inputs
     # A setting that decides a branch is better bound than left to ONNX Runtime. How often a loop runs may be data.
@@ -125,7 +128,7 @@ def inspect_file(
     if not_compiled is not None and not (hybrid and may_be_hybrid(model)):
         raise not_compiled
     check_input_sizes(inputs, max_bytes=max_tensor_bytes)
-    _run_checker(_with_ranks(model), not_compiled)
+    _run_checker(_checkable(model), not_compiled)
     refuse_bad_indices(model.graph)
     return {
         "inputs": [spec.to_json() for spec in inputs],
@@ -178,8 +181,21 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         InvalidModelError: invalid-onnx, unsupported-operator where the model is right but ONNX Runtime has no such operator,
-            or a code of `run_on_drawn_inputs`.
+            bad-shape if dimensions of one name have several sizes, or a code of `run_on_drawn_inputs`.
     """
+    try:
+        return _run_reference(params)
+    except InvalidModelError as error:
+        shapes = Binding.from_json(params["binding"]).shapes
+        sizes = several_sizes(read_model(params["path"], shapes).graph, shapes)
+        if not sizes or error.code not in ("cannot-run", "invalid-onnx"):
+            raise
+        raise InvalidModelError(
+            f"{sizes}; the network does not run so: {error.message}", code="bad-shape", **error.fields
+        ) from error
+
+
+def _run_reference(params: dict[str, Any]) -> dict[str, Any]:
     network = bound_network(params["path"], Binding.from_json(params["binding"]))
     model = network.model
     name_nodes(model)
@@ -242,7 +258,9 @@ def propose_binding(params: dict[str, Any]) -> dict[str, Any] | None:
         no idea of one.
     """
     given = Binding.from_json(params["binding"])
-    file = read_model(params["path"], given.shapes)
+    data = Path(params["path"]).read_bytes()
+    is_tflite = file_format(data) is FileFormat.TFLITE
+    file = inputs_alone(data) if is_tflite else read_model(params["path"])
     until = time.monotonic() + _TRIES_SEC
     first: Binding | None = None
     for binding in propose(file, given):
@@ -252,6 +270,8 @@ def propose_binding(params: dict[str, Any]) -> dict[str, Any] | None:
         copy = onnx.ModelProto()
         copy.CopyFrom(file)
         try:
+            if is_tflite:
+                copy = read_model(params["path"], binding.shapes)
             network = bind_model(copy, binding)
             check_input_sizes(network.inputs, max_bytes=params["max_tensor_bytes"])
             run_until(_load(runnable_bytes(network.model)), network, until)
@@ -300,12 +320,34 @@ def _parse(data: bytes) -> onnx.ModelProto:
     return model
 
 
-def _with_ranks(model: onnx.ModelProto) -> bytes:
-    """Return the bytes of a model with a rank for every output, which the checker insists on."""
+def _checkable(model: onnx.ModelProto) -> bytes:
+    """Return the bytes of a model that the checker understands.
+
+    It insists on a rank for every output, a name for every graph and one value for every key of the metadata, and does not know the
+    operators that ONNX Runtime has put into ONNX's domain.
+    """
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    if len(metadata) < len(model.metadata_props):
+        onnx.helper.set_model_props(model, metadata)
+    for graph in all_graphs(model.graph):
+        graph.name = graph.name or "graph"
     for value in model.graph.output:
         if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.shape.SetInParent()
-    return onnx_bytes(model)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    strange = [node for node in all_nodes(model.graph) if is_of_onnx_runtime_alone(node, opset)]
+    for node in strange:
+        node.domain = MICROSOFT
+    is_declared = any(entry.domain == MICROSOFT for entry in model.opset_import)
+    if strange and not is_declared:
+        model.opset_import.add(domain=MICROSOFT, version=1)
+    try:
+        return onnx_bytes(model)
+    finally:
+        for node in strange:
+            node.ClearField("domain")
+        if strange and not is_declared:
+            del model.opset_import[-1]
 
 
 def _run_checker(data: bytes, not_compiled: InvalidModelError | None) -> None:

@@ -11,10 +11,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tunefarm_convert import FileFormat, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.local_functions import inline_functions
+from tunefarm_tuning.frontend.onnx.node_order import put_in_order
 
 
 def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
-    """Parse a model, or convert it; functions of its own take the place of their calls.
+    """Parse a model, or convert it; functions of its own take the place of their calls, and nodes are put in order.
 
     External data is ignored: no path in the file is ever opened.
 
@@ -35,7 +36,7 @@ def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = No
         raise InvalidModelError(
             "the file is not an ONNX model: it does not parse as one", code="not-protobuf"
         ) from error
-    return inline_functions(model)
+    return put_in_order(inline_functions(model))
 
 
 def onnx_bytes(model: onnx.ModelProto) -> bytes:

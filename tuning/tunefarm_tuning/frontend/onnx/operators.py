@@ -5,6 +5,13 @@ A test compares the table with the importer's; after a change of TVM's version, 
 
 from __future__ import annotations
 
+import onnx
+
+MICROSOFT = "com.microsoft"
+"""ONNX Runtime's domain."""
+_IN_ONNXS_DOMAIN = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
+"""Operators that ONNX Runtime has put into ONNX's domain, and the opset since which ONNX has them, too."""
+
 STANDARD = frozenset({
     "Abs", "Acos", "Acosh", "Add", "AffineGrid", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh",
     "Attention", "AveragePool", "BatchNormalization", "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot",
@@ -26,18 +33,22 @@ STANDARD = frozenset({
     "ReduceSumSquare", "Relu", "Reshape", "Resize", "ReverseSequence", "RoiAlign", "RotaryEmbedding", "Round",
     "STFT", "Scatter", "ScatterElements", "ScatterND", "Selu", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "Shape", "Shrink", "Sigmoid",
-    "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "SoftmaxCrossEntropyLoss", "Softplus", "Softsign",
+    "Sign", "SimplifiedLayerNormalization", "Sin", "Sinh", "Size", "Slice", "Softmax", "SoftmaxCrossEntropyLoss", "Softplus", "Softsign",
     "SpaceToDepth", "Split", "SplitToSequence", "Sqrt", "Squeeze", "Sub", "Sum", "SwiGLU", "Swish", "Tan",
     "Tanh", "TensorScatter", "TfIdfVectorizer", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Trilu",
     "Unique", "Unsqueeze", "Upsample", "Where", "Xor",
 })  # fmt: skip
-"""Of the default domain. ``If`` the importer handles beside its table."""
+"""Of the default domain. ``If`` the importer handles beside its table; ``SimplifiedLayerNormalization`` is ONNX Runtime's."""
 
 CONTRIBUTED = frozenset({
-    "Attention", "BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "FastGelu",
-    "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "MatMulInteger16", "MatMulIntegerToFloat", "QGemm", "QLinearAdd",
-    "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
-    "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QuickGelu", "SkipLayerNormalization",
+    "Attention", "BiasGelu", "CDist", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
+    "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul",
+    "GatherBlockQuantized", "Gelu", "GridSample", "GroupQueryAttention", "MatMulInteger16",
+    "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "NhwcMaxPool", "Pad", "QAttention",
+    "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool",
+    "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QuantizeLinear",
+    "QuickGelu", "Range", "RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+    "Trilu",
 })  # fmt: skip
 """Operators of ONNX Runtime's domain, com.microsoft: those that TVM, which ignores domains, means by these names, and ours."""
 
@@ -51,4 +62,12 @@ def is_supported(domain: str, operator: str) -> bool:
         return operator in STANDARD
     if domain == "ai.onnx.ml":
         return operator in MACHINE_LEARNING
-    return domain == "com.microsoft" and operator in CONTRIBUTED
+    return domain == MICROSOFT and operator in CONTRIBUTED
+
+
+def is_of_onnx_runtime_alone(node: onnx.NodeProto, opset: int) -> bool:
+    """Return whether ONNX does not know a node of its own domain in an opset, but ONNX Runtime does."""
+    if node.domain not in ("", "ai.onnx") or node.op_type not in _IN_ONNXS_DOMAIN:
+        return False
+    since = _IN_ONNXS_DOMAIN[node.op_type]
+    return since is None or opset < since

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import onnx
@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs, symbol_of
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import is_control_flow
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
+from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes, ancestors
 from tunefarm_tuning.workload.binding import Binding, Value
 
 MAX_PROPOSALS = 24
@@ -30,7 +30,8 @@ _SIZES = {
     # Of lines of text, whose height the file fixes.
     "line": (320, 160, 256, 128),
     "length": (128, 64, 256, 16, 512, 8, 1),
-    "samples": (16000, 512, 576, 8000, 256, 1024, 288),
+    "samples": (16000, 512, 576, 8000, 256, 1024, 288, 160000),
+    "mono": (1,),
 }
 _LINE_HEIGHT = 96
 _BATCH = re.compile(r"batch|^(n|b|bs)$")
@@ -172,18 +173,22 @@ def _kinds(value: onnx.ValueInfoProto, shape: Sequence[int | Key]) -> dict[Key, 
 
 def _kind(value: onnx.ValueInfoProto, shape: Sequence[int | Key], position: int) -> str:
     key, rank = shape[position], len(shape)
-    name = key.lower() if isinstance(key, str) else ""
+    # Some exporters name all dimensions after their input: "audio_signal_dynamic_axes_1".
+    name = key.lower().replace(value.name.lower(), "") if isinstance(key, str) else ""
     is_integer = (dtype_name(value.type.tensor_type.elem_type) or "").startswith(("int", "uint"))
-    is_sound = position == rank - 1 and not is_integer and (rank == 2 or _SAMPLES.search(value.name.lower()))
+    of_features = rank == 3 and isinstance(shape[1], int)  # of a spectrogram
+    is_sound = not is_integer and (
+        rank == 2 or _has_channels(shape) or (not of_features and bool(_SAMPLES.search(value.name.lower())))
+    )
     before = shape[position - 1] if position else None
     line = "line" if isinstance(before, int) and before <= _LINE_HEIGHT else "width"
     for pattern, kind in (
         (_BATCH, "batch"),
-        (_CHANNELS, "channels"),
+        (_CHANNELS, "mono" if is_sound and rank == 3 else "channels"),
         (_HEIGHT, "height"),
         (_WIDTH, line),
         (_SAMPLES, "samples"),
-        (_LENGTH, "samples" if is_sound else "length"),
+        (_LENGTH, "samples" if is_sound and position == rank - 1 else "length"),
     ):
         if pattern.search(name):
             return kind
@@ -195,7 +200,13 @@ def _kind(value: onnx.ValueInfoProto, shape: Sequence[int | Key], position: int)
         return "batch"
     if rank == 1 and is_integer:
         return "batch"
-    return "length" if is_integer or rank > 2 else "samples"
+    return "length" if is_integer or (rank > 2 and not (is_sound and position == 2)) else "samples"
+
+
+def _has_channels(shape: Sequence[int | Key]) -> bool:
+    """Return whether a shape seems to be batch, channels and samples."""
+    channels = shape[1] if len(shape) == 3 else 0
+    return channels == 1 or (isinstance(channels, str) and bool(_CHANNELS.search(channels.lower())))
 
 
 def _rounded(given: Sequence[int] | None, shape: Sequence[int | Key], multiple: int) -> tuple[int, ...]:
@@ -250,7 +261,7 @@ def _settings(model: onnx.ModelProto, given: Binding) -> Mapping[str, Value]:
 
 def _deciding(graph: onnx.GraphProto) -> set[str]:
     """Return the names of all tensors that conditions and numbers of steps are computed of."""
-    return _ancestors(
+    return ancestors(
         graph, [name for node in all_nodes(graph) if is_control_flow(node) for name in node.input[:2]]
     )
 
@@ -265,23 +276,10 @@ def _compared_with(graph: onnx.GraphProto, name: str) -> int | None:
             )
     for node in all_nodes(graph):
         if node.op_type in _COMPARES:
-            sides = [_ancestors(graph, [side]) for side in node.input]
+            sides = [ancestors(graph, [side]) for side in node.input]
             for position, other in enumerate(node.input):
                 if other in constants and name in sides[1 - position]:
                     numbers = onnx.numpy_helper.to_array(constants[other]).reshape(-1)
                     if numbers.size == 1:
                         return int(numbers[0])
     return None
-
-
-def _ancestors(graph: onnx.GraphProto, names: Iterable[str]) -> set[str]:
-    """Return the names of all tensors that some are computed of, theirs included."""
-    producers = {name: node for part in all_graphs(graph) for node in part.node for name in node.output}
-    left = list(names)
-    seen: set[str] = set()
-    while left:
-        name = left.pop()
-        if name and name not in seen:
-            seen.add(name)
-            left += producers[name].input if name in producers else ()
-    return seen

@@ -24,7 +24,7 @@ from tunefarm_tuning.frontend.onnx.binding import (
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow, is_control_flow
 from tunefarm_tuning.frontend.onnx.local_functions import check_functions
 from tunefarm_tuning.frontend.onnx.operators import is_supported
-from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
+from tunefarm_tuning.frontend.onnx.sanitize import FEW_BITS, all_graphs, all_nodes, are_dequantised
 from tunefarm_tuning.workload.task import TensorSpec
 
 MAX_RANK = 32
@@ -172,7 +172,7 @@ def count_parameters(model: onnx.ModelProto) -> int:
     """Return the number of weights: elements of the floating-point tensors in the file."""
     return sum(
         math.prod(tensor.dims)
-        for tensor in _tensors(model)
+        for tensor in tensors_of(model)
         if tensor.data_type == TensorProto.BFLOAT16
         or (dtype_name(tensor.data_type) or "").startswith("float")
     )
@@ -212,12 +212,12 @@ def _refuse_bad_text(model: onnx.ModelProto) -> None:
 
 
 def _refuse_external_data(model: onnx.ModelProto) -> None:
-    for tensor in _tensors(model):
+    for tensor in tensors_of(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
             raise InvalidModelError(
-                f"tensor '{clean(tensor.name, 60)}' keeps its data outside the file (in '{clean(location, 60)}'); save the "
-                "model as one file: onnx.save(onnx.load('model.onnx'), 'one.onnx', save_as_external_data=False)",
+                f"tensor '{clean(tensor.name, 60)}' keeps its data outside the file (in '{clean(location, 60)}'); make "
+                "one file of them: tunefarm models convert model.onnx one.onnx (`tunefarm tune` does so by itself where those files are)",
                 code="external-data",
                 tensor=clean(tensor.name),
                 location=clean(location),
@@ -260,8 +260,9 @@ def _unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto])
             code="unsupported-dtype",
             dtype="sparse",
         )
-    for tensor in _tensors(model):
-        if not _is_inside(tensor.data_type):
+    few_bits = FEW_BITS if are_dequantised(model.graph) else {}
+    for tensor in tensors_of(model):
+        if not _is_inside(tensor.data_type) and tensor.data_type not in few_bits:
             return _bad_dtype(f"tensor '{clean(tensor.name, 60)}'", tensor.data_type)
     narrow = _bad_type_attribute(nodes)
     if narrow is None:
@@ -323,7 +324,7 @@ def operator_name(node: onnx.NodeProto) -> str:
     return domain + clean(node.op_type, 60)
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every tensor of a model: weights, attributes, inner graphs, functions, training data."""
     return (message for message in _messages(model) if isinstance(message, TensorProto))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+import numpy as np
 import onnx
+from onnx import TensorProto, numpy_helper
 
 PART_DOMAIN, PART_OPERATOR = "tunefarm", "RunPart"
 """The node that stands for a part of the network which ONNX Runtime runs (`parts.cut`); no file may have it."""
 _COUNTED_OUTPUTS = frozenset({"Split", PART_OPERATOR})
 """Operators whose results depend on how many outputs they list."""
+FEW_BITS = {TensorProto.INT4: np.dtype(np.int8), TensorProto.UINT4: np.dtype(np.uint8)}
+"""Types of weights that share bytes, and those that hold one each."""
 
 
 def sanitize_model(model: onnx.ModelProto) -> list[str]:
@@ -27,11 +31,38 @@ def sanitize_model(model: onnx.ModelProto) -> list[str]:
         model.ClearField(field)
     del model.metadata_props[:]
     _drop_unused_outputs(graph)
+    if are_dequantised(graph):
+        _give_bytes(graph)
     old_names = [node.name for node in all_nodes(graph)]
     rename(graph, {})
     for number, node in enumerate(all_nodes(graph)):
         node.name = f"n{number}"
     return old_names
+
+
+def are_dequantised(graph: onnx.GraphProto) -> bool:
+    """Return whether nodes read tensors of few bits only to make floats of them."""
+    names = {name for name, tensor in constant_tensors(graph) if tensor.data_type in FEW_BITS}
+    is_read = any(
+        node.op_type != "DequantizeLinear" and names.intersection(node.input) for node in all_nodes(graph)
+    )
+    return not is_read and not any(value.name in names for part in all_graphs(graph) for value in part.output)
+
+
+def _give_bytes(graph: onnx.GraphProto) -> None:
+    for name, tensor in constant_tensors(graph):
+        if tensor.data_type in FEW_BITS:
+            values = numpy_helper.to_array(tensor).astype(FEW_BITS[tensor.data_type])
+            tensor.CopyFrom(numpy_helper.from_array(values, name))
+
+
+def constant_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """Yield the tensors that a graph holds, and the names under which nodes read them."""
+    for part in all_graphs(graph):
+        yield from ((tensor.name, tensor) for tensor in part.initializer)
+        for node in part.node:
+            if node.op_type == "Constant":
+                yield from ((node.output[0], a.t) for a in node.attribute if a.HasField("t"))
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -49,6 +80,26 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from all_graphs(attribute.g)
             for inner in attribute.graphs:
                 yield from all_graphs(inner)
+
+
+def ancestors(graph: onnx.GraphProto, names: Iterable[str], *, not_through: Collection[str] = ()) -> set[str]:
+    """Return the names of all tensors that some are computed of, theirs included.
+
+    Args:
+        graph: The network.
+        names: The tensors.
+        not_through: Operators whose operands do not count.
+    """
+    producers = {name: node for part in all_graphs(graph) for node in part.node for name in node.output}
+    left = list(names)
+    seen: set[str] = set()
+    while left:
+        name = left.pop()
+        if name and name not in seen:
+            seen.add(name)
+            producer = producers.get(name)
+            left += () if producer is None or producer.op_type in not_through else producer.input
+    return seen
 
 
 def name_nodes_apart(graph: onnx.GraphProto) -> None:

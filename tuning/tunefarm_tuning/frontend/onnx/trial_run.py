@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork
+from tunefarm_tuning.frontend.onnx.sanitize import ancestors
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
 Run = Callable[[dict[str, NDArray[Any]]], object]
@@ -56,6 +58,15 @@ _FIXES = {
         "its inputs must have shapes that fit each other: bind other sizes with --shape",
     ),
 }
+_SIZES_AT = {
+    **dict.fromkeys(("Expand", "Reshape", "Tile", "Pad"), (1,)),
+    **dict.fromkeys(("Resize", "Slice"), (1, 2, 3, 4)),
+    **dict.fromkeys(("ConstantOfShape",), (0,)),
+    **dict.fromkeys(("Range",), (0, 1, 2)),
+}
+"""Operands that decide the size of a node's output."""
+_MAX_SETTING = 16
+"""Most elements of an input that may be a setting."""
 _DIVISION = re.compile(r"[Dd]ivision by zero")
 _DIVISION_FIX = "make its divisor other than zero"
 _ANY_FIX = "correct the node, or bind other sizes with --shape"
@@ -86,8 +97,30 @@ def run_on_drawn_inputs(run: Run, network: BoundNetwork) -> bool:
             failure = failure or error
     assert failure is not None
     if not _may_depend_on_values(network, str(failure)):
-        raise run_error(failure) from failure
+        refused = run_error(failure)
+        names = _sizing_inputs(network)
+        hint = (
+            f"; sizes in the network depend on '{clean(names[0], 60)}', bind it: --value {clean(names[0], 60)}=..."
+            if names
+            else ""
+        )
+        raise InvalidModelError(refused.message + hint, code=refused.code, **refused.fields) from failure
     return False
+
+
+def _sizing_inputs(network: BoundNetwork) -> list[str]:
+    """Return the names of small inputs that sizes inside the network are computed of."""
+    graph = network.model.graph
+    operands = [
+        name
+        for node in graph.node
+        for at in _SIZES_AT.get(node.op_type, ())
+        for name in node.input[at : at + 1]
+    ]
+    deciding = ancestors(graph, operands, not_through={"Shape", "Size"})
+    return [
+        spec.name for spec in network.inputs if spec.name in deciding and prod(spec.shape) <= _MAX_SETTING
+    ]
 
 
 def is_out_of_memory(error: Exception) -> bool:

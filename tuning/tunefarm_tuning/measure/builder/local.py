@@ -75,6 +75,15 @@ class LocalBuilder(Closing):
     def workers(self) -> int:
         return len(self._workers)
 
+    @property
+    def folder(self) -> Path:
+        """Where the kernels are."""
+        return self._artifacts
+
+    def spawn(self) -> None:
+        """Start the child that will get the first work, without waiting."""
+        self._workers[0].spawn()
+
     def config_space(self, task: TuningTask) -> ConfigSpace:
         return self._pool.call(lambda worker: worker.config_space(task))
 

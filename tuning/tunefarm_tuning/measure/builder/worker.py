@@ -77,6 +77,10 @@ class BuildWorker:
         self._pid: int | None = None
         self._first_bytes: int | None = None
 
+    def spawn(self) -> None:
+        """Start the child before there is work for it, without waiting."""
+        self._child.spawn()
+
     def config_space(self, task: TuningTask) -> ConfigSpace:
         """Return a task's config space (see `Builder.config_space`)."""
         try:

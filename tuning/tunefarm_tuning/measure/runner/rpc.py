@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError, says_broken
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
@@ -25,6 +24,7 @@ from tunefarm_tuning.measure.runner.timing import (
     result_of,
 )
 from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
+from tunefarm_tuning.process.device_address import is_own_address
 
 _MODULE = "tunefarm_tuning.tvm.children.measure"
 _CANDIDATES_PER_SESSION = 8
@@ -33,7 +33,7 @@ _GRACE_SEC = 3.0
 
 
 class RpcRunner(Closing):
-    """Implements `Runner` (see there) for a device behind a TVM tracker.
+    """Implements `Runner` (see there) for a device behind a TVM tracker or a farm's gateway.
 
     A session costs 12 ms or more, and runs in a process of its own on the device. The server of a device under a lease
     (`RemoteDevice.fence`) notices that a session is closed even while a kernel runs: there up to 8 candidates share a session. A
@@ -60,7 +60,7 @@ class RpcRunner(Closing):
         self._remote = device
         self._timing = timing
         self._connect_timeout_sec = connect_timeout_sec
-        self._child = ChildProcess(_MODULE, access=Access(network=True))
+        self._child = ChildProcess(_MODULE, access=Access(device=device.address))
         # How many more candidates the open session may take (0 if none is open), and until when.
         self._left = 0
         self._until = 0.0
@@ -71,7 +71,14 @@ class RpcRunner(Closing):
     def use_lease(self, fence: int | None, *, clock_mhz: float | None = None) -> None:
         """Use another lease of the device from now on: its `RemoteDevice.fence`, and the device's `clock_mhz`."""
         self.release()
-        self._remote = replace(self._remote, fence=fence, clock_mhz=clock_mhz)
+        self._remote = replace(
+            self._remote, fence=fence, clock_mhz=clock_mhz
+        )  # a ticket is asked for by the fence
+
+    def spawn(self, kernels: Path) -> None:
+        """Start the child that measures, without waiting; it will read the kernels of this folder."""
+        self._child.allow(kernels.absolute())
+        self._child.spawn()
 
     @property
     def device(self) -> DeviceInfo:
@@ -98,6 +105,9 @@ class RpcRunner(Closing):
             with contextlib.suppress(TunefarmError):
                 reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
                 results = interleaved_results(reply, time.monotonic() - started)
+                message = str(reply.get("failure", ("", ""))[1])
+                if says_broken(message):
+                    return [failed(Outcome.INFRASTRUCTURE_ERROR, message)] * len(inputs)
         if results is None:
             results = measure_each(inputs, lambda candidate, _: self._run(candidate, None))
             self.release()
@@ -127,7 +137,7 @@ class RpcRunner(Closing):
     def _run(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
         if self._left > 0 and time.monotonic() + self._timing.timeout_sec < self._until:
             result, _ = self._measure(candidate, rival_sec)
-            if result.failure is None:
+            if result.failure is None or says_broken(result.failure.message):
                 return result
             # An earlier candidate may have broken the session: measure again in a new one.
         sharing = 1 if self._remote.fence is None else _CANDIDATES_PER_SESSION
@@ -164,6 +174,8 @@ class RpcRunner(Closing):
             return failed(Outcome.RUN_TIMEOUT, message, time.monotonic() - started), True
         except ChildFailed as error:
             return failed(Outcome.RUN_CRASH, error.message, time.monotonic() - started), True
+        except DeviceLostError as error:
+            return failed(Outcome.INFRASTRUCTURE_ERROR, error.message, time.monotonic() - started), False
         except TunefarmError as error:
             return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started), False
         return result_of(reply, time.monotonic() - started), bool(reply.get("session_lost"))
@@ -185,10 +197,11 @@ class RpcRunner(Closing):
     def _connect(self, timeout_sec: float) -> str | None:
         """Open a session of `timeout_sec` in the child; return what went wrong, or None."""
         try:
+            self._child.start()  # a ticket does not last long
             reply = self._child.call(
                 "connect",
                 {
-                    "address": self._remote.to_json(),
+                    "address": self._remote.opening(),
                     "timeout_sec": timeout_sec,
                     "connect_timeout_sec": self._connect_timeout_sec,
                 },
@@ -208,24 +221,3 @@ class RpcRunner(Closing):
     def close(self) -> None:
         """End the child and its session, from any thread. A running measurement then ends at once."""
         self._child.close()
-
-
-@functools.lru_cache(maxsize=256)
-def is_own_address(host: str) -> bool:
-    """Return whether `host` is a loopback address or another address of this machine; True if unknown.
-
-    The near end of a tunnel looks like this machine, too. Then builds and measurements merely do not overlap.
-    """
-    try:
-        addresses = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
-    except OSError:
-        return True
-    return any(_is_own(family, address) for family, _, _, _, address in addresses)
-
-
-def _is_own(family: int, address: tuple[Any, ...]) -> bool:
-    # Connecting a datagram socket sends nothing: it only picks the address that it would send from.
-    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)
-        return bool(probe.getsockname()[0] == address[0])
-    return False

@@ -7,6 +7,7 @@ import os
 import tvm
 import tvm_ffi
 
+from tunefarm_tuning.target.dot_products import is_arm64
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base import vector_loads, vector_math
 
@@ -36,3 +37,11 @@ def cpu_features(target: Target) -> set[str]:
         return set()
     features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
     return {str(name) for name in features}
+
+
+def code_features(target: Target) -> set[str]:
+    """Return the features of which LLVM may use instructions in a target's code, by LLVM's names.
+
+    On Arm it makes none of AES, which a Raspberry Pi 4 lacks and LLVM's Cortex-A72, and TVM's tag for the board, have.
+    """
+    return cpu_features(target) - ({"aes"} if is_arm64(target) else set())

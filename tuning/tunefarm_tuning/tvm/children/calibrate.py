@@ -3,13 +3,17 @@
 Handlers, in this order:
 
 - `build`: ``target``, ``work_dir`` -> on how many cores the kernel can run at once.
-- `run`: ``address``, ``kind``, ``cores``, ``timeout_sec``, ``connect_timeout_sec`` -> ``time_sec``; ``all_cores_sec``: null for
-  one core or a GPU; ``wrong``: null, or how much of the result is wrong; ``clock_mhz``: null unless a GPU tells it.
+- `first_call`: ``address``, ``kind``, ``timeout_sec``, ``connect_timeout_sec`` -> the seconds of the first call on the device.
+- `run`: ``cores``, ``first_call_sec`` -> ``time_sec``; ``all_cores_sec``: null for one core or a GPU; ``wrong``: null, or how much
+  of the result is wrong; ``clock_mhz``: null unless a GPU tells it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +36,32 @@ from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
 SIZE = {"cpu": 320, "cuda": 1024}
 """Rows and columns: about a millisecond of work, long for a timer and short compared to a scheduler's time slice."""
 
-_REPEAT = 30
+_REPEAT = (3, 30)
+_ONE_CORE_SEC = 10.0
+"""A board that needs longer for all its calls makes fewer."""
 _TILE = 16
 _ALL_CORES_SEC = 0.3
 """How long all cores are kept busy, so that their clocks fall to the level under full load."""
 _ALL_CORES_REPEAT = (5, 300)
+_SLOW_SEC = 0.5
+"""From this time of a call on, all cores are kept busy by one call."""
 _MOST_CORES = 256
 
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """The kernel on the device, with its arguments and what reads the state of a GPU."""
+
+    session: DeviceSession
+    kind: str
+    device: Any
+    module: Any
+    arrays: list[Any]
+    read_state: Callable[[], GpuState] | None
+
+
 _library: Path | None = None
+_loaded: _Loaded | None = None
 
 
 def build(params: dict[str, Any]) -> int:
@@ -58,12 +80,14 @@ def build(params: dict[str, Any]) -> int:
     return cores(target)
 
 
-def run(params: dict[str, Any]) -> dict[str, Any]:
-    """Run the kernel on a device over RPC, check its result and time it.
+def first_call(params: dict[str, Any]) -> float:
+    """Load the kernel on a device over RPC and call it once; return the seconds of the call.
 
     Raises:
-        DeviceLostError: If the device cannot be reached; ``device-busy`` if another process computes on the GPU.
+        DeviceLostError: If the device cannot be reached; ``device-busy`` if another process computes on the GPU;
+            ``device-broke-protocol``.
     """
+    global _loaded
     if _library is None:
         raise InvariantError("the calibration kernel was not built")
     session = open_session(
@@ -72,9 +96,31 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
         connect_timeout_sec=params["connect_timeout_sec"],
     )
     try:
-        return _run(session, _library, params["kind"], params["cores"])
+        _loaded = _load(session, _library, params["kind"])
+        start = time.perf_counter()
+        _loaded.module["main"](*_loaded.arrays)
+        _loaded.device.sync()
+        return time.perf_counter() - start
+    except Exception:
+        session.check()
+        raise
+
+
+def run(params: dict[str, Any]) -> dict[str, Any]:
+    """Time the kernel and check its result.
+
+    Raises:
+        DeviceLostError: ``device-busy`` if another process computes on the GPU; ``device-broke-protocol``.
+    """
+    if _loaded is None:
+        raise InvariantError("the calibration kernel was not loaded")
+    try:
+        return _run(_loaded, params["cores"], params["first_call_sec"])
+    except Exception:
+        _loaded.session.check()
+        raise
     finally:
-        session.close()
+        _loaded.session.close()
 
 
 def kernel(target: Target) -> tvm.IRModule:
@@ -150,25 +196,42 @@ def cores(target: Target) -> int:
     return min(named, _MOST_CORES) if target.kind == "llvm" and isinstance(named, int) else 1
 
 
-def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> dict[str, Any]:
+def _load(session: DeviceSession, library: Path, kind: str) -> _Loaded:
     read = state_of(session) if kind == "cuda" else None
     _check_free(read)
     device = session.device(kind)
     left, right = operands(SIZE[kind])
     arrays = [tvm.runtime.tensor(array, device) for array in (left, right, np.zeros_like(left))]
-    module = session.load(library)
-    evaluator = module.time_evaluator("main", device, number=1, repeat=_REPEAT)
+    return _Loaded(session, kind, device, session.load(library), arrays, read)
+
+
+def repeats(first_call_sec: float) -> int:
+    """Return how often the kernel is timed on one core, by its first call."""
+    fewest, most = _REPEAT
+    return max(fewest, min(most, int(_ONE_CORE_SEC / first_call_sec)))
+
+
+def _run(loaded: _Loaded, num_cores: int, first_call_sec: float) -> dict[str, Any]:
+    module, arrays = loaded.module, loaded.arrays
+    left, right = operands(SIZE[loaded.kind])
+    evaluator = module.time_evaluator("main", loaded.device, number=1, repeat=repeats(first_call_sec))
     times = [float(sample) for sample in evaluator(*arrays).results]
-    clock_mhz = _check_free(read)
+    clock_mhz = _check_free(loaded.read_state)
     # Sums of whole numbers of this size are exact in float32, in any order.
-    if not min(times) > 0:
-        raise RuntimeError(f"its timer says {min(times)} s")
+    if (impossible := _impossible(times)) is not None:
+        return {"time_sec": 0.0, "all_cores_sec": None, "wrong": impossible, "clock_mhz": clock_mhz}
     difference = np.count_nonzero(arrays[2].numpy() != left @ right)
     wrong = f"{difference} of {left.size} numbers" if difference else None
     all_cores_sec: float | None = None
     if num_cores > 1 and wrong is None:
-        all_cores_sec, wrong = _run_all_cores(module, device, arrays, num_cores)
+        all_cores_sec, wrong = _run_all_cores(module, loaded.device, arrays, num_cores)
     return {"time_sec": min(times), "all_cores_sec": all_cores_sec, "wrong": wrong, "clock_mhz": clock_mhz}
+
+
+def _impossible(times: Sequence[float]) -> str | None:
+    """Return what is wrong with times of a kernel; None if they can be."""
+    impossible = [sec for sec in times if not 0 < sec < math.inf]
+    return f"its timer says {impossible[0]} s" if impossible else None
 
 
 def _check_free(read: Callable[[], GpuState] | None) -> float | None:
@@ -195,7 +258,14 @@ def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) 
         return float(np.median(evaluator(left, right, products).results))
 
     fewest, most = _ALL_CORES_REPEAT
-    time_sec = median_sec(min(most, max(fewest, round(_ALL_CORES_SEC / median_sec(fewest)))))
+    time_sec = median_sec(1)
+    if time_sec < _SLOW_SEC:
+        time_sec = median_sec(fewest)
+        if (impossible := _impossible([time_sec])) is not None:
+            return 0.0, impossible
+        time_sec = median_sec(min(most, max(fewest, round(_ALL_CORES_SEC / time_sec))))
+    if (impossible := _impossible([time_sec])) is not None:
+        return 0.0, impossible
     deviations = tvm.runtime.empty((num_cores,), "float32", device)
     module["deviations"](products, wanted, deviations)
     wrong = np.count_nonzero(deviations.numpy())
@@ -210,4 +280,4 @@ def operands(size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return left.astype(np.float32), right.astype(np.float32)
 
 
-HANDLERS: Handlers = {"build": build, "run": run}
+HANDLERS: Handlers = {"build": build, "first_call": first_call, "run": run}

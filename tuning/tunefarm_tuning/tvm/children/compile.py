@@ -36,7 +36,7 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory, with_deep_stack
-from tunefarm_tuning.tvm.base.target import cpu_features
+from tunefarm_tuning.tvm.base.target import code_features
 from tunefarm_tuning.tvm.codegen.graph_build import (
     build_kernel,
     build_model,
@@ -132,7 +132,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
             }
             for alternative in alternatives
         ],
-        "cpu_features": sorted(cpu_features(target) & KNOWN_CPU_FEATURES.keys()),
+        "cpu_features": sorted(code_features(target) & KNOWN_CPU_FEATURES.keys()),
         "storage": model.storage.to_json(),
         "warnings": list(model.warnings),
         "parts": [

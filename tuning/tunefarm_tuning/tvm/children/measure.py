@@ -60,18 +60,20 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
     """Open a session.
 
     Raises:
-        DeviceLostError: As of `open_session`.
+        DeviceLostError: As of `open_session` and `DeviceSession.setting_up`.
     """
     global _session
     hang_up({})
-    _session = open_session(
+    session = open_session(
         params["address"],
         timeout_sec=params["timeout_sec"],
         connect_timeout_sec=params["connect_timeout_sec"],
     )
-    if params["address"]["kind"] == "cuda" and (read := gpu.state_of(_session)) is not None:
-        read()  # a driver's first answer can take seconds, which must not count as a candidate's time
-    return {"host": _session.host, "port": _session.port}
+    with session.setting_up():
+        if params["address"]["kind"] == "cuda" and (read := gpu.state_of(session)) is not None:
+            read()  # a driver's first answer can take seconds, which must not count as a candidate's time
+    _session = session
+    return {"host": session.host, "port": session.port}
 
 
 def meet_gpu(_params: dict[str, Any]) -> None:
@@ -137,6 +139,10 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
     except Exception as error:  # noqa: BLE001  (TVM has many error types; a candidate that does not run is data)
         message = str(error)
         text = f"{type(error).__name__}: {clean(message, 500)}"
+        try:
+            session.check()
+        except DeviceLostError as lost:
+            return {"failure": [Outcome.INFRASTRUCTURE_ERROR, lost.message]}
         if "RPCSessionTimeoutError" in text:
             return {"failure": [Outcome.RUN_TIMEOUT, "the device ended the session: its time was over"]}
         if (reason := setups_fault(message)) is not None:
@@ -146,8 +152,11 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
             return {"failure": [Outcome.INFRASTRUCTURE_ERROR, text], "poisoned": True}
         if poisons(message):
             return {"failure": [Outcome.RUN_ERROR, text], "poisoned": True}
-        if session.is_alive():
-            return {"failure": [Outcome.RUN_ERROR, text]}
+        try:
+            if session.is_alive():
+                return {"failure": [Outcome.RUN_ERROR, text]}
+        except DeviceLostError as lost:
+            return {"failure": [Outcome.INFRASTRUCTURE_ERROR, lost.message]}
         return {"failure": [Outcome.RUN_CRASH, text], "session_lost": True}
 
 

@@ -74,16 +74,16 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
     """Open the session and set the threads of its kernels.
 
     Raises:
-        DeviceLostError: If the device cannot be reached.
+        DeviceLostError: If the device cannot be reached, or does not do what every device does; ``device-broke-protocol``.
     """
     global _session, _kind, _threads
     hang_up({})
-    address = params["address"]
+    kind, address = params["kind"], params["address"]
     session = local_session() if address is None else open_session(address, timeout_sec=params["timeout_sec"])
-    session.function("runtime.config_threadpool")(0, params["threads"])
-    threads = int(session.function("runtime.NumThreads")())
-    _session, _kind, _threads = session, params["kind"], threads
-    exists = bool(session.device(_kind).exist)
+    with session.setting_up():
+        session.function("runtime.config_threadpool")(0, params["threads"])
+        threads, exists = int(session.function("runtime.NumThreads")()), bool(session.device(kind).exist)
+    _session, _kind, _threads = session, kind, threads
     why = why_no_gpu() if not exists and address is None and _kind == "cuda" else ""
     return {"threads": threads, "device_exists": exists, "why": why}
 

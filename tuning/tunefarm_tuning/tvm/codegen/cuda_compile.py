@@ -1,4 +1,4 @@
-"""Compile CUDA C to machine code with ``nvcc``."""
+"""Compile CUDA C to machine code with ``nvcc``, and read what its assembler says of each kernel."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -18,8 +19,36 @@ _TIMEOUT_SEC = 600.0  # a builder's own limit is shorter, and ends the compiler 
 _END_SEC = 5.0
 
 
-def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
-    """Return the machine code (an ELF file, a *cubin*) of CUDA C for a target's architecture.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResources:
+    """The resources of one kernel's threads and blocks, as ``ptxas`` reports them.
+
+    Attributes:
+        registers: Registers of a thread.
+        stack_bytes: Memory of a thread outside of its registers.
+        spill_store_bytes: Bytes that a thread's code writes there for lack of registers, each instruction counted once.
+        spill_load_bytes: Bytes that it reads back.
+        static_bytes: Shared memory that the kernel declares.
+    """
+
+    kernel: str
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    static_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """A *cubin*, which is an ELF file, and the resources of its kernels."""
+
+    data: bytes
+    kernels: tuple[KernelResources, ...]
+
+
+def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
+    """Return the machine code of CUDA C for a target's architecture.
 
     TVM would pass ``--use_fast_math``; it is left out, as its ``tanh`` is off by 5e-4, and its divisions and roots by more than
     one ULP.
@@ -42,14 +71,47 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
         path.write_bytes(source)
         command = [
             str(nvcc),
-            *("-cubin", "-O3", "-w", "--expt-relaxed-constexpr"),
+            *("-cubin", "-O3", "-w", "--expt-relaxed-constexpr", "-Xptxas", "-v"),
             *("-gencode", f"arch=compute_{number},code=sm_{number}"),
             *("-o", str(output), str(path)),
         ]
         code, text = _run(command, {**os.environ, "TMPDIR": folder})
         if code != 0 or not output.is_file():
             raise InvalidInputError(f"nvcc: {_reason(text.replace(folder, ''))}", code="cuda-compile-failed")
-        return output.read_bytes()
+        return MachineCode(output.read_bytes(), read_resources(text))
+
+
+_KERNEL = re.compile(r"Compiling entry function '(?P<kernel>[^']+)'")
+_FRAME = re.compile(
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+)
+_USED = re.compile(r"Used (?P<registers>\d+) registers(?P<others>.*)")
+_SHARED = re.compile(r"\b(\d+) bytes smem")
+
+
+def read_resources(text: str) -> tuple[KernelResources, ...]:
+    """Read what ``ptxas -v`` reports of each kernel, in its order; functions that kernels call are left out."""
+    kernels = []
+    kernel, frame = "", (0, 0, 0)
+    for line in text.splitlines():
+        if match := _KERNEL.search(line):
+            kernel, frame = match["kernel"], (0, 0, 0)
+        elif match := _FRAME.search(line):
+            frame = int(match["stack"]), int(match["stores"]), int(match["loads"])
+        elif kernel and (match := _USED.search(line)):
+            shared = _SHARED.search(match["others"])
+            kernels.append(
+                KernelResources(
+                    kernel=kernel,
+                    registers=int(match["registers"]),
+                    stack_bytes=frame[0],
+                    spill_store_bytes=frame[1],
+                    spill_load_bytes=frame[2],
+                    static_bytes=int(shared[1]) if shared else 0,
+                )
+            )
+            kernel = ""
+    return tuple(kernels)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:

@@ -20,10 +20,10 @@ import tvm
 import tvm_ffi
 
 from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.target.linker import link
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.cuda_compile import compile_cuda
-from tunefarm_tuning.tvm.codegen.linker import link
 
 SYMBOL = "__tvm_ffi__library_bin"
 _SOURCE, _MACHINE_CODE = "cuda", "cubin"
@@ -144,7 +144,7 @@ def _pack(module: Any, is_system_lib: bool, prefix: str, folder: Path, target: T
 
     def compiled(blob: bytes) -> bytes:
         modules = PackedModules.read(blob)
-        return modules.compiled(sources, lambda source: compile_cuda(source, target, folder)).to_bytes()
+        return modules.compiled(sources, lambda source: compile_cuda(source, target, folder).data).to_bytes()
 
     output = folder / f"{prefix}devc.o"
     host = str(tvm_target(target).host)

@@ -22,11 +22,11 @@ import tvm
 from tvm import tirx
 
 from tunefarm_tuning.core.spans import SpanKind, span
+from tunefarm_tuning.target.linker import link
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
-from tunefarm_tuning.tvm.codegen.linker import link
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.kernels.weight_packing import MARKS
 from tunefarm_tuning.workload.revisions import code_revision

@@ -1,7 +1,8 @@
 """Default schedules of a GPU: the first DLight rule that fits, else threads over the outer parallel loops.
 
 A GPU only runs kernels whose loops are bound to threads, so every kernel needs a schedule. DLight ships with TVM. Its rules
-are made for language models; on kernels that they do not expect they raise an error or leave a stage without threads.
+are made for language models; on kernels that they do not expect they raise an error or leave a stage without threads. They also
+ask for the shared memory that a large GPU has, whatever the architecture (72 KiB for a product of float16).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
+from tunefarm_tuning.target.gpu import limits_of
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.launches import launches_of
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, schedule_of, walk
@@ -64,12 +67,21 @@ def with_gpu_schedules(
 def gpu_schedule(
     func: tirx.PrimFunc, machine: tvm.target.Target, *, fits: Fits | None = None
 ) -> tirx.PrimFunc:
-    """Return a kernel scheduled for a GPU by the first rule that fits it. Deterministic."""
+    """Return a kernel scheduled for a GPU by the first rule that fits it, and that the GPU can launch. Deterministic."""
     bare = func.with_attr("global_symbol", "main")
     for scheduled in _by_dlight(bare, machine):
-        if is_bound(scheduled) and (fits is None or fits(scheduled)):
+        if is_bound(scheduled) and _can_launch(scheduled, machine) and (fits is None or fits(scheduled)):
             return finished(scheduled, func)
     return finished(bind_threads(bare), func)
+
+
+def _can_launch(func: tirx.PrimFunc, machine: tvm.target.Target) -> bool:
+    limits = limits_of(str(machine.attrs.get("arch", "")))
+    try:
+        return not any(launch.obstacle(limits) for launch in launches_of(func, machine))
+    except Exception as error:  # noqa: BLE001  (TVM has many error types; what cannot be lowered cannot be built)
+        raise_if_out_of_memory(error)
+        return False
 
 
 def _by_dlight(func: tirx.PrimFunc, machine: tvm.target.Target) -> Iterator[tirx.PrimFunc]:

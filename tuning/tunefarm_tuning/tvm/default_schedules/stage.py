@@ -15,7 +15,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.target.dot_products import dot_product_lanes, has_bfloat16_dot_product
+from tunefarm_tuning.target.dot_products import ByteProducts, bfloat16_lanes, byte_products
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
@@ -26,6 +26,10 @@ _MAX_NEAR_EXTENT = 16
 _NOMINAL = 251
 _REUSE = 1.5
 """A stage is recomputed for each use if it is used at most this often per element."""
+_NEON_REGISTERS = 28
+"""Of the 32, those that tiles are made for. On x86 a multiply-add reads a factor from memory; Arm's takes registers alone, and LLVM
+loads several ahead. Tiles of 28 sums are moved from register to register on a Neoverse N1, and spilled on a Cortex-A55
+(benchmarks/results/arm.md)."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 
 
@@ -34,14 +38,14 @@ class Machine:
     """The facts of a CPU that schedule rules use.
 
     Attributes:
-        dot_product_lanes: Sums that one int8 dot product instruction adds to (`target.dot_products`); 0 without one.
-        has_bfloat16_dot_product: Whether it has one of bfloat16.
+        byte_products: The instruction for products of int8 (`target.dot_products`); None without one.
+        bfloat16_lanes: The sums of its instruction for products of bfloat16; 0 without one.
     """
 
     vector_bytes: int
     registers: int
-    dot_product_lanes: int = 0
-    has_bfloat16_dot_product: bool = False
+    byte_products: ByteProducts | None = None
+    bfloat16_lanes: int = 0
 
     @classmethod
     def of(cls, target: Target) -> Machine:
@@ -54,13 +58,14 @@ class Machine:
             return cls(
                 vector_bytes=64,
                 registers=32,
-                dot_product_lanes=dot_product_lanes(target),
-                has_bfloat16_dot_product=has_bfloat16_dot_product(target),
+                byte_products=byte_products(target),
+                bfloat16_lanes=bfloat16_lanes(target),
             )
         return cls(
             vector_bytes=32 if "avx" in features else 16,
-            registers=32 if "neon" in features else 16,
-            dot_product_lanes=dot_product_lanes(target),
+            registers=_NEON_REGISTERS if "neon" in features else 16,
+            byte_products=byte_products(target),
+            bfloat16_lanes=bfloat16_lanes(target),
         )
 
     def lanes(self, dtype: str) -> int:

@@ -48,6 +48,7 @@ def state_of(session: DeviceSession) -> Callable[[], GpuState] | None:
     try:
         ask = session.function(GPU_STATE)
     except Exception:  # noqa: BLE001  (TVM has many error types; the next call finds out if the session is gone)
+        session.check()
         return None
 
     def read() -> GpuState:

@@ -6,28 +6,20 @@ processes, whose parents watch the clock.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import select
-import socket
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import rpc
-from tvm.rpc import base
 
-from tunefarm_tuning.core.errors import DeviceLostError, InvariantError
+from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
-
-_INT = struct.Struct("<i")
-
-_CLAIM_AFTER_SEC = 0.5
-"""If a leased device is not free after this time, a former holder of the lease still uses it."""
-_CLAIM_SEC = 3.0
+from tunefarm_tuning.process.device_address import DeviceAddress
+from tunefarm_tuning.process.relay.client import Relay, relay_to
+from tunefarm_tuning.process.sandbox import Access, sandbox_order
 
 _uploads = itertools.count()
 
@@ -39,12 +31,13 @@ class DeviceSession:
     Release them before `close`.
 
     Attributes:
-        host: Address of the device, from its tracker; empty for this process.
-        port: The port there; 0 for this process.
+        host: Address of the device, from its tracker or the gateway; empty for this process.
+        port: The port there, or a number of its server that the gateway tells; 0 for this process.
     """
 
-    def __init__(self, remote: Any | None, host: str = "", port: int = 0) -> None:
+    def __init__(self, remote: Any | None, host: str = "", port: int = 0, relay: Relay | None = None) -> None:
         self._remote = remote
+        self._relay = relay
         self.host, self.port = host, port
 
     @property
@@ -75,14 +68,48 @@ class DeviceSession:
         return tvm.get_global_func(name) if self._remote is None else self._remote.get_function(name)
 
     def is_alive(self) -> bool:
-        """Return whether the other side still answers; a crash of a kernel ends the session."""
+        """Return whether the other side still answers; a crash of a kernel ends the session.
+
+        Raises:
+            DeviceLostError: As of `check`.
+        """
         if self._remote is None:
             return True
+        self.check()
         try:
             self._remote.get_function("tvm.rpc.server.workpath")("")
         except Exception:  # noqa: BLE001  (any error means no)
+            self.check()
             return False
         return True
+
+    def check(self) -> None:
+        """Check that the other side has only answered so far.
+
+        Raises:
+            DeviceLostError: ``device-broke-protocol``.
+        """
+        if self._relay is not None:
+            self._relay.check()
+
+    @contextmanager
+    def setting_up(self) -> Iterator[None]:
+        """Blame another machine for what fails in this block, in which no kernel runs, and close the session then.
+
+        Raises:
+            DeviceLostError: As of `check`; if the device did not do what every device does.
+        """
+        try:
+            yield
+        except Exception as error:
+            try:
+                self.check()
+            finally:
+                is_local = self.is_local
+                self.close()
+            if is_local or isinstance(error, (MemoryError, TunefarmError)):
+                raise
+            raise DeviceLostError(f"the device's session cannot be used: {clean(str(error), 300)}") from error
 
     def close(self) -> None:
         """Close the connection; the device is free for the next session."""
@@ -97,92 +124,33 @@ def local_session() -> DeviceSession:
 def open_session(
     address: Mapping[str, Any], *, timeout_sec: float, connect_timeout_sec: float = 15.0
 ) -> DeviceSession:
-    """Open a session with the device that has a key at a tracker.
+    """Open a session with a device behind a tracker or a gateway.
 
     Args:
-        address: ``tracker_host``, ``tracker_port``, ``key`` and ``fence``, as in `RemoteDevice.to_json`.
+        address: ``tracker_host``, ``tracker_port``, ``key`` and ``fence``, as in `RemoteDevice.opening`; for a gateway also ``authority``
+            and ``ticket``.
         timeout_sec: After this time the device ends the session in any case.
-        connect_timeout_sec: Time limit for the tracker to assign the device. The device itself can still block for ever.
+        connect_timeout_sec: Time limit for the device to be free. The device itself can still block for ever.
 
     Raises:
-        DeviceLostError: If the tracker cannot be reached, or the device is not free or does not answer.
+        DeviceLostError: If tracker or gateway cannot be reached, or the device is not free or does not answer; ``device-broke-protocol``
+            if it sent something else than answers.
     """
-    key = str(address["key"])
-    tracker = (str(address["tracker_host"]), int(address["tracker_port"]))
-    fence = address.get("fence")
+    device = DeviceAddress.from_json(address)
+    key = clean(device.key)
+    relay = relay_to(device, sandbox_order(Access(network=True)))
+    opened = relay.open(
+        address.get("fence"),
+        timeout_sec=timeout_sec,
+        connect_timeout_sec=connect_timeout_sec,
+        ticket=address.get("ticket"),
+    )
     try:
-        host, port, match_key = _request(tracker, key, connect_timeout_sec, fence)
-        # Options follow the key in a client's hello; TVM's own server ignores those that it does not know.
-        hello = match_key if fence is None else f"{match_key} -fence={int(fence)}"
-        session = DeviceSession(rpc.connect(host, port, hello, session_timeout=timeout_sec), host, port)
-    except TimeoutError as error:
-        raise DeviceLostError(
-            f"device {clean(key)} was not free at its tracker within {connect_timeout_sec:g} s"
-        ) from error
+        remote = rpc.connect("127.0.0.1", relay.port, opened.token)
     except Exception as error:
-        raise DeviceLostError(
-            f"cannot open a session with device {clean(key)}: {clean(str(error), 300)}"
-        ) from error
+        relay.check()
+        raise DeviceLostError(f"cannot open a session with device {key}: {clean(str(error), 300)}") from error
+    session = DeviceSession(remote, opened.host, opened.port, relay)
     if not session.is_alive():
-        raise DeviceLostError(f"device {clean(key)} opened a session, but does not answer in it")
+        raise DeviceLostError(f"device {key} opened a session, but does not answer in it")
     return session
-
-
-def _request(
-    tracker: tuple[str, int], key: str, timeout_sec: float, fence: int | None
-) -> tuple[str, int, str]:
-    """Ask a tracker for a device; return its host, its port and the key that it expects.
-
-    TVM's own client has no time limit here. It and the tracker also send a message in two packets, and TCP holds back
-    the second one until the first is acknowledged, which takes 40 ms without ``TCP_QUICKACK``.
-    """
-    with _greet(tracker, timeout_sec) as connection:
-        _send(connection, [base.TrackerCode.REQUEST, key, "", 1])
-        if (
-            fence is not None
-            and not select.select([connection], [], [], min(_CLAIM_AFTER_SEC, timeout_sec))[0]
-        ):
-            _claim(tracker, key, fence)
-        code, answer = base.recvjson(connection)
-        if code != base.TrackerCode.SUCCESS:
-            raise ConnectionError(f"the tracker refused: {clean(str(answer))}")
-        host, port, match_key = answer
-        return str(host), int(port), str(match_key)
-
-
-def _claim(tracker: tuple[str, int], key: str, fence: int) -> None:
-    """Have the device end the session of a former lease holder, such as a worker that froze."""
-    # If this fails, the caller continues to wait for the tracker.
-    with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-        with _greet(tracker, _CLAIM_SEC) as connection:
-            _send(connection, [base.TrackerCode.SUMMARY])
-            _, summary = base.recvjson(connection)
-        for server in summary["server_info"]:
-            if server["key"] != f"server:{key}":
-                continue
-            host, port = server["addr"]
-            hello = f"client:claim:{key} -fence={int(fence)}".encode()
-            with socket.create_connection((host, int(port)), timeout=_CLAIM_SEC) as connection:
-                connection.sendall(_INT.pack(base.RPC_MAGIC) + _INT.pack(len(hello)) + hello)
-                connection.recv(
-                    _INT.size
-                )  # it refuses the key and opens no session, but it has read the fence
-
-
-def _greet(tracker: tuple[str, int], timeout_sec: float) -> socket.socket:
-    connection = socket.create_connection(tracker, timeout=timeout_sec)
-    try:
-        connection.sendall(_INT.pack(base.RPC_TRACKER_MAGIC))
-        if base.recvall(connection, _INT.size) != _INT.pack(base.RPC_TRACKER_MAGIC):
-            raise ConnectionError(f"{tracker[0]}:{tracker[1]} is not a TVM tracker")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _send(connection: socket.socket, question: list[Any]) -> None:
-    data = json.dumps(question).encode()
-    connection.sendall(_INT.pack(len(data)) + data)
-    if hasattr(socket, "TCP_QUICKACK"):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -292,17 +292,5 @@ def grid_sample(conditions: SizeConditions, node: SizedNode) -> None:
     conditions.equal(node.shape(0)[0], node.shape(1)[0])
 
 
-def embed(conditions: SizeConditions, node: SizedNode) -> None:
-    """All tensors of numbers of tokens have one shape; positions are a table."""
-    ids = node.shape(0)
-    if node.has(1):
-        _same_shape(conditions, ids, node.shape(1))
-    conditions.least(conditions.simplified(node.shape(3)[0] - ids[1]), 0)
-    if node.has(7):
-        _same_shape(conditions, ids, node.shape(7))
-    if node.has(8):
-        _agree(conditions, [ids, node.shape(8)])
-
-
 def _is(size: Any, number: int) -> bool:
     return isinstance(size, int) and size == number

@@ -81,9 +81,19 @@ _ELEMENTWISE = (
     "com.microsoft.FastGelu",
 )  # fmt: skip
 _NOTED_BY_CONVERTERS = ("ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "Upsample")
+_NOTED_BY_PARTS = (
+    "SimplifiedLayerNormalization", "com.microsoft.Attention", "com.microsoft.CDist",
+    "com.microsoft.EmbedLayerNormalization", "com.microsoft.ExpandDims", "com.microsoft.GatherBlockQuantized",
+    "com.microsoft.GridSample", "com.microsoft.MatMulNBits", "com.microsoft.MultiHeadAttention",
+    "com.microsoft.NhwcMaxPool", "com.microsoft.Pad", "com.microsoft.QAttention",
+    "com.microsoft.QLinearConv", "com.microsoft.Range", "com.microsoft.RotaryEmbedding",
+    "com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization",
+    "com.microsoft.Trilu",
+)  # fmt: skip
+"""Converters that make nothing but other nodes, each with conditions of its own."""
 
 RULES: Mapping[str, sizes.Rule] = {
-    **dict.fromkeys((*_OF_ONE_TENSOR, *_NOTED_BY_CONVERTERS), sizes.none),
+    **dict.fromkeys((*_OF_ONE_TENSOR, *_NOTED_BY_CONVERTERS, *_NOTED_BY_PARTS), sizes.none),
     **dict.fromkeys(_ELEMENTWISE, sizes.broadcast),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), sizes.recurrent),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), sizes.last_axes),
@@ -105,7 +115,15 @@ RULES: Mapping[str, sizes.Rule] = {
     "QLinearConv": sizes.quantized(sizes.conv),
     "QLinearMatMul": sizes.quantized(sizes.matmul),
     "com.microsoft.QLinearConcat": sizes.quantized_concat,
-    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), sizes.per_axis),
+    **dict.fromkeys(
+        (
+            "DequantizeLinear",
+            "QuantizeLinear",
+            "com.microsoft.DequantizeLinear",
+            "com.microsoft.QuantizeLinear",
+        ),
+        sizes.per_axis,
+    ),
     "Concat": sizes.concat,
     "ConvTranspose": sizes.conv_transpose,
     "DepthToSpace": sizes.depth_to_space,
@@ -123,7 +141,5 @@ RULES: Mapping[str, sizes.Rule] = {
     "Split": sizes.split,
     "Squeeze": sizes.squeeze,
     "TopK": sizes.top_k,
-    "com.microsoft.EmbedLayerNormalization": sizes.embed,
-    "com.microsoft.SkipLayerNormalization": sizes.last_axes,
 }
 """By operator. A node of another operator keeps a network from being compiled for all sizes."""

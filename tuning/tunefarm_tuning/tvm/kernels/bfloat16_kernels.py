@@ -1,6 +1,7 @@
-"""Convolutions and matrix products of bfloat16 with sums in float32, by ``vdpbf16ps`` (AVX512_BF16).
+"""Convolutions and matrix products of bfloat16 with sums in float32, by ``vdpbf16ps`` (AVX512_BF16) or ``bfdot`` (Arm).
 
-The instruction flushes denormal numbers to zero, and rounds each product's addition once.
+The instructions flush denormal numbers to zero. The first rounds each product's addition once; the second rounds both products of a
+step, and their sum, to odd.
 """
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ from tvm import te, tirx
 
 from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, conv2d_sums, matmul_sums, padded
-
-LANES = 16
-"""Sums that one instruction adds to."""
 
 
 def bfloat16_conv2d(
@@ -36,7 +34,9 @@ def bfloat16_conv2d(
         padding: Above, left, below, right.
         dilation: Down, across.
     """
-    sums = conv2d_sums(BFLOAT16, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation)
+    sums, _ = conv2d_sums(
+        BFLOAT16, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation
+    )
     return _cropped(sums, channels)
 
 

@@ -17,8 +17,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
+from tunefarm_tuning.target.dot_products import BYTE_DOTS
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
 from tunefarm_tuning.tvm.kernels.dot_products import BYTES, Array, add_byte_products
+from tunefarm_tuning.tvm.kernels.int8_kernels import shifted_zero
 from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, to_json
 
 _LANES = 16
@@ -165,6 +167,16 @@ class _Writer:
         self._states = [self._argument(f"last_{name}", state) for name in "hc"[: len(self._first)]]
         self.results = [self._y, *self._states]
 
+    @property
+    def _byte(self) -> str:
+        """The type of rounded states that the instruction takes."""
+        return BYTE_DOTS[self._cell.byte_lanes].activations
+
+    @property
+    def _shift(self) -> int:
+        """What is subtracted from states of 0 to 255, to have that type."""
+        return -shifted_zero(0, "uint8", self._byte)
+
     def allocate(self) -> None:
         """Allocate the buffers that live as long as the kernel runs."""
         cell = self._cell
@@ -176,7 +188,7 @@ class _Writer:
         if cell.rounded:
             padded = _fours(cell.hidden) * BYTES.products if cell.byte_lanes else cell.hidden
             self._rounded = T.sblock_alloc_buffer(
-                (cell.batch, padded), "uint8" if cell.byte_lanes else cell.dtype
+                (cell.batch, padded), self._byte if cell.byte_lanes else cell.dtype
             )
             # the least and the largest state, a step, and the integer that stands for zero
             self._range = T.sblock_alloc_buffer((4,), cell.dtype)
@@ -238,7 +250,11 @@ class _Writer:
         def steps(b: Any, j: Any) -> None:
             integer = tirx.nearbyint(state[b, j] / bounds[2]) + bounds[3]
             integer = tirx.min(tirx.max(integer, zero), last)
-            value = integer.astype("uint8") if cell.byte_lanes else (integer - bounds[3]) * bounds[2]
+            value = (integer - bounds[3]) * bounds[2]
+            if cell.byte_lanes:
+                value = (integer - _number(self._shift, cell.dtype) if self._shift else integer).astype(
+                    self._byte
+                )
             T.buffer_store(self._rounded, value, [b, j])
 
         self._for_each_unit(steps)
@@ -293,6 +309,7 @@ class _Writer:
         """Sum products of bytes, and turn the sums of integers into floats."""
         scales, weight_sums = self._of_columns
         lanes, step, zero = self._cell.byte_lanes, self._range[2], self._range[3].astype(BYTES.sum_dtype)
+        zero = zero - _number(self._shift, BYTES.sum_dtype) if self._shift else zero
         tile = T.sblock_alloc_buffer((rows, TILE), BYTES.sum_dtype, scope="local")
         self._lanes(rows, lambda row, i: T.buffer_store(tile, _number(0, BYTES.sum_dtype), [row, i]))
         with T.serial(matrix.shape[1]) as k, T.unroll(rows) as row, T.unroll(TILE // lanes) as v:
@@ -300,7 +317,10 @@ class _Writer:
             factors = tirx.Ramp(v * lanes * BYTES.products, tirx.const(1, "int32"), lanes * BYTES.products)
             four = tirx.Ramp(k * BYTES.products, tirx.const(1, "int32"), BYTES.products)
             added = add_byte_products(
-                tile[tuple(sums_at)], self._rounded[first + row, four], matrix[block, k, factors], lanes
+                tile[tuple(sums_at)],
+                self._rounded[first + row, four],
+                matrix[block, k, factors],
+                BYTE_DOTS[lanes],
             )
             T.buffer_store(tile, added, sums_at)
 

@@ -21,31 +21,36 @@ from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
     vector_indices,
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BYTES
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights_as_given
 
+SEARCHED = {kind.stage: kind for kind in (BYTES, BFLOAT16)}
+"""Dot products of which a search sees the instruction, by the names of their stages."""
 _OUTER = "_o"  # TVM's suffix for what `blockize` puts around a block
 
 
 def with_instruction_block(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Return a workload with the steps of its bfloat16 dot product as instructions; the same if it has none.
+    """Return a workload with the steps of its dot product as instructions; the same if it has none that the CPU has.
 
     Its weights keep the order in which the instruction reads them.
     """
     func = mod["main"]
-    lanes = lanes_of(BFLOAT16, Machine.of(target))
-    blocks = [
-        node for node in walk(func.body) if isinstance(node, SBlock) and node.name_hint == BFLOAT16.stage
+    machine = Machine.of(target)
+    stages = [
+        str(node.name_hint)
+        for node in walk(func.body)
+        if isinstance(node, SBlock) and node.name_hint in SEARCHED
     ]
-    if len(blocks) != 1 or not lanes:
+    lanes = lanes_of(SEARCHED[stages[0]], machine) if len(stages) == 1 else 0
+    if not lanes:
         return mod
     sch = schedule_of(with_weights_as_given(func))
-    block = sch.get_sblock(BFLOAT16.stage)
+    block = sch.get_sblock(stages[0])
     sch.blockize(instruction_loops(sch, block, lanes))
 
     def replaced(stmt: Any) -> Any:
-        is_step = isinstance(stmt, SBlockRealize) and stmt.block.name_hint == BFLOAT16.stage + _OUTER
-        return _step(stmt, lanes) if is_step else stmt
+        is_step = isinstance(stmt, SBlockRealize) and stmt.block.name_hint == stages[0] + _OUTER
+        return _step(stmt, lanes, machine) if is_step else stmt
 
     scheduled = sch.mod["main"]
     return tvm.IRModule({"main": scheduled.with_body(rebuilt(scheduled.body, replaced))}, attrs=mod.attrs)
@@ -79,10 +84,10 @@ def _unvectorised(stmt: Any) -> Any:
 
 def _is_step(block: Any) -> bool:
     """Return whether a block is the instruction, or clears its sums."""
-    return str(block.name_hint) in (BFLOAT16.stage, f"{BFLOAT16.stage}_init", f"{BFLOAT16.stage}_update")
+    return str(block.name_hint).removesuffix("_init").removesuffix("_update") in SEARCHED
 
 
-def _step(stmt: Any, lanes: int) -> Any:
+def _step(stmt: Any, lanes: int, machine: Machine) -> Any:
     block = stmt.block
     (result,) = block.writes
     zero = tirx.Broadcast(tirx.const(0, str(result.source.dtype)), lanes)
@@ -90,8 +95,8 @@ def _step(stmt: Any, lanes: int) -> Any:
         list(block.iter_vars)[:-1],  # the last one is over the products of an instruction: a single iteration
         block.reads,
         block.writes,
-        BFLOAT16.stage,
-        instruction(block, lanes),
+        str(block.name_hint).removesuffix(_OUTER),
+        instruction(block, lanes, machine),
         tirx.BufferStore(result.source, zero, list(vector_indices(result, lanes))),
     )
     return SBlockRealize(list(stmt.iter_values)[:-1], stmt.predicate, step)

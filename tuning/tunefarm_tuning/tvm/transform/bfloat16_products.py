@@ -23,7 +23,7 @@ from tunefarm_tuning.tvm.base.relax_graph import (
     tensor_dtype,
 )
 from tunefarm_tuning.tvm.base.tir import walk
-from tunefarm_tuning.tvm.kernels.bfloat16_kernels import LANES, bfloat16_conv2d, bfloat16_matmul
+from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d, bfloat16_matmul
 from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, packed
 from tunefarm_tuning.tvm.transform.weights.formats import store
 from tunefarm_tuning.workload.precision import Precision
@@ -47,20 +47,23 @@ _ELEMENT_WISE = frozenset(
 """Operators into whose kernels a widening of their operands fuses."""
 
 
-def multiply_bfloat16(mod: tvm.IRModule) -> tvm.IRModule:
+def multiply_bfloat16(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """Return the module with 2-D convolutions (channels last, ungrouped) and products by a matrix computed in bfloat16.
 
-    The module's constants are folded, and its target has the instruction (`target.dot_products`).
+    Args:
+        mod: Its constants are folded.
+        lanes: Sums of the target's instruction (`target.dot_products.bfloat16_lanes`).
     """
-    rewritten = rewrite_main(mod, _Bfloat16ProductRewriter(mod))
+    rewritten = rewrite_main(mod, _Bfloat16ProductRewriter(mod, lanes))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
     return result
 
 
 @relax.expr_functor.mutator
 class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, lanes: int) -> None:
         super().__init__(mod)
+        self._lanes = lanes
         # By the address of the constant, which is kept alive here. None: bfloat16 cannot represent it.
         self._weights: dict[int, tuple[Any, Any]] = {}
         self._rounded: dict[Any, Any] = {}  # new variables, by the variable that they round
@@ -120,7 +123,9 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         if address not in self._weights:
             value = weight.value.numpy()
             stored = store(value, Precision.BFLOAT16_WEIGHTS, {value.ndim - 1})
-            constant = stored and relax.const(packed(stored.arrays[0], LANES, BFLOAT16.products), _NARROW)
+            constant = stored and relax.const(
+                packed(stored.arrays[0], self._lanes, BFLOAT16.products), _NARROW
+            )
             self._weights[address] = (weight, constant)
         return self._weights[address][1]
 

@@ -2,7 +2,7 @@
 
 The importer follows ONNX's definition: it scales integers to floats, computes, and rounds the results. If both factors of a product are
 8-bit integers times a scale, the integers can be multiplied as they are, and their sum scaled: exactly, and several times as fast
-on a CPU that has ``vpdpbusd`` (ADR 0031). So can those of products that are integers in the file, whose activations are quantised when
+on a CPU that has ``vpdpbusd`` or ``sdot`` (ADR 0031). So can those of products that are integers in the file, whose activations are quantised when
 the model runs (``DynamicQuantizeLinear``, ``MatMulInteger``, ``ConvInteger``).
 """
 
@@ -19,16 +19,18 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
+from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
-from tunefarm_tuning.tvm.kernels.dot_products import BYTES, packed
+from tunefarm_tuning.tvm.kernels.dot_products import packed
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
+    byte_depthwise_conv2d,
     int8_conv2d,
     int8_matmul,
     integer_conv2d,
     integer_matmul,
     offsets,
-    unsigned_zero,
+    shifted_zero,
 )
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 
@@ -38,12 +40,12 @@ _BYTE = 255
 _WEIGHT_RANK = {"relax.matmul": 2, "relax.nn.conv2d": 4}
 
 
-def multiply_int8(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
+def multiply_int8(mod: tvm.IRModule, instruction: ByteProducts) -> tvm.IRModule:
     """Return the module with quantised 2-D convolutions (channels last, ungrouped) and matrix products computed in integers.
 
-    The module's constants are folded; `lanes` are those of the target's int8 dot product, above 0.
+    Depthwise convolutions compute in float32, but read bytes. The module's constants are folded.
     """
-    rewritten = rewrite_main(mod, _Int8ProductRewriter(mod, lanes))
+    rewritten = rewrite_main(mod, _Int8ProductRewriter(mod, instruction))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
     return result
 
@@ -71,9 +73,9 @@ class _Quantised:
 
 @relax.expr_functor.mutator
 class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, lanes: int) -> None:
+    def __init__(self, mod: tvm.IRModule, instruction: ByteProducts) -> None:
         super().__init__(mod)
-        self._lanes = lanes
+        self._instruction = instruction
         self._known: dict[Any, Any] = {
             binding.var: binding.value
             for block in mod["main"].body.blocks
@@ -82,6 +84,8 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         }
 
     def visit_call_(self, call: Any) -> Any:
+        if _is_depthwise(call) and (sums := self._depthwise(call)) is not None:
+            return sums
         if self._is_supported(call):
             product = self._scaled(call) if tensor_dtype(call) == "float32" else self._integer(call)
             if product is not None:
@@ -106,15 +110,29 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             )
             return relax.op.multiply(self._emitted(product), self._emitted(scale))
         assert data is not None
-        zero = unsigned_zero(data.zero, data.dtype)
+        zero = shifted_zero(data.zero, data.dtype, self._instruction.activations)
         scale = (np.float32(data.scale) * scales).astype(np.float32)
         kernel = int8_matmul if steps.ndim == 2 else partial(int8_conv2d, **_geometry(call))
         return self._emit(
+            call,
             partial(kernel, zero=zero),
             data,
             steps,
             relax.const(offsets(steps, zero), "int32"),
             relax.const(scale, "float32"),
+        )
+
+    def _depthwise(self, call: Any) -> Any | None:
+        """Return a depthwise convolution that reads bytes; None if its activations are not quantised."""
+        data = self._quantised(call.args[0])
+        if data is None or not isinstance(call.args[1], tvm.ir.GenericConst):
+            return None
+        weights = np.float32(data.scale) * call.args[1].value.numpy()
+        return self.builder_.call_te(
+            partial(byte_depthwise_conv2d, zero=data.zero, **_geometry(call)),
+            self._with_moves(data),
+            relax.const(weights, "float32"),
+            primfunc_name_hint="depthwise_conv2d_of_bytes",
         )
 
     def _integer(self, call: Any) -> Any | None:
@@ -139,11 +157,11 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         if data.zero is not None:
             zero = self._emitted(relax.op.reshape(self.visit_expr(data.zero), [1]))
             zero = zero if tensor_dtype(zero) == "int32" else self._emitted(relax.op.astype(zero, "int32"))
-        if (shift := unsigned_zero(0, data.dtype)) != 0:
+        if (shift := shifted_zero(0, data.dtype, self._instruction.activations)) != 0:
             zero = self._emitted(relax.op.add(zero, relax.const(np.full(1, shift, np.int32), "int32")))
         sums = relax.const(steps.sum(axis=tuple(range(steps.ndim - 1)), dtype=np.int32), "int32")
         kernel = integer_matmul if steps.ndim == 2 else partial(integer_conv2d, **_geometry(call))
-        return self._emit(kernel, data, steps, zero, sums)
+        return self._emit(call, kernel, data, steps, zero, sums)
 
     def _summed_activations(self, call: Any) -> Any:
         """Return the sum of the activations that each result multiplies, with one channel."""
@@ -154,11 +172,15 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         window = tvm.ir.Call(call.op, [sums, relax.const(ones, "int32")], call.attrs)
         return self._emitted(window)
 
-    def _emit(self, kernel: Callable[..., Any], data: _Quantised, steps: NDArray[Any], *more: Any) -> Any:
+    def _emit(
+        self, call: Any, kernel: Callable[..., Any], data: _Quantised, steps: NDArray[Any], *more: Any
+    ) -> Any:
+        rows = static_shape(call)[-2]  # type: ignore[index]
+        instruction = self._instruction if rows > 1 else self._instruction.by_row
         return self.builder_.call_te(
-            kernel,
+            partial(kernel, instruction=instruction),
             self._with_moves(data),
-            relax.const(packed(steps, self._lanes, BYTES.products), "int8"),
+            relax.const(packed(steps, instruction.lanes, instruction.products), "int8"),
             *more,
             primfunc_name_hint="byte_conv2d" if steps.ndim == 4 else "byte_matmul",
         )
@@ -264,6 +286,17 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             moved = tvm.ir.Call(move.op, [value, *move.args[1:]], move.attrs)
             value = self.builder_.emit(self.builder_.normalize(moved))
         return value
+
+
+def _is_depthwise(call: Any) -> bool:
+    """Return whether a call is a depthwise convolution of floats, channels last, with a result per channel."""
+    if operator_name(call) != "relax.nn.conv2d" or tensor_dtype(call) != "float32":
+        return False
+    before, after, attributes = static_shape(call.args[0]), static_shape(call), call.attrs
+    if before is None or after is None or 0 in after:
+        return False
+    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
+    return layouts == ("NHWC", "HWIO", "NHWC") and 1 < int(attributes.groups) == before[3] == after[3]
 
 
 def _is_single(value: Any, other: Any) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, rewrite_main
 from tunefarm_tuning.tvm.kernels.int8_kernels import MOST_PRODUCTS
 from tunefarm_tuning.tvm.kernels.recurrence import RECURRENCES, Recurrence, from_json
@@ -24,24 +25,24 @@ from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 _MATRIX = 1  # the position of the matrix among a direction's arguments
 
 
-def multiply_rounded_states(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
+def multiply_rounded_states(mod: tvm.IRModule, instruction: ByteProducts) -> tvm.IRModule:
     """Return the module with its recurrences of rounded states computed with dot products of bytes.
 
-    The module's constants are folded; `lanes` are those of the target's int8 dot product, above 0.
+    The module's constants are folded.
     """
     if not any(RECURRENCES in (func.attrs or {}) for func in mod.functions.values()):
         return mod
-    rewritten = rewrite_main(mod, _RecurrenceRewriter(mod, lanes))
+    rewritten = rewrite_main(mod, _RecurrenceRewriter(mod, instruction))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(entry_names(rewritten))(rewritten)
     return result
 
 
 @relax.expr_functor.mutator
 class _RecurrenceRewriter(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, lanes: int) -> None:
+    def __init__(self, mod: tvm.IRModule, instruction: ByteProducts) -> None:
         super().__init__(mod)
         self._mod = mod
-        self._lanes = lanes
+        self._instruction = instruction
 
     def visit_call_(self, call: Any) -> Any:
         visited = super().visit_call_(call)
@@ -52,7 +53,7 @@ class _RecurrenceRewriter(relax.PyExprMutator):  # type: ignore[misc]
         args = _arguments(cells, list(kernel_arguments(visited)))
         if args is None:
             return visited
-        func = recurrent_kernel(*(replace(cell, byte_lanes=self._lanes) for cell in cells))
+        func = recurrent_kernel(*(replace(cell, byte_lanes=self._instruction.by_row.lanes) for cell in cells))
         in_bytes = self.builder_.add_func(func, f"byte_{kernel.name_hint}")
         return tvm.ir.Call(
             visited.op, [in_bytes, relax.Tuple(args), *visited.args[2:]], visited.attrs, visited.ty_args

@@ -63,7 +63,7 @@ def load_open(
         InvalidModelError: unsupported-operator: no dimension is open, or a node can be compiled for fixed sizes only.
     """
     binding = bindings[0]
-    shapes = open_shapes(read_model(path).graph, besides=binding.values)
+    shapes = open_shapes(read_model(path, binding.shapes).graph, binding.shapes, besides=binding.values)
     if not any(isinstance(size, OpenDimension) for shape in shapes for size in shape):
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
     _refuse_branches_by_size(path, binding, shapes)

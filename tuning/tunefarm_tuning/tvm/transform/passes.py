@@ -13,7 +13,7 @@ from enum import Enum, IntEnum
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.target.dot_products import dot_product_lanes
+from tunefarm_tuning.target.dot_products import ByteProducts, bfloat16_lanes, byte_products
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
@@ -93,9 +93,9 @@ class PassContext:
         return pipeline_name(self.target) == "cpu"
 
     @property
-    def int8_lanes(self) -> int:
-        """The lanes of the target's int8 dot product; 0 if it has none."""
-        return dot_product_lanes(self.target)
+    def byte_products(self) -> ByteProducts | None:
+        """The target's instruction for products of int8; None if it has none."""
+        return byte_products(self.target)
 
     @property
     def selection(self) -> Selection:
@@ -130,7 +130,13 @@ def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
 
 
 def _multiply_int8(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
-    return multiply_rounded_states(multiply_int8(mod, context.int8_lanes), context.int8_lanes)
+    instruction = context.byte_products
+    assert instruction is not None, "the pass is for targets that have it"
+    return multiply_rounded_states(multiply_int8(mod, instruction), instruction)
+
+
+def _multiply_bfloat16(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    return multiply_bfloat16(mod, bfloat16_lanes(context.target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +164,8 @@ class GraphPass:
 PASSES: tuple[GraphPass, ...] = (
     GraphPass("ComputeBfloat16InFloat32", Level.SIMPLIFY, _ours(compute_bfloat16_in_float32)),
     GraphPass("BoundConstantIndices", Level.SIMPLIFY, _ours(bound_constant_indices)),
-    GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
     GraphPass("FoldWeights", Level.SIMPLIFY, _ours(fold_weights)),
+    GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
     GraphPass("FoldConstant", Level.SIMPLIFY, relax.transform.FoldConstant()),
     GraphPass("SimplifyPowers", Level.SIMPLIFY, _ours(simplify_powers)),
     GraphPass("CropKernels", Level.SIMPLIFY, _ours(crop_kernels)),
@@ -186,10 +192,10 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("DeadCodeElimination", Level.LAYOUT, relax.transform.DeadCodeElimination()),
     GraphPass("FoldWeights", Level.LAYOUT, _ours(fold_weights)),
     GraphPass("FoldConstant", Level.LAYOUT, relax.transform.FoldConstant()),
-    GraphPass("MultiplyInt8", Level.SPECIALIZE, _multiply_int8, lambda context: context.int8_lanes > 0),
     GraphPass(
-        "MultiplyBfloat16", Level.SPECIALIZE, _ours(multiply_bfloat16), lambda context: context.in_bfloat16
+        "MultiplyInt8", Level.SPECIALIZE, _multiply_int8, lambda context: context.byte_products is not None
     ),
+    GraphPass("MultiplyBfloat16", Level.SPECIALIZE, _multiply_bfloat16, lambda context: context.in_bfloat16),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
     GraphPass("SplitExtremes", Level.SPECIALIZE, _ours(split_extremes), _on_cpu),
     GraphPass("WidenRaggedProducts", Level.SPECIALIZE, _ours(widen_ragged_products), _on_cpu),

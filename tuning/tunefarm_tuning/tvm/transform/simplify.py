@@ -19,16 +19,18 @@ _PARTS = (64, 32, 16, 8, 4, 2, 1)
 _POWERS: dict[float, Callable[[Any], Any]] = {
     1.0: lambda x: x,
     2.0: lambda x: relax.op.multiply(x, x),
+    3.0: lambda x: relax.op.multiply(relax.op.multiply(x, x), x),
     0.5: relax.op.sqrt,
 }
-"""By exponent. Each is equal to the C library's power to the last bit; only the root of minus infinity is NaN, and that of minus zero
-keeps its sign. A cube by two products would differ."""
+"""By exponent. Each is equal to the C library's power to the last bit, but for the cube, which is ONNX Runtime's; the root of minus
+infinity is NaN, and that of minus zero keeps its sign."""
 
 
 def simplify_powers(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with floating-point powers by 1, 2 and 0.5 replaced by the tensor, a product or a root.
+    """Return the module with floating-point powers by 1, 2, 3 and 0.5 replaced by the tensor, products or a root.
 
-    A layer norm that an exporter took apart squares by ``Pow``, which would call the C library for each element.
+    A layer norm that an exporter took apart squares by ``Pow``, a GELU cubes, which would call the C library for each element. It
+    took three quarters of the time of a network that cubes at each layer. A cube of float16 stays: its square would be rounded.
     """
     return rewrite_calls(mod, _simplify_power)
 
@@ -75,7 +77,8 @@ def _split_extreme(call: Any, builder: Any) -> Any:
 def _simplify_power(call: Any, builder: Any) -> Any:
     if operator_name(call) == "relax.power":
         base, exponent = call.args
-        simplified = _POWERS.get(_scalar(exponent))
+        number = _scalar(exponent)
+        simplified = None if number == 3.0 and str(base.ty.dtype.dtype) == "float16" else _POWERS.get(number)
         # An exponent of higher rank would raise the rank of the result.
         if simplified is not None and tvm_ffi.structural_equal(base.ty, call.ty):
             return builder.normalize(simplified(base))

@@ -36,7 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
     parser.add_argument("--key", required=True, help="key of the device at the tracker")
-    parser.add_argument("--tracker", required=True, type=parse_address, metavar="HOST:PORT")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--tracker", type=parse_address, metavar="HOST:PORT")
+    way.add_argument(
+        "--door",
+        type=int,
+        metavar="FD",
+        help="descriptor of a Unix socket through which the agent hands over connections; the server then listens nowhere",
+    )
     parser.add_argument(
         "--advertise",
         metavar="HOST",
@@ -61,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 port=arguments.port,
                 rpc_key=arguments.key,
                 tracker=arguments.tracker,
+                door=arguments.door,
                 advertised_host=arguments.advertise,
                 work_dir=arguments.work_dir.absolute(),
                 max_session_sec=arguments.max_session_sec,

@@ -44,11 +44,30 @@ class _Visitor:
     received: bytearray = field(default_factory=bytearray)
 
 
+def accept(listener: socket.socket) -> tuple[socket.socket, str]:
+    """Return the next connection of a listening socket, and its peer's address."""
+    connection, address = listener.accept()
+    return connection, f"{address[0]}:{address[1]}"
+
+
+def receive_connection(holder: socket.socket) -> tuple[socket.socket, str]:
+    """Return the next connection that the agent hands over, through a Unix socket that only it holds the other end of.
+
+    Raises:
+        OSError: If there is none.
+    """
+    _, descriptors, _, _ = socket.recv_fds(holder, 1, 1)
+    if not descriptors:
+        raise ConnectionResetError("the agent handed over nothing")
+    return socket.socket(fileno=descriptors[0]), "gateway"
+
+
 class FrontDoor:
-    """Listens, and hands every well-formed hello to `on_hello`.
+    """Takes connections, and hands every well-formed hello to `on_hello`.
 
     Args:
-        listener: A listening socket; the door owns it from now on.
+        listener: A listening socket, or one that connections are handed over through; the door owns it from now on.
+        take: `accept` or `receive_connection`, as fits the listener.
         selector: The loop's selector; each registration's data is the function to call.
         hello_sec: Time limit of a peer's hello.
         max_visitors: Maximum number of connections without a complete hello; one more closes the oldest.
@@ -62,12 +81,14 @@ class FrontDoor:
         *,
         hello_sec: float = 5.0,
         max_visitors: int = 64,
+        take: Callable[[socket.socket], tuple[socket.socket, str]] = accept,
     ) -> None:
         self._listener = listener
         self._selector = selector
         self._on_hello = on_hello
         self._hello_sec = hello_sec
         self._max_visitors = max_visitors
+        self._take = take
         self._visitors: dict[int, _Visitor] = {}  # by descriptor; the oldest first
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -87,13 +108,13 @@ class FrontDoor:
     def _accept(self) -> None:
         # An OSError is a peer that reset before we came, or a full descriptor table: the next turn tries again.
         with contextlib.suppress(OSError):
-            connection, address = self._listener.accept()
+            connection, peer = self._take(self._listener)
             connection.setblocking(False)
             if len(self._visitors) >= self._max_visitors:
                 self._send_away(next(iter(self._visitors.values())))
             visitor = _Visitor(
                 connection=connection,
-                peer=f"{address[0]}:{address[1]}",
+                peer=peer,
                 until=time.monotonic() + self._hello_sec,
             )
             self._visitors[connection.fileno()] = visitor
@@ -139,6 +160,16 @@ def refuse(hello: Hello) -> None:
     with contextlib.suppress(OSError):
         hello.connection.sendall(INT.pack(CODE_MISMATCH))
     hello.connection.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return whether a client that was not answered yet has hung up."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _missing_bytes(received: bytearray) -> int:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,20 @@ from typing import Any
 
 from tunefarm_tuning.process.lifeline import adopt_orphans
 from tunefarm_workers.device.hardened_server.fences import Fences
-from tunefarm_workers.device.hardened_server.front_door import FrontDoor, Hello, refuse
+from tunefarm_workers.device.hardened_server.front_door import (
+    FrontDoor,
+    Hello,
+    is_closed,
+    receive_connection,
+    refuse,
+)
 from tunefarm_workers.device.hardened_server.session import Session, SessionEnd, SessionEnding
-from tunefarm_workers.device.hardened_server.tracker_link import TrackerLink
+from tunefarm_workers.device.hardened_server.tracker_link import StandingOffer, TrackerLink
 from tunefarm_workers.device.rpc.wire import Address, pack_welcome
 
 _TICK_SEC = 0.25
 _BACKLOG = 64
+_MOST_WAITING = 16
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -35,6 +43,8 @@ class ServerOptions:
         host: Address that the front door listens on.
         port: Its port; 0 takes a free one.
         rpc_key: The device's own key at the tracker.
+        tracker: The tracker; None if the agent hands over the connections.
+        door: For that, the descriptor of a Unix socket whose other end the agent has. The server then listens nowhere.
         advertised_host: Host that workers connect to; None for the one that the tracker sees us come from.
         work_dir: Parent of the sessions' folders; leftovers of an earlier process are removed.
         max_session_sec: Maximum time of a session; also the default if the client names none.
@@ -45,7 +55,8 @@ class ServerOptions:
     host: str
     port: int
     rpc_key: str
-    tracker: Address
+    tracker: Address | None
+    door: int | None = None
     advertised_host: str | None
     work_dir: Path
     max_session_sec: float
@@ -73,8 +84,21 @@ class RpcServer:
         self._wake_read, self._wake_write = os.pipe()
         for descriptor in (self._wake_read, self._wake_write):
             os.set_blocking(descriptor, False)
+        self._waiting: deque[Hello] = deque()
+        self._port = 0
+        self._link: TrackerLink | StandingOffer
+        if options.tracker is None:
+            self._door = FrontDoor(
+                socket.socket(fileno=options.door),
+                self._selector,
+                self._on_hello,
+                hello_sec=options.hello_sec,
+                take=receive_connection,
+            )
+            self._link = StandingOffer(options.rpc_key)
+            return
         listener = _listen(options.host, options.port)
-        self._port: int = listener.getsockname()[1]
+        self._port = listener.getsockname()[1]
         self._door = FrontDoor(listener, self._selector, self._on_hello, hello_sec=options.hello_sec)
         self._link = TrackerLink(
             options.tracker,
@@ -117,18 +141,37 @@ class RpcServer:
         if hello.match_key == f"claim:{self._options.rpc_key}":
             self._on_claim(hello)
             return
-        if (
-            self._session is not None
-            or self._link.match_key is None
-            or hello.match_key != self._link.match_key
-        ):
+        has_room = self._session is None or (self._link.may_wait and len(self._waiting) < _MOST_WAITING)
+        if not has_room or self._link.match_key is None or hello.match_key != self._link.match_key:
             refuse(hello)
             return
         if not self._fences.let_in(hello.fence, time.monotonic()):
-            self._emit({"event": "session-refused", "peer": hello.peer, "fence": hello.fence})
-            refuse(hello)
-            self._link.offer()  # the key is used up
+            self._refuse_late(hello)
             return
+        overtaken = self._fences.claim(hello.fence, time.monotonic())
+        self._waiting.append(hello)
+        if overtaken and self._session is not None:
+            self._after_session(self._session.stop(SessionEnding.OVERTAKEN))
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        """Begin the session of the next client that waits and may have one, if none runs."""
+        while self._session is None and self._waiting:
+            hello = self._waiting.popleft()
+            if is_closed(hello.connection):
+                hello.connection.close()
+            elif self._fences.let_in(hello.fence, time.monotonic()):
+                self._begin(hello)
+            else:
+                self._refuse_late(hello)
+
+    def _refuse_late(self, hello: Hello) -> None:
+        """Refuse a client whose lease is over."""
+        self._emit({"event": "session-refused", "peer": hello.peer, "fence": hello.fence})
+        refuse(hello)
+        self._link.offer()  # the key is used up
+
+    def _begin(self, hello: Hello) -> None:
         limit = self._options.max_session_sec
         try:
             hello.connection.sendall(pack_welcome(self._options.rpc_key))
@@ -169,6 +212,8 @@ class RpcServer:
             }
         )
         self._link.offer()
+        if self._running:
+            self._begin_next()
 
     def _stop(self, *_: object) -> None:
         self._running = False
@@ -182,8 +227,11 @@ class RpcServer:
             os.read(self._wake_read, 4096)
 
     def _close(self) -> None:
+        self._running = False
         self._link.close()
         self._door.close()
+        for hello in self._waiting:
+            hello.connection.close()
         if self._session is not None:
             self._after_session(self._session.stop())
         signal.set_wakeup_fd(-1)

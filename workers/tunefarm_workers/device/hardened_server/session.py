@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -74,8 +75,9 @@ class Session:
         memory_bytes: int | None,
     ) -> None:
         connection.setblocking(True)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
         self._peer = peer
         self._timeout_sec = timeout_sec
@@ -196,6 +198,10 @@ def _describe(code: int) -> str:
 
 
 def _is_closed_by_peer(connection: socket.socket) -> bool:
+    if connection.family == socket.AF_UNIX:
+        poll = select.poll()
+        poll.register(connection, select.POLLHUP)
+        return bool(poll.poll(0))
     if not hasattr(socket, "TCP_INFO"):
         return False
     try:

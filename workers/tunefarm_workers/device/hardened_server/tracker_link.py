@@ -47,6 +47,24 @@ class _State(Enum):
     CHECKING = auto()  # asked which match keys are still unused
 
 
+class StandingOffer:
+    """What takes the place of a tracker's link where the agent hands over the connections: one key, always.
+
+    Attributes:
+        match_key: The key that clients must bring.
+    """
+
+    may_wait = True
+
+    def __init__(self, rpc_key: str) -> None:
+        self.match_key: str | None = rpc_key
+
+    def offer(self) -> None: ...
+    def withdraw(self) -> None: ...
+    def tick(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class TrackerLink:
     """Registers the server at the tracker and offers the device there.
 
@@ -60,7 +78,10 @@ class TrackerLink:
 
     Attributes:
         match_key: The key that the next client must bring; None while there is no offer.
+        may_wait: Whether a client may wait here for the running session's end; clients of a tracker wait there.
     """
+
+    may_wait = False
 
     def __init__(
         self,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 TVM_SERIES = "0.27."
+_RANDOM_FILL = "tvm.contrib.random.random_fill"
+_libraries: list[Any] = []
 
 
 class Workspace:
@@ -41,12 +43,17 @@ def check() -> None:
     Raises:
         RuntimeError: If it lacks one; the message names it.
     """
+    import tvm_ffi
+
+    _look_types_up_without_errors(tvm_ffi)
     import tvm
     from tvm.rpc import server
 
+    _load_the_whole_runtime(tvm)
     if not tvm.__version__.startswith(TVM_SERIES):
         raise RuntimeError(f"this server supports TVM {TVM_SERIES}x, not {tvm.__version__}")
     wanted: Mapping[str, tuple[Any, tuple[str, ...]]] = {
+        "tvm_ffi.core": (tvm_ffi.core, ("_object_type_key_to_index",)),
         "tvm.rpc.server": (server, ("_server_env", "_ffi_api", "_parse_server_opt")),
         "tvm.rpc._ffi_api": (server._ffi_api, ("ServerLoop", "ReturnException")),  # noqa: SLF001
     }
@@ -59,6 +66,37 @@ def check() -> None:
     if missing:
         raise RuntimeError(f"this TVM lacks {', '.join(missing)}")
     server.logger.setLevel(logging.WARNING)
+
+
+def _look_types_up_without_errors(tvm_ffi: Any) -> None:
+    """Let TVM's import find out quietly which of its types only the compiler has, if the runtime is loaded alone.
+
+    It asks for each of a hundred by an error that it catches, and the traceback of an error makes TVM read the debug information of its
+    libraries: 24 MB, for as long as the process lives, and a third of the time.
+    """
+    core = tvm_ffi.core
+    type_keys = tvm_ffi.get_global_func("ffi.GetRegisteredTypeKeys", allow_missing=True)
+    look_up = getattr(core, "_object_type_key_to_index", None)
+    if type_keys is not None and look_up is not None:
+        core._object_type_key_to_index = lambda key: (  # noqa: SLF001
+            look_up(key) if key in set(map(str, type_keys())) else None
+        )
+
+
+def _load_the_whole_runtime(tvm: Any) -> None:
+    """Load what sorts and fills arrays with random numbers: kernels call it, and TVM's import loads it beside the compiler alone.
+
+    Raises:
+        RuntimeError: If it is not there.
+    """
+    from tvm_ffi.libinfo import load_lib_ctypes
+
+    name = "tvm_runtime_extra"
+    if tvm.get_global_func(_RANDOM_FILL, allow_missing=True) is None:
+        folders = tvm.libinfo.package_lib_paths()
+        _libraries.append(load_lib_ctypes("tvm", name, "RTLD_LOCAL", extra_lib_paths=folders))
+    if tvm.get_global_func(_RANDOM_FILL, allow_missing=True) is None:
+        raise RuntimeError(f"this TVM's {name} lacks {_RANDOM_FILL}")
 
 
 def serve(descriptor: int, workspace: Workspace) -> None:

@@ -44,6 +44,7 @@ class ServerKeeper:
         start: Starts a server.
         prove: Takes the server's port, returns whether it answers at its front door, and whether the tracker lists it.
         clock: Monotonic seconds.
+        listed_by: What lists it, for reasons.
         judge: Makes the judge of a life that began now.
 
     Attributes:
@@ -59,6 +60,7 @@ class ServerKeeper:
         *,
         clock: Callable[[], float],
         probe_sec: float = 2.0,
+        listed_by: str = "tracker",
         judge: Callable[[float], Liveness] = Liveness,
     ) -> None:
         self._start = start
@@ -66,6 +68,7 @@ class ServerKeeper:
         self._clock = clock
         self._probe_sec = probe_sec
         self._judge = judge
+        self._listed_by = listed_by
         self._backoff = Backoff(first_sec=0.5, most_sec=30.0)
         self._server: Server | None = None
         self._liveness: Liveness | None = None
@@ -154,9 +157,9 @@ class ServerKeeper:
         if not hello:
             why = "the RPC server does not answer"
         elif listed is None:
-            why = "the tracker does not answer"
+            why = f"the {self._listed_by} does not answer"
         else:
-            why = "the tracker does not list the device"
+            why = f"the {self._listed_by} does not list the device"
         # A server that is starting is not judged.
         self.state = ServerState.STARTING if self.state is ServerState.STARTING else ServerState.SUSPECT
         self.reason = why

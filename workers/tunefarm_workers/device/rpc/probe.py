@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from tunefarm_workers.device.rpc.wire import (
@@ -26,9 +27,15 @@ TIMEOUT_SEC = 3.0
 
 
 def answers_hello(server: Address, *, timeout_sec: float = TIMEOUT_SEC) -> bool:
-    """Return whether the server refuses a wrong key; this costs the server nothing, even during a session."""
+    """Return whether the server at this address refuses a wrong key; this costs it nothing, even during a session."""
+    return greets(lambda: socket.create_connection(server, timeout_sec), timeout_sec=timeout_sec)
+
+
+def greets(connect: Callable[[], socket.socket], *, timeout_sec: float = TIMEOUT_SEC) -> bool:
+    """Return whether the server at the end of such a connection refuses a wrong key. `connect` may raise `OSError`."""
     try:
-        with socket.create_connection(server, timeout_sec) as connection:
+        with connect() as connection:
+            connection.settimeout(timeout_sec)
             connection.sendall(pack_hello(f"client:probe-{secrets.token_hex(8)}"))
             (code,) = INT.unpack(receive_exactly(connection, INT.size))
             return bool(code == CODE_MISMATCH)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ _MEMORY_SLACK_BYTES = 4 << 30
 """Address space that TVM and its threads reserve without using memory."""
 
 _MAX_EVENTS = 1000
+_HAND_OVER_SEC = 3.0
 
 SERVER_MODULE = "tunefarm_workers.device.hardened_server"
 
@@ -32,15 +34,17 @@ def server_command(
     host: str,
     port: int,
     rpc_key: str,
-    tracker: Address,
+    tracker: Address | None,
     advertise: str | None,
     work_dir: Path,
     max_session_sec: float,
     memory_bytes: int | None,
 ) -> list[str]:
-    """Return the command line of the server."""
+    """Return the command line of the server; without a tracker, `RpcProcess` adds the door."""
     command = [sys.executable, "-m", module, f"--host={host}", f"--port={port}", f"--key={rpc_key}"]
-    command += [f"--tracker={tracker[0]}:{tracker[1]}", f"--work-dir={work_dir}"]
+    command.append(f"--work-dir={work_dir}")
+    if tracker is not None:
+        command.append(f"--tracker={tracker[0]}:{tracker[1]}")
     command.append(f"--max-session-sec={max_session_sec}")
     if advertise is not None:
         command.append(f"--advertise={advertise}")
@@ -56,6 +60,8 @@ def server_environment(
     inherited = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
     if gpu_uuid is not None:
         inherited["CUDA_VISIBLE_DEVICES"] = gpu_uuid
+    else:  # kernels come compiled; a GPU's sessions check whole artifacts in children of theirs
+        inherited["TVM_USE_RUNTIME_LIB"] = "1"
     threads = {"TVM_NUM_THREADS": str(num_threads), "OMP_NUM_THREADS": str(num_threads)}
     return {**TVM_ENVIRONMENT, **inherited, **threads}
 
@@ -66,20 +72,51 @@ class RpcProcess:
     When the agent is killed, its end of the server's standard input closes. The server sees that and tidies up. If it is
     stopped at that moment, the kernel continues it first (`lifeline.wake_at_end`). So nothing is left behind.
 
-    Concurrency: a thread drains the server's events; the methods are for one thread.
+    Concurrency: a thread drains the server's events; `connect` from any thread, the other methods from one.
+
+    Args:
+        command: The server's command line.
+        environment: Its environment.
+        has_door: Whether connections come through `connect` alone, and the server listens nowhere.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, has_door: bool = False
+    ) -> None:
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), process_group=0
-        )
+        self._door, theirs = socket.socketpair()
+        self._door.settimeout(_HAND_OVER_SEC)
+        self._door_lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, *([f"--door={theirs.fileno()}"] if has_door else [])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=dict(environment),
+                process_group=0,
+                pass_fds=(theirs.fileno(),) if has_door else (),
+            )
         self._drain = threading.Thread(target=self._read_events, name="rpc-events", daemon=True)
         self._drain.start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def connect(self) -> socket.socket:
+        """Return a new connection to a server that has a door.
+
+        Raises:
+            OSError: If the server has ended, or takes nothing.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, self._door_lock:
+            try:
+                socket.send_fds(self._door, [b"x"], [theirs.fileno()])
+            except BaseException:
+                ours.close()
+                raise
+        return ours
 
     def exit_code(self) -> int | None:
         """Return the exit code; None while it runs."""
@@ -100,6 +137,8 @@ class RpcProcess:
             grace_sec: Seconds in which it may end by itself and remove its sessions' files; 0 kills it.
         """
         assert self._process.stdin is not None
+        with self._door_lock:
+            self._door.close()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -45,6 +45,9 @@ def test_peaks_of_a_pool_and_of_devices(uow: UnitOfWork, seed: Any) -> None:
         assert [peak.key for peak in repos.peaks.of_pool("x")] == ["0", "1"], (
             "what it measured holds all the same"
         )
+        assert [peak.key for peak in repos.peaks.of_pool("x", trusted=True)] == ["1"]
+        repos.devices.apply(devices[1].id, DeviceEvent.QUARANTINE, "it lied", held=True)
+        assert repos.peaks.of_pool("x", trusted=True) == ()
         assert set(repos.peaks.of_devices([devices[1].id, devices[2].id, "dev_none"])) == {
             devices[1].id,
             devices[2].id,

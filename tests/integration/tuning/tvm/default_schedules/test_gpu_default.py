@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,13 @@ from tvm import relax, tirx
 
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import random_inputs
+from tunefarm_tuning.target.gpu import limits_of_target
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import find_nvcc
+from tunefarm_tuning.testing.workloads import sample_workload
+from tunefarm_tuning.tvm.base.launches import launches_of
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.gpu import bind_threads, gpu_schedule, is_bound, with_gpu_schedules
@@ -34,7 +39,7 @@ from tunefarm_tuning.tvm.transform.passes import Layout, PassContext
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.workload.binding import Binding
 
-A100, H100 = parse_target("cuda/sm_80"), parse_target("cuda/sm_90")
+A100, H100, T4 = (parse_target(f"cuda/sm_{number}") for number in (80, 90, 75))
 ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 1})
 EVERY = os.environ.get("TUNEFARM_ALL_OPSETS") == "1"
 # Those on whose kernels DLight's rules stop with an error.
@@ -97,6 +102,19 @@ def test_every_kernel_gets_threads_and_passes_tvms_checks(name: str, plain: bool
     tvm.tirx.build(
         tvm.IRModule(named), tvm_target(A100)
     )  # verifies memory, writes the source, compiles nothing
+
+
+@pytest.mark.parametrize(("target", "shared_bytes"), [(A100, 72 << 10), (T4, 0)])
+def test_no_default_schedule_asks_for_more_than_the_gpu_has(target: Target, shared_bytes: int) -> None:
+    """DLight's rule for products of float16 needs 72 KiB, and a block of sm_75 has 64 at most: there the next rule is taken."""
+    product = sample_workload("matmul", n=128, dtype="float16")
+    machine = tvm_target(target)
+    with machine:
+        scheduled = gpu_schedule(module_from_text(product.ir)["main"], machine)
+    (launch,) = launches_of(scheduled, machine)
+    assert launch.dynamic_bytes == shared_bytes
+    assert launch.obstacle(limits_of_target(target)) == ""
+    assert prod(launch.blocks) * launch.threads_per_block >= 128
 
 
 @needs_nvcc

@@ -71,6 +71,29 @@ def text_encoder(width: int = 16, heads: int = 2) -> onnx.ModelProto:
     return g.model()
 
 
+def fused_text_encoder(width: int = 16, heads: int = 2) -> onnx.ModelProto:
+    """A text encoder as ONNX Runtime's optimiser and quantiser write it."""
+    g, ours = GraphBuilder(), {"domain": "com.microsoft"}
+    ids = g.node("Cast", g.input("ids", ["batch", "length"], INT64), to=onnx.TensorProto.INT32)
+    table, scale, shift = g.weight(64, width), g.weight(width), g.weight(width)
+    x, _ = g.node(
+        "EmbedLayerNormalization", ids, "", g.weight(50, width), table, "", scale, shift, outputs=2, **ours
+    )
+    mask = g.node("Cast", g.node("Greater", x, g.constant(np.float32(-99))), to=onnx.TensorProto.INT32)
+    mask = g.node("ReduceMax", mask, axes=[2], keepdims=0)
+    y = g.node("Attention", x, g.weight(width, 3 * width), g.weight(3 * width), mask, num_heads=heads, **ours)
+    x = g.node("SkipLayerNormalization", y, x, scale, shift, **ours)
+    turned = g.node("RotaryEmbedding", x, "ids", g.weight(64, 4), g.weight(64, 4), num_heads=heads, **ours)
+    options: dict[str, Any] = {"num_heads": heads, **ours}
+    y = g.node("MultiHeadAttention", turned, turned, x, g.weight(3 * width), mask, **options)
+    x, _, _, total = g.node("SkipSimplifiedLayerNormalization", y, x, scale, outputs=4, **ours)
+    packed = g.constant(np.arange(24 * 8, dtype=np.uint8).reshape(24, 1, 8))
+    y = g.node("MatMulNBits", x, packed, g.weight(24), K=width, N=24, bits=4, block_size=width, **ours)
+    g.output(g.node("QuickGelu", y, out="encoded", **ours), ["batch", "length", 24])
+    g.output(total, ["batch", "length", width])
+    return g.model()
+
+
 def resized_to_another() -> onnx.ModelProto:
     """Two scales of one image, the smaller one resized to the size of the larger."""
     g = GraphBuilder()
@@ -227,6 +250,11 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "conv_1d": (conv_1d, [(N, 2, W)], [{"n": 1, "w": 64}, {"n": 3, "w": 131}]),
     "batched encoder": (encoder_block, [(N, 8)], [{"n": 1}, {"n": 7}]),
     "text_encoder": (text_encoder, [(N, W)], [{"n": 1, "w": 1}, {"n": 1, "w": 64}, {"n": 4, "w": 13}]),
+    "fused_text_encoder": (
+        fused_text_encoder,
+        [(N, W)],
+        [{"n": 1, "w": 2}, {"n": 1, "w": 64}, {"n": 4, "w": 13}],
+    ),
     "resized_to_another": (resized_to_another, [(1, 3, H, W)], [{"h": 8, "w": 8}, {"h": 5, "w": 21}]),
     "lstm": (recurrent, [(W, N, 6)], [{"w": 1, "n": 1}, {"w": 7, "n": 4}, {"w": 3, "n": 6}]),
     "gru": (lambda: recurrent("GRU", 3), [(W, N, 6)], [{"w": 5, "n": 3}]),
@@ -238,7 +266,7 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
 }
 
 
-MAXIMA = {"text_encoder": {"w": 64}}  # as many as there are positions
+MAXIMA = {"text_encoder": {"w": 64}, "fused_text_encoder": {"w": 64}}  # as many as there are positions
 
 
 @pytest.mark.parametrize("name", NETWORKS)

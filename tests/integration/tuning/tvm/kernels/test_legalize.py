@@ -59,6 +59,7 @@ def bounds(g: GraphBuilder, x: str) -> dict[str, str]:
         "max": g.node("Max", x, y),
         "min": g.node("Min", x, y),
         "max of three": g.node("Max", x, y, number(g, 0.5)),
+        "sum of three": g.node("Sum", x, y, number(g, 0.5)),
         "max with a number": g.node("Max", number(g, 0.5), x),
         "min with a number": g.node("Min", x, number(g, 0.5)),
         "max with nan": g.node("Max", x, number(g, np.nan)),

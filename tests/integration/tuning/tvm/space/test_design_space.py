@@ -10,9 +10,8 @@ from repository import ROOT
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import call_in_child
-from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config import Config, KnobKind
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.space.knob import KnobKind
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.workloads import sample_workload
 from tunefarm_tuning.workload.task import Workload

@@ -1,4 +1,4 @@
-"""Products in bfloat16 are searched: MetaSchedule's rules tile the loops around the CPU's instruction."""
+"""Products in bfloat16 and of bytes are searched: MetaSchedule's rules tile the loops around the CPU's instruction."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from onnx_models import GraphBuilder
 from tunefarm_tuning.artifact.machine_check import cpu_flags
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.children.evolutionary import Search
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
@@ -27,8 +28,9 @@ from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 
 ZEN4 = parse_target("llvm -mcpu=znver4 -num-cores=2")
+NEOVERSE_V2 = parse_target("llvm -mcpu=neoverse-v2 -mtriple=aarch64-linux-gnu -num-cores=2")
 needs_the_instruction = pytest.mark.skipif(
-    "avx512_bf16" not in cpu_flags(), reason="this CPU has no avx512_bf16"
+    not {"avx512_bf16", "avx512_vnni"} <= cpu_flags(), reason="this CPU has no avx512_bf16 and avx512_vnni"
 )
 
 
@@ -55,31 +57,70 @@ def row() -> onnx.ModelProto:
     return graph.model()
 
 
-NETWORKS = {"convolution": convolution(), "product": product(), "row": row()}
+def rounded(graph: GraphBuilder, x: str, dtype: type) -> str:
+    """Activations in quantised form."""
+    scale, zero = graph.constant(np.float32(0.02)), graph.constant(np.array(7, dtype))
+    return str(graph.node("DequantizeLinear", graph.node("QuantizeLinear", x, scale, zero), scale, zero))
 
 
-def kernel(name: str, folder: Path) -> Kernel:
+def whole_weights(graph: GraphBuilder, *shape: int) -> str:
+    values = np.random.default_rng(5).integers(-127, 128, shape).astype(np.int8)
+    return str(graph.node("DequantizeLinear", graph.constant(values), graph.constant(np.float32(0.003))))
+
+
+def byte_convolution() -> onnx.ModelProto:
+    graph = GraphBuilder()
+    x = rounded(graph, graph.input("x", [1, 16, 19, 19]), np.int8)
+    y = graph.node("Conv", x, whole_weights(graph, 64, 16, 3, 3), pads=[1, 1, 1, 1])
+    graph.output(graph.node("Relu", graph.node("Add", y, graph.input("y", [1, 64, 19, 19]))))
+    return graph.model()
+
+
+def byte_product() -> onnx.ModelProto:
+    graph = GraphBuilder()
+    x = rounded(graph, graph.input("x", [24, 96]), np.uint8)
+    y = graph.node("MatMul", x, whole_weights(graph, 96, 128))
+    graph.output(graph.node("Add", y, graph.weight(128)))
+    return graph.model()
+
+
+NETWORKS = {
+    "convolution": convolution(),
+    "product": product(),
+    "row": row(),
+    "bytes, convolution": byte_convolution(),
+    "bytes, product": byte_product(),
+}
+
+
+def kernel(name: str, folder: Path, target: Target = ZEN4) -> Kernel:
     path = folder / "net.onnx"
     path.write_bytes(NETWORKS[name].SerializeToString())
-    loaded = load_relax(path, Binding(), ZEN4, Precision.BFLOAT16)
-    (item,) = [each for each in primfunc_workloads(loaded.module) if "bfloat16_" in each.name]
+    precision, prefix = (
+        (Precision.AS_MODEL, "byte_") if name.startswith("bytes") else (Precision.BFLOAT16, "bfloat16_")
+    )
+    loaded = load_relax(path, Binding(), target, precision)
+    (item,) = [each for each in primfunc_workloads(loaded.module) if prefix in each.name]
     assert item.not_tunable is None
     return item
 
 
-def built(func: tvm.tirx.PrimFunc) -> Any:
-    with tvm_target(ZEN4), tvm.transform.PassContext(config=SPLIT_TAILS):
+def built(func: tvm.tirx.PrimFunc, target: Target = ZEN4) -> Any:
+    with tvm_target(target), tvm.transform.PassContext(config=SPLIT_TAILS):
         module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-        return tvm.tirx.build(module, target=tvm_target(ZEN4))
+        return tvm.tirx.build(module, target=tvm_target(target))
 
 
 def arrays(item: Kernel) -> list[NDArray[Any]]:
     rng = np.random.default_rng(2)
     params = [(tuple(int(d) for d in p.ty.shape), str(p.ty.dtype.dtype)) for p in item.module["main"].params]
-    return [
-        rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-        for shape, dtype in params
-    ]
+
+    def array(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+        if "int" in dtype:
+            return rng.integers(0, 100, shape).astype(dtype)
+        return rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+    return [array(*param) for param in params]
 
 
 def output(library: Any, inputs: list[NDArray[Any]]) -> NDArray[Any]:
@@ -105,13 +146,23 @@ def test_configs_are_right_and_use_the_instruction(name: str, tmp_path: Path) ->
     space = DesignSpace(item.module, ZEN4)
     some = configs(space, 4)
     assert len(some) >= 4
-    assert name != "convolution" or any(space.leaves_tails(config) for config in some)
+    assert "convolution" not in name or any(space.leaves_tails(config) for config in some)
     for config in some:
         schedule, _ = space.apply(config)
         library = built(schedule.mod["main"])
-        assert "vdpbf16ps" in library.inspect_source("asm")
+        assert ("vpdpbusd" if name.startswith("bytes") else "vdpbf16ps") in library.inspect_source("asm")
         results = output(library, inputs)
         np.testing.assert_allclose(results, wanted, rtol=1e-2, atol=1e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if not name.startswith("bytes")])
+def test_configs_for_arm_use_its_instruction(name: str, tmp_path: Path) -> None:
+    space = DesignSpace(kernel(name, tmp_path, NEOVERSE_V2).module, NEOVERSE_V2)
+    some = configs(space, 2)
+    assert some
+    for config in some:
+        schedule, _ = space.apply(config)
+        assert "\tbfdot\t" in built(schedule.mod["main"], NEOVERSE_V2).inspect_source("asm")
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -121,6 +172,8 @@ def test_the_space_tiles_all_loops_around_the_instruction(name: str, tmp_path: P
         "convolution": [1, 19, 19, 4, 3, 3, 8],
         "product": [24, 8, 48],
         "row": [1, 3, 1024],
+        "bytes, convolution": [1, 19, 19, 4, 3, 3, 4],
+        "bytes, product": [24, 8, 24],
     }[name]
     tiled = [sketch for sketch in space.sketches if sketch.structure]
     assert tiled

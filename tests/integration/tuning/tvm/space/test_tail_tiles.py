@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.space.knob import KnobKind
+from tunefarm_tuning.space.config import Config, KnobKind
 from tunefarm_tuning.target.target import Target
 
 tvm = pytest.importorskip("tvm")

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 import tvm
 import tvm_ffi
-from llvm_cpus import x86_cpus
+from bfloat16_networks import NETWORKS, conv, of_rounded_factors, product
+from llvm_cpus import cpus_of
 from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
-from tunefarm_tuning.target.dot_products import has_bfloat16_dot_product
+from tunefarm_tuning.target.dot_products import bfloat16_lanes
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
@@ -36,34 +35,6 @@ AVX512 = parse_target("llvm -mcpu=cascadelake")
 needs_the_instruction = pytest.mark.skipif(
     "avx512_bf16" not in cpu_flags(), reason="this CPU has no avx512_bf16"
 )
-
-
-def conv(shape: Sequence[int], out: int, kernel: int, **how: Any) -> onnx.ModelProto:
-    graph = GraphBuilder()
-    weight = graph.weight(out, shape[1] // how.get("group", 1), kernel, kernel)
-    y = graph.node("Conv", graph.input("x", shape), weight, kernel_shape=[kernel, kernel], **how)
-    graph.output(y)
-    return graph.model()
-
-
-def product(shape: Sequence[int], out: int) -> onnx.ModelProto:
-    graph = GraphBuilder()
-    graph.output(graph.node("MatMul", graph.input("x", shape), graph.weight(shape[-1], out)))
-    return graph.model()
-
-
-NETWORKS: dict[str, onnx.ModelProto] = {
-    "3x3": conv([1, 16, 10, 10], 32, 3, pads=[1] * 4),
-    "odd channels": conv([1, 5, 11, 13], 19, 3, pads=[1, 0, 2, 1], strides=[2, 1]),
-    "dilated, two images": conv([2, 7, 9, 9], 35, 3, pads=[1] * 4, dilations=[2, 1]),
-    "1x1": conv([1, 32, 7, 7], 48, 1),
-    "1x1, stride": conv([1, 32, 8, 8], 48, 1, strides=[2, 2]),
-    "first of a network": conv([1, 3, 20, 20], 16, 7, pads=[3] * 4, strides=[2, 2]),
-    "rows left over": conv([1, 64, 19, 19], 96, 1),
-    "matrices": product([1, 13, 64], 80),
-    "matrices, odd": product([2, 3, 5, 27], 21),
-    "a row": product([1, 100], 70),
-}
 
 
 def load(
@@ -98,22 +69,6 @@ def assembly(func: tvm.tirx.PrimFunc) -> str:
     with tvm_target(ZEN4), tvm.transform.PassContext(config=SPLIT_TAILS):
         built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=tvm_target(ZEN4))
     return str(built.inspect_source("asm"))
-
-
-def rounded(array: NDArray[Any]) -> NDArray[np.float32]:
-    return array.astype(ml_dtypes.bfloat16).astype(np.float32)
-
-
-def of_rounded_factors(model: onnx.ModelProto, x: NDArray[Any]) -> NDArray[Any]:
-    """Return the results of a network of one product whose factors were rounded, in float64."""
-    copy = onnx.ModelProto.FromString(model.SerializeToString())
-    for tensor in copy.graph.initializer:
-        array = onnx.numpy_helper.to_array(tensor)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(rounded(array).astype(np.float64), tensor.name))
-    for value in (*copy.graph.input, *copy.graph.output):
-        value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-    (result,) = onnx.reference.ReferenceEvaluator(copy).run(None, {"x": rounded(x).astype(np.float64)})
-    return np.asarray(result)
 
 
 @needs_the_instruction
@@ -233,8 +188,8 @@ def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tm
 
 
 def test_llvm_knows_the_same_cpus() -> None:
-    for name, target, has in x86_cpus():
-        assert has_bfloat16_dot_product(target) is ("avx512bf16" in has), name
+    for name, target, has in cpus_of("x86_64-linux-gnu"):
+        assert bfloat16_lanes(target) == (16 if "avx512bf16" in has else 0), name
 
 
 @pytest.mark.parametrize("cpu", ["znver4", "sapphirerapids"])
@@ -243,4 +198,4 @@ def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str) -> Non
     for name in features(tvm_target(parse_target(f"llvm -mcpu={cpu}"))):
         target = parse_target(f"llvm -mcpu={cpu} -mattr=-{name}")
         has = "avx512bf16" in {str(feature) for feature in features(tvm_target(target))}
-        assert has_bfloat16_dot_product(target) is has, name
+        assert bfloat16_lanes(target) == (16 if has else 0), name

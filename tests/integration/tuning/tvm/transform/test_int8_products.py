@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import onnxruntime
 import pytest
 import tvm
 import tvm_ffi
-from llvm_cpus import x86_cpus
+from llvm_cpus import cpus_of
 from numpy.typing import NDArray
-from onnx_models import GraphBuilder
+from quantised_networks import NETWORKS, Quantised, conv
 from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
@@ -35,161 +34,13 @@ from tunefarm_tuning.workload.binding import Binding
 AVX512 = parse_target("llvm -mcpu=cascadelake")
 AVX = parse_target("llvm -mcpu=alderlake")
 AVX2 = parse_target("llvm -mcpu=x86-64-v3")
+I8MM = parse_target("llvm -mcpu=neoverse-v2 -mtriple=aarch64-linux-gnu")
 RUNNABLE = [
     pytest.param(
         target, marks=pytest.mark.skipif(flag not in cpu_flags(), reason=f"this CPU has no {flag}"), id=flag
     )
     for target, flag in ((AVX512, "avx512_vnni"), (AVX, "avx_vnni"))
 ]
-ZERO = {np.uint8: 113, np.int8: -9}
-
-
-class Quantised(GraphBuilder):
-    """A graph builder with the parts of quantised networks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rng = np.random.default_rng(7)
-
-    def number(self, value: float, dtype: Any = np.float32) -> str:
-        return self.constant(np.array(value, dtype))
-
-    def round(self, x: str, scale: float, dtype: Any) -> str:
-        return str(self.node("QuantizeLinear", x, self.number(scale), self.number(ZERO[dtype], dtype)))
-
-    def float(self, q: str, scale: float, dtype: Any) -> str:
-        return str(self.node("DequantizeLinear", q, self.number(scale), self.number(ZERO[dtype], dtype)))
-
-    def rounded(self, x: str, scale: float, dtype: Any) -> str:
-        return self.float(self.round(x, scale, dtype), scale, dtype)
-
-    def weights(self, shape: Sequence[int], axis: int | None) -> str:
-        """Quantised weights; with a scale for each place of an axis, or one for all."""
-        values = self.rng.integers(-127, 128, shape).astype(np.int8)
-        size = shape[axis] if axis is not None else None
-        scale = (self.rng.uniform(0.5, 2, size) / 127 / np.sqrt(np.prod(shape) / max(shape[:2]))).astype(
-            np.float32
-        )
-        more = {} if axis is None else {"axis": axis}
-        return str(
-            self.node("DequantizeLinear", self.constant(values), self.constant(np.asarray(scale)), **more)
-        )
-
-
-def conv(
-    shape: Sequence[int], out: int, kernel: int, dtype: Any, *, per_channel: bool = True, **how: Any
-) -> onnx.ModelProto:
-    """A convolution between roundings, whose sum with its input, of other channels, is left out."""
-    graph = Quantised()
-    x = graph.rounded(graph.input("x", shape), 0.011, dtype)
-    w = graph.weights([out, shape[1], kernel, kernel], 0 if per_channel else None)
-    bias = graph.constant(graph.rng.standard_normal(out).astype(np.float32))
-    y = graph.node("Conv", x, w, bias, kernel_shape=[kernel, kernel], **how)
-    graph.output(graph.rounded(graph.node("Relu", y), 0.02, np.uint8))
-    return graph.model()
-
-
-def product(shape: Sequence[int], out: int, dtype: Any) -> onnx.ModelProto:
-    graph = Quantised()
-    x = graph.rounded(graph.input("x", shape), 0.011, dtype)
-    graph.output(graph.node("MatMul", x, graph.weights([shape[-1], out], 1)))
-    return graph.model()
-
-
-def residual() -> onnx.ModelProto:
-    """Two convolutions around which their input goes as well, in the rounded form."""
-    graph = Quantised()
-    x = graph.rounded(graph.input("x", [1, 16, 9, 9]), 0.011, np.uint8)
-    y = x
-    for _ in range(2):
-        y = graph.node("Conv", y, graph.weights([16, 16, 3, 3], 0), pads=[1] * 4, kernel_shape=[3, 3])
-        y = graph.rounded(y, 0.02, np.uint8)
-    graph.output(graph.node("Add", x, y))
-    return graph.model()
-
-
-def q_linear() -> onnx.ModelProto:
-    """The operators that have integers on both sides."""
-    graph = Quantised()
-    rng = graph.rng
-    x = graph.round(graph.input("x", [1, 8, 6, 6]), 0.011, np.uint8)
-    zero = graph.number(ZERO[np.uint8], np.uint8)
-    w = graph.constant(rng.integers(-127, 128, (12, 8, 3, 3)).astype(np.int8))
-    scales = graph.constant(rng.uniform(1e-3, 2e-3, 12).astype(np.float32))
-    none = graph.constant(np.zeros(12, np.int8))
-    y_scale, y_zero = graph.number(0.05), graph.number(100, np.uint8)
-    y = graph.node("QLinearConv", x, graph.number(0.011), zero, w, scales, none, y_scale, y_zero)
-    rows = graph.node("Reshape", y, graph.ints(12, 16))
-    b = graph.constant(rng.integers(-127, 128, (16, 21)).astype(np.int8))
-    weight = [b, graph.number(2e-3), graph.number(0, np.int8)]
-    product = graph.node(
-        "QLinearMatMul", rows, y_scale, y_zero, *weight, graph.number(0.03), graph.number(90, np.uint8)
-    )
-    graph.output(graph.float(product, 0.03, np.uint8))
-    return graph.model()
-
-
-def dynamic(
-    shape: Sequence[int],
-    weights: Sequence[int],
-    dtype: Any = np.int8,
-    zero: int = 0,
-    **how: Any,
-) -> onnx.ModelProto:
-    """An integer product of activations that are quantised when the model runs, as `quantize_dynamic` writes it."""
-    graph = Quantised()
-    q, scale, x_zero = graph.node("DynamicQuantizeLinear", graph.input("x", shape), outputs=3)
-    limits = np.iinfo(dtype)
-    values = graph.rng.integers(limits.min, limits.max + 1, weights).astype(dtype)
-    parts = [q, graph.constant(values), x_zero, graph.number(zero, dtype)]
-    y = graph.node("ConvInteger", *parts, **how) if how else graph.node("MatMulInteger", *parts)
-    scaled = graph.node("Mul", scale, graph.number(0.002))
-    y = graph.node("Mul", graph.node("Cast", y, to=onnx.TensorProto.FLOAT), scaled)
-    graph.output(graph.node("Mul", y, graph.node("Sigmoid", y)))
-    return graph.model()
-
-
-def scaled_back(shape: Sequence[int], out: int) -> onnx.ModelProto:
-    """A product of activations that are quantised, and scaled back to floats, when the model runs."""
-    graph = Quantised()
-    x = graph.node("Relu", graph.input("x", shape))
-    x = graph.node("DequantizeLinear", *graph.node("DynamicQuantizeLinear", x, outputs=3))
-    graph.output(graph.node("MatMul", x, graph.weights([shape[-1], out], 1)))
-    return graph.model()
-
-
-NETWORKS: dict[str, onnx.ModelProto] = {
-    "3x3 u8": conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4),
-    "3x3 s8": conv([1, 16, 10, 10], 32, 3, np.int8, pads=[1] * 4),
-    "odd channels": conv([1, 5, 11, 13], 19, 3, np.int8, pads=[1, 0, 2, 1], strides=[2, 1]),
-    "odd channels, u8": conv([2, 7, 9, 9], 35, 3, np.uint8, pads=[1] * 4, dilations=[2, 1]),
-    "one scale": conv([1, 6, 8, 8], 16, 3, np.uint8, per_channel=False),
-    "1x1": conv([1, 32, 7, 7], 48, 1, np.uint8),
-    "1x1 s8, stride": conv([1, 32, 8, 8], 48, 1, np.int8, strides=[2, 2]),
-    "first of a network": conv([1, 3, 20, 20], 16, 7, np.uint8, pads=[3] * 4, strides=[2, 2]),
-    "matrices": product([1, 13, 64], 80, np.uint8),
-    "matrices, s8, odd": product([2, 3, 5, 27], 21, np.int8),
-    "a row": product([1, 100], 70, np.uint8),
-    "rows left over, 1x1": conv([1, 64, 19, 19], 192, 1, np.uint8),
-    "rows left over, 3x3": conv([1, 64, 17, 17], 128, 3, np.uint8, pads=[1] * 4),
-    "rows left over, 64x64": conv([1, 64, 64, 64], 256, 1, np.uint8),
-    "rows left over, batch": conv([2, 64, 19, 19], 32, 1, np.uint8),
-    "rows of one": product([64, 1, 64], 64, np.uint8),
-    "residual": residual(),
-    "QLinear": q_linear(),
-    "dynamic": dynamic([1, 13, 64], [64, 80]),
-    "dynamic, zero points, odd": dynamic([2, 7, 27], [27, 21], np.uint8, 121),
-    "dynamic, scaled back": scaled_back([3, 9, 40], 24),
-    "dynamic, large": scaled_back([96, 128], 24),
-    "dynamic, a row": dynamic([1, 100], [100, 70], np.uint8, 131),
-    "dynamic, 3x3": dynamic([1, 16, 10, 10], [32, 16, 3, 3], pads=[1] * 4, kernel_shape=[3, 3]),
-    "dynamic, 3x3, zero points": dynamic(
-        [2, 5, 11, 13], [19, 5, 3, 3], np.uint8, 140, pads=[1, 0, 2, 1], strides=[2, 1], kernel_shape=[3, 3]
-    ),
-    "dynamic, 1x1, zero points": dynamic(
-        [1, 32, 8, 8], [48, 32, 1, 1], np.uint8, 126, strides=[2, 2], kernel_shape=[1, 1]
-    ),
-}
 
 
 def load(model: onnx.ModelProto, folder: Path, target: Target) -> LoadedModel:
@@ -271,10 +122,12 @@ def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tm
     assert "vpdpbusd" not in schedule
 
 
-def test_they_are_no_tuning_tasks(tmp_path: Path) -> None:
-    loaded = load(NETWORKS["3x3 s8"], tmp_path, AVX512)
-    reasons = [kernel.not_tunable for kernel in primfunc_workloads(loaded.module)]
-    assert reasons.count(NotTunable.BYTE_DOTS) == len(byte_kernels(loaded)) > 0
+@pytest.mark.parametrize(("target", "reason"), [(AVX512, None), (I8MM, NotTunable.BYTE_DOTS)])
+def test_those_of_single_rows_are_tuning_tasks(target: Target, reason: Any, tmp_path: Path) -> None:
+    loaded = load(NETWORKS["3x3 s8"], tmp_path, target)
+    kernels = [kernel for kernel in primfunc_workloads(loaded.module) if "byte_" in kernel.name]
+    assert [kernel.not_tunable for kernel in kernels] == [reason] * len(byte_kernels(loaded))
+    assert kernels
 
 
 def test_groups_and_weights_that_are_no_integers_stay(tmp_path: Path) -> None:
@@ -375,6 +228,6 @@ def test_sums_stay_in_registers(tmp_path: Path) -> None:
 
 
 def test_llvm_knows_the_same_cpus() -> None:
-    for name, target, has in x86_cpus():
+    for name, target, has in cpus_of("x86_64-linux-gnu"):
         wanted = 16 if "avx512vnni" in has else 8 if "avxvnni" in has else 0
         assert dot_product_lanes(target) == wanted, name

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import GraphBuilder
 from onnx_reference import library_outputs, reference_outputs
+from quantised_networks import lstm
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
 from tunefarm_tuning.reference.comparison import compare_arrays
@@ -25,30 +25,9 @@ AVX2 = parse_target("llvm -mcpu=x86-64-v3")
 HAS_VNNI = "avx512_vnni" in cpu_flags()
 
 
-def network(
-    folder: Path, *, hidden: int, batch: int = 1, dtype: Any = np.int8, zero: int = 0, **how: Any
-) -> Path:
-    rng, inputs, steps = np.random.default_rng(2), 20, 7
-    directions = 2 if how.get("direction") == "bidirectional" else 1
-    g = GraphBuilder(seed=4)
-    low, high = (-120, 121) if dtype is np.int8 else (0, 256)
-    weights = [
-        g.constant(rng.integers(low, high, (directions, rows, 4 * hidden)).astype(dtype))
-        for rows in (inputs, hidden)
-    ]
-    quantised = [
-        g.constant(np.full(directions, 0.004, np.float32)),
-        g.constant(np.full(directions, zero, dtype)),
-    ]
-    parts = [g.input("x", [steps, batch, inputs]), *weights, g.weight(directions, 8 * hidden), *[""] * 4]
-    outputs = g.node(
-        "DynamicQuantizeLSTM", *parts, *quantised, *quantised, domain="com.microsoft", outputs=3,
-        hidden_size=hidden, **how,
-    )  # fmt: skip
-    for output in outputs:
-        g.output(output)
+def network(folder: Path, *, hidden: int, **how: Any) -> Path:
     path = folder / "model.onnx"
-    path.write_bytes(g.model(17).SerializeToString())
+    path.write_bytes(lstm(hidden, **how).SerializeToString())
     return path
 
 

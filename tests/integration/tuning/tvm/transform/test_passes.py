@@ -26,8 +26,8 @@ def test_passes_of_a_cpu() -> None:
         *(
             "ComputeBfloat16InFloat32",
             "BoundConstantIndices",
-            "FoldBatchNorms",
             "FoldWeights",
+            "FoldBatchNorms",
             "FoldConstant",
             "SimplifyPowers",
         ),
@@ -44,8 +44,8 @@ def test_passes_of_a_gpu() -> None:
         *(
             "ComputeBfloat16InFloat32",
             "BoundConstantIndices",
-            "FoldBatchNorms",
             "FoldWeights",
+            "FoldBatchNorms",
             "FoldConstant",
             "SimplifyPowers",
         ),

@@ -138,3 +138,15 @@ def test_weights_of_old_files_are_no_inputs_any_more() -> None:
     model.ir_version = 3
     assert bound(model, 4) == 4
     assert model.ir_version == 4
+
+
+def test_a_reference_makes_no_use_of_the_permission_to_round_what_is_multiplied() -> None:
+    g = GraphBuilder()
+    weights = g.constant(np.zeros((4, 1, 8), np.uint8))
+    options: dict[str, Any] = {"K": 16, "N": 4, "bits": 4, "block_size": 16, "domain": "com.microsoft"}
+    g.output(g.node("MatMulNBits", g.input("x", [2, 16]), weights, g.weight(4), accuracy_level=4, **options))
+    model = g.model()
+    for rounds, expected in ((True, set()), (False, {"accuracy_level"})):
+        (node,) = onnx.load_from_string(runnable_bytes(model, rounds=rounds)).graph.node
+        assert {a.name for a in node.attribute} - {"K", "N", "bits", "block_size"} == expected
+    assert any(a.name == "accuracy_level" for a in model.graph.node[0].attribute)

@@ -35,6 +35,10 @@ def first(inputs: str, **given: Any) -> list[tuple[int, ...]]:
         ("float[seq_len, 576] x", [(128, 576)]),
         ("float[unk__1, unk__2] x", [(1, 16000)]),
         ("float[unk__1, frames, 80] x", [(1, 128, 80)]),
+        ("float[B, C, T] x", [(1, 1, 16000)]),
+        ("float[batch, 1, unk__1] x", [(1, 1, 16000)]),
+        ("float[batch, channels] x", [(1, 3)]),
+        ("float[audio_axis_1, 64, audio_axis_2] audio, float[a] x", [(1, 64, 128), (16000,)]),
         ("float[2, b, 128] state, float[b, n_samples] x", [(2, 1, 128), (1, 16000)]),
     ],
 )
@@ -63,7 +67,7 @@ def test_the_first_weight_tells_the_channels() -> None:
     weight = helper.make_tensor("weight", TensorProto.FLOAT, [8, 5, 1, 1], [0.0] * 40)
     del model.graph.initializer[:]
     model.graph.initializer.append(weight)
-    assert next(propose(model, Binding())).shapes == {"x": (1, 3, 224, 224)} or True
+    assert next(propose(model, Binding())).shapes == {"x": (1, 5, 224, 224)}
     model.graph.node[0].op_type = "Cast"
     del model.graph.node[0].input[1:]
     model.graph.node[0].attribute.append(helper.make_attribute("to", TensorProto.FLOAT))

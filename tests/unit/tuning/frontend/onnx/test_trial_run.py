@@ -52,6 +52,24 @@ def test_what_cannot_run_is_refused(operator: str, tmp_path: Path) -> None:
         assert f"node 'y' ({operator})" in error.message
 
 
+def test_an_input_that_decides_sizes_is_named(tmp_path: Path) -> None:
+    graph = """(float[3] x, float[1] ratio) => (float[a] y) <float[1] ten = {-10000}> {
+      sizes = Mul(ratio, ten)  whole = Cast <to = 7> (sizes)  square = Mul(whole, whole)  below = Neg(square)  y = Expand(x, below)
+    }"""
+    with pytest.raises(
+        InvalidModelError, match=r"depend on 'ratio', bind it: --value ratio=\.\.\.$"
+    ) as caught:
+        check(graph, tmp_path)
+    assert caught.value.code == "cannot-run"
+
+
+def test_an_input_of_which_the_shape_alone_decides_is_not_named(tmp_path: Path) -> None:
+    graph = "(float[1, 8] x, float[3, 4] a) => (float[m, n] y) { s = Shape(x)  y = Reshape(a, s) }"
+    with pytest.raises(InvalidModelError) as caught:
+        check(graph, tmp_path)
+    assert "--value" not in caught.value.message
+
+
 def test_an_overflowing_constant_is_refused(tmp_path: Path) -> None:
     graph = """(float[3] x) => (float y) <int64[2] s = {4294967296, 4294967296}> {
       c = ConstantOfShape(s)  sum = ReduceSum <keepdims = 0> (c)  top = ReduceMax <keepdims = 0> (x)  y = Add(sum, top)

@@ -115,9 +115,13 @@ def listen(_params: dict[str, Any]) -> str:
 
 
 def sockets_after(params: dict[str, Any]) -> list[str]:
-    seccomp.restrict(may_start_programs=False, **params)
+    seccomp.restrict(
+        may_start_programs=False, sockets=seccomp.Sockets(params["sockets"]), has_gpu=params["has_gpu"]
+    )
     opened = []
     for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM):
+            opened.append(f"{family.name} stream")
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as own:
                 opened.append(family.name)

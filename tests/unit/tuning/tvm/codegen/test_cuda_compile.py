@@ -1,4 +1,4 @@
-"""Runs of CUDA's compiler: its failures and time-outs."""
+"""Runs of CUDA's compiler: its failures and time-outs, and what its assembler says of kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waiting import wait_gone
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen import cuda_compile
-from tunefarm_tuning.tvm.codegen.cuda_compile import compile_cuda
+from tunefarm_tuning.tvm.codegen.cuda_compile import compile_cuda, read_resources
 
 
 def test_a_compiler_that_takes_too_long_is_ended_with_all_that_it_runs(
@@ -31,3 +31,28 @@ def test_a_compiler_that_takes_too_long_is_ended_with_all_that_it_runs(
         assert caught.value.code == "cuda-compile-failed"
         timeout_sec *= 2
     wait_gone([int(note.read_text())], "the compiler's child")
+
+
+PTXAS = """
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'main_kernel' for 'sm_90'
+ptxas info    : Function properties for main_kernel
+    1264 bytes stack frame, 756 bytes spill stores, 2048 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 1264 bytes cumulative stack size, 3456 bytes smem
+ptxas info    : Compile time = 39.779 ms
+ptxas info    : Function properties for __internal_trig_reduction_slowpathf
+    40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Compiling entry function 'main_kernel_1' for 'sm_90'
+ptxas info    : Function properties for main_kernel_1
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, 372 bytes cmem[0]
+"""
+
+
+def test_what_the_assembler_says_of_each_kernel_is_read() -> None:
+    first, second = read_resources(PTXAS)
+    assert (first.kernel, first.registers, first.static_bytes) == ("main_kernel", 255, 3456)
+    assert (first.stack_bytes, first.spill_store_bytes, first.spill_load_bytes) == (1264, 756, 2048)
+    assert (second.kernel, second.registers, second.static_bytes) == ("main_kernel_1", 10, 0)
+    assert (second.stack_bytes, second.spill_store_bytes, second.spill_load_bytes) == (0, 0, 0)
+    assert read_resources("kernels.cu(3): error: too much of it") == ()

@@ -19,7 +19,8 @@ from tunefarm_tuning.workload.runtime_part import MAX_REASONS, NotCompiled, Open
 
 _TUNABLE = frozenset({
     "Attention", "Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "GRU",
-    "Gemm", "LSTM", "MatMul", "MatMulInteger", "QAttention", "QGemm", "QLinearConv", "QLinearMatMul", "RNN",
+    "Gemm", "GroupQueryAttention", "LSTM", "MatMul", "MatMulInteger", "MatMulNBits", "MultiHeadAttention",
+    "QAttention", "QGemm", "QLinearConv", "QLinearMatMul", "RNN",
 })  # fmt: skip
 """Operators that take most of a network's time, and that tuning makes faster."""
 DEPENDS = "reads what is known at run time only"

@@ -33,7 +33,11 @@ def open_spec(name: str, kind: onnx.TypeProto | None) -> OpenSpec | None:
     dtype = dtype_name(kind.tensor_type.elem_type)
     if dtype is None:
         return None
-    sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
+    # Some exporters write -1 for a size that the run decides.
+    sizes = (
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+        for dim in kind.tensor_type.shape.dim
+    )
     return OpenSpec(name=name, shape=tuple(sizes), dtype=dtype)
 
 

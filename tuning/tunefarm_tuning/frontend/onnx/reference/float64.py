@@ -31,6 +31,10 @@ _WIDE_ON_PAPER = frozenset({"LSTM", "GRU", "RNN"})
 """Operators whose float64 kernel fails when it runs."""
 
 
+_NARROW_BY_SCHEMA = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+"""Operators of which ONNX Runtime has a kernel in float64 that its own schema does not allow."""
+
+
 class NoFloat64(Exception):  # noqa: N818  (an answer to the caller, which goes on without)
     """The network cannot be written in float64; the message says why."""
 
@@ -137,7 +141,8 @@ class _Widening:
         if node.op_type in _BRANCHES or not any(map(self._is_narrow, (*node.input, *node.output))):
             return [node]
         statistics = node.op_type == "LayerNormalization" and len(node.output) > 1  # always float32
-        is_wide = not statistics and _has_wide_kernel(node.op_type, node.domain, self._version(node))
+        is_wide = not statistics and node.op_type not in _NARROW_BY_SCHEMA
+        is_wide = is_wide and _has_wide_kernel(node.op_type, node.domain, self._version(node))
         if is_wide and node.op_type not in INEXACT:
             return [node]
         rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
@@ -167,8 +172,12 @@ class _Widening:
 
 
 def _learn_missing(node: onnx.NodeProto, types: dict[str, int]) -> None:
-    """Take the type of a node's first input for results whose type is not known, as most operators do."""
-    first = next((types[name] for name in node.input if name in types), None)
+    """Take the type of a node's first input for results whose type is not known, as most operators do.
+
+    ONNX Runtime's own quantisers round to the type of the zero point, and widen to that of the scale.
+    """
+    decides = {"QuantizeLinear": node.input[2:], "DequantizeLinear": node.input[1:]}.get(node.op_type)
+    first = next((types[name] for name in decides or node.input if name in types), None)
     for name in node.output:
         if name and name not in types and first is not None:
             types[name] = first

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import onnx
+from onnx import TensorProto
+
+from tunefarm_tuning.frontend.onnx.sanitize import constant_tensors
 
 _ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
 COMPUTES_ON = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention"})
@@ -11,6 +14,8 @@ FEEDS_BACK = frozenset({"DynamicQuantizeLSTM"})
 """Those of them that do so in steps."""
 
 
+_WIDENING = frozenset({"Cast", "DequantizeLinear"})
+"""Operators behind which weights of float16 are computed with as float32."""
 _STEP_INPUTS = {
     "QuantizeLinear": 1,
     "QGemm": 7,
@@ -19,6 +24,7 @@ _STEP_INPUTS = {
     "QLinearAdd": 6,
     "QLinearMul": 6,
     "QLinearConcat": 0,
+    "QLinearWhere": 7,
 }
 _STEP_INPUT_OF_OTHERS = 3
 """Of ``QLinear`` operators with one input tensor: it, its step, its zero point, the step of the result."""
@@ -43,4 +49,18 @@ def rounds_values(graph: onnx.GraphProto) -> bool:
     return any(
         is_rounding(node) and not constants.issuperset(name for name in node.input if name)
         for node in graph.node
+    )
+
+
+def computes_in_float16(graph: onnx.GraphProto) -> bool:
+    """Return whether a graph rounds to float16 what it computes; weights that it widens do not count."""
+    widened = {name for node in graph.node if node.op_type in _WIDENING for name in node.input}
+    return any(
+        tensor.data_type == TensorProto.FLOAT16 and name not in widened
+        for name, tensor in constant_tensors(graph)
+    ) or any(
+        attribute.name == "to" and attribute.i == TensorProto.FLOAT16
+        for node in graph.node
+        if node.op_type == "Cast"
+        for attribute in node.attribute
     )

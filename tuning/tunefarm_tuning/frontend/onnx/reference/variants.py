@@ -20,8 +20,9 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, in_float64
 from tunefarm_tuning.frontend.onnx.reference.moved import median_size, moved_array, with_moved_weights
+from tunefarm_tuning.frontend.onnx.reference.rounding import computes_in_float16
 from tunefarm_tuning.frontend.onnx.reference.scaled import weighted_nodes, with_scales
-from tunefarm_tuning.reference.comparison import STEPS, compare_outputs
+from tunefarm_tuning.reference.comparison import STEPS, compare_outputs, width_with_shares
 from tunefarm_tuning.reference.widths import Width, reference_of, width_of, width_of_steps
 from tunefarm_tuning.workload.task import TensorSpec
 
@@ -41,21 +42,9 @@ PROBE_SCALE = 1.001
 _OPTIMISED = "with all graph optimisations"
 _LEGAL_MULTIPLE = 64.0
 """How many times the median error of the other runs that of an optimised one may be."""
-_JUMPING = frozenset(
-    {
-        "ArgMax",
-        "ArgMin",
-        "Ceil",
-        "Floor",
-        "Mod",
-        "NonMaxSuppression",
-        "NonZero",
-        "Round",
-        "Sign",
-        "TopK",
-        "Unique",
-    }
-)
+_JUMPING = frozenset({
+    "ArgMax", "ArgMin", "Ceil", "Floor", "Mod", "NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique",
+})  # fmt: skip
 """Operators whose results jump: a tie there moves what follows by far more than rounding."""
 
 
@@ -182,6 +171,7 @@ class Variants:
         self._threads = threads
         self._probes = probes
         self._until = time.monotonic() + budget_sec
+        self._halves = computes_in_float16(model.graph)
         self._inputs: list[_Input] = []
         self._once_sec = 0.0
         self._scales: list[str] = []
@@ -276,7 +266,10 @@ class Variants:
             runs = [run[position] for run in given.runs]
             exact = None if given.exact is None else given.exact[position]
             outputs.append(reference_of(runs, exact))
-            widths.append(width_of(outputs[-1], runs, [run[position] for run in given.stirred]))
+            width = width_of(outputs[-1], runs, [run[position] for run in given.stirred])
+            if exact is None and self._halves:  # nothing moves what is rounded to float16
+                width = width_with_shares(outputs[-1], width, "float16")
+            widths.append(width)
         return Expected(outputs=outputs, widths=widths)
 
     def _attempt(self, way: str, run: Callable[[], bool], times: float = 1.0) -> None:

@@ -1,6 +1,8 @@
 """Schedule dot products (`kernels.dot_products`) around the CPU's instruction for them, and tile them.
 
-In each SIMD lane the sum of four products of bytes becomes ``vpdpbusd`` (VNNI), that of two products of bfloat16 ``vdpbf16ps``. The
+In each SIMD lane the sum of four products of bytes becomes ``vpdpbusd`` (VNNI) or ``sdot`` (Arm), that of two of bfloat16 ``vdpbf16ps``
+(AVX512_BF16) or ``bfdot`` (Arm);
+the sums of two rows and two results of eight products each become ``smmla`` (Arm). The
 instructions are inserted by hand: LLVM does not find them in any loops that TVM generates, and TVM's own intrinsic hands VNNI operand
 types that LLVM 22 refuses.
 """
@@ -14,6 +16,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.bfloat16_instructions import dot_bfloat16
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
@@ -23,12 +26,18 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, nominal_size, stage_of
-from tunefarm_tuning.tvm.kernels.bfloat16_kernels import LANES
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BYTES, KINDS, DotProduct, add_byte_products
+from tunefarm_tuning.tvm.kernels.dot_products import (
+    BFLOAT16,
+    BYTE_MATRICES,
+    BYTES,
+    KINDS,
+    DotProduct,
+    add_byte_products,
+    add_matrix_of_bytes,
+)
 
-_REGISTERS = {16: 32, 8: 16}
-"""Number of registers of the AVX-512 or AVX form of the instruction, by lanes."""
-_FACTOR_REGISTERS = 4  # registers for factors; the others have sums
+_MOST_SUMS = {16: 28, 4: 20}
+"""Registers for sums of bfloat16's products, by the instruction's lanes: of AVX-512, of Arm. The others have factors."""
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # cycles to clear and store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
@@ -48,44 +57,69 @@ def schedule_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> bool:
         return False
     consumers = list(sch.get_consumers(block))
     epilogue = (
-        consumers[0] if len(consumers) == 1 and _takes_vectors(sch, block, consumers[0], lanes) else None
+        consumers[0]
+        if len(consumers) == 1 and _takes_vectors(sch, block, consumers[0], kind, lanes)
+        else None
     )
     for other in blocks:
         if other not in (block, epilogue):
             _ = schedule_tiled_reduction(sch, other, machine) or schedule_elementwise(sch, other, machine)
-    _schedule(sch, block, epilogue, kind, lanes)
+    own = _instruction_of(kind, machine)
+    _schedule(sch, block, epilogue, kind, lanes, _MOST_SUMS[lanes] if own is None else own.most_sums)
     return True
 
 
 def lanes_of(kind: DotProduct, machine: Machine) -> int:
-    """Return the lanes of the CPU's instruction of a kind; 0 if it has none."""
-    return machine.dot_product_lanes if kind is BYTES else LANES if machine.has_bfloat16_dot_product else 0
+    """Return the sums of the CPU's instruction of a kind; 0 if it has none."""
+    if kind is BFLOAT16:
+        return machine.bfloat16_lanes
+    own = _instruction_of(kind, machine)
+    return 0 if own is None else own.lanes * own.rows
 
 
-def _takes_vectors(sch: Any, block: Any, consumer: Any, lanes: int) -> bool:
+def _instruction_of(kind: DotProduct, machine: Machine) -> ByteProducts | None:
+    """Return the CPU's instruction for a kind of products of bytes; None if it has none."""
+    best = machine.byte_products
+    if kind is BFLOAT16 or best is None:
+        return None
+    return best.by_row if kind is BYTES else best if best.rows == kind.rows else None
+
+
+def _takes_vectors(sch: Any, block: Any, consumer: Any, kind: DotProduct, lanes: int) -> bool:
     """Return whether a stage reads the sums element by element, in whole vectors of the padded channels."""
     stage = stage_of(sch, consumer)
-    written = sch.get(block).writes[0]
+    shape = [nominal_size(size) for size in sch.get(block).writes[0].source.shape]
+    if kind.rows > 1:
+        *outer, rows, groups, sums = shape
+        shape = [*outer, rows * kind.rows, groups * sums // kind.rows]
+        lanes //= kind.rows
     return (
         stage is not None
         and stage.is_injective
-        and stage.extents == tuple(nominal_size(size) for size in written.source.shape)
+        and stage.extents == tuple(shape)
         and stage.extents[-1] % lanes == 0
     )
 
 
-def _schedule(sch: Any, block: Any, epilogue: Any | None, kind: DotProduct, lanes: int) -> None:
+def _schedule(
+    sch: Any, block: Any, epilogue: Any | None, kind: DotProduct, lanes: int, most_sums: int
+) -> None:
     extents = _extents(sch, sch.get_loops(block))
-    spatial = len(list(sch.get(block).writes[0].region)) - 1  # without the channels
+    # Without the channels; the sums of several rows have a dimension more.
+    spatial = len(list(sch.get(block).writes[0].region)) - (1 if kind.rows == 1 else 2)
+    groups = extents[spatial] if kind.rows > 1 else extents[spatial] // lanes
+    reduced = extents[spatial + (1 if kind.rows == 1 else 2) :]
     columns, rows, vectors = _tile(
         extents[spatial - 1],
         extents[spatial - 2] if spatial > 1 else 1,
-        extents[spatial] // lanes,
-        prod(extents[spatial + 1 :]) // kind.products,
-        _REGISTERS[lanes] - _FACTOR_REGISTERS,
+        groups,
+        prod(reduced) // kind.products,
+        most_sums,
     )
+    dims = spatial + 1
     if epilogue is None:
         epilogue = sch.cache_write(block, 0, "local")
+        dims = len(list(sch.get(block).writes[0].region))
     else:
         sch.set_scope(block, 0, "local")
     dot = sch.blockize(instruction_loops(sch, block, lanes))
@@ -106,7 +140,7 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, kind: DotProduct, lane
     if spatial > 1 and (extents[spatial - 2] % rows == 0 or prod(_extents(sch, shared)) == 1):
         shared.append(tiles[0])
     _parallel(sch, shared, prod(extents))
-    own = list(sch.get_loops(epilogue))[-(spatial + 1) :]
+    own = list(sch.get_loops(epilogue))[-dims:]
     vectorize_inner(sch, own, lanes, unroll=True)
     init = sch.decompose_reduction(dot, sums[0])
     for loop in list(sch.get_loops(init))[-len(inner) :]:
@@ -159,23 +193,23 @@ def _extents(sch: Any, loops: list[Any]) -> list[int]:
     return [nominal_size(sch.get(loop).extent) for loop in loops]
 
 
-def insert_dot_products(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
+def insert_dot_products(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """Return a scheduled kernel with its annotated dot products replaced by the CPU's instruction."""
     if not any(isinstance(node, SBlock) and _ANNOTATION in node.annotations for node in walk(func.body)):
         return func
-    return func.with_body(rebuilt(func.body, _instruction))
+
+    def with_instruction(stmt: Any) -> Any:
+        if not isinstance(stmt, SBlockRealize) or _ANNOTATION not in stmt.block.annotations:
+            return stmt
+        block = stmt.block
+        added = instruction(block, int(block.annotations[_ANNOTATION]), machine)
+        replacement = SBlock(block.iter_vars, block.reads, block.writes, block.name_hint, added)
+        return SBlockRealize(stmt.iter_values, stmt.predicate, replacement)
+
+    return func.with_body(rebuilt(func.body, with_instruction))
 
 
-def _instruction(stmt: Any) -> Any:
-    if not isinstance(stmt, SBlockRealize) or _ANNOTATION not in stmt.block.annotations:
-        return stmt
-    block = stmt.block
-    added = instruction(block, int(block.annotations[_ANNOTATION]))
-    replacement = SBlock(block.iter_vars, block.reads, block.writes, block.name_hint, added)
-    return SBlockRealize(stmt.iter_values, stmt.predicate, replacement)
-
-
-def instruction(block: Any, lanes: int) -> Any:
+def instruction(block: Any, lanes: int, machine: Machine) -> Any:
     """Return the statement of a block's instruction: the block reads the factors and writes the sums of all lanes."""
     result = block.writes[0]
     factors = [read for read in block.reads if not read.source.same_as(result.source)]
@@ -184,11 +218,20 @@ def instruction(block: Any, lanes: int) -> Any:
     indices = vector_indices(result, lanes)
     sums = result.source[indices]
     shared = activations.source[vector_indices(activations, products)]
+    if products == BYTE_MATRICES.products:
+        assert machine.byte_products is not None, "else the block would have no annotation"
+        *outer, row, _ = activations.region
+        behind = [*[dim.min for dim in outer], row.min + row.extent - 1]
+        second = activations.source[(*behind, vector_indices(activations, products)[-1])]
+        factors = weights.source[vector_indices(weights, int(weights.region[-1].extent))]
+        added = add_matrix_of_bytes(sums, [shared, second], factors, machine.byte_products)
+        return tirx.BufferStore(result.source, added, list(indices))
     own = weights.source[vector_indices(weights, products * lanes)]
     if products == BFLOAT16.products:
         added = dot_bfloat16(sums, shared, own)
     else:
-        added = add_byte_products(sums, shared, own, lanes)
+        assert machine.byte_products is not None, "else the block would have no annotation"
+        added = add_byte_products(sums, shared, own, machine.byte_products.by_row)
     return tirx.BufferStore(result.source, added, list(indices))
 
 
@@ -202,6 +245,8 @@ def instruction_loops(sch: Any, block: Any, lanes: int) -> Any:
     """Split the loops of a dot product, and return the loop over the lanes of an instruction; its products are inside."""
     loops = list(sch.get_loops(block))
     spatial = len(list(sch.get(block).writes[0].region))
-    _, lane = sch.split(loops[spatial - 1], [None, lanes])
+    lane = loops[spatial - 1]
+    if KINDS[str(sch.get(block).name_hint)].rows == 1:
+        _, lane = sch.split(lane, [None, lanes])
     sch.reorder(*loops[spatial:-1], lane, loops[-1])
     return lane

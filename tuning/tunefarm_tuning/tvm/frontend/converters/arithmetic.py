@@ -96,6 +96,11 @@ def convert_min(context: NodeContext, inputs: Sequence[Any], _attributes: dict[s
     return _pairwise(context, inputs, relax.op.minimum)
 
 
+def convert_sum(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert `Sum` of any number of tensors, pair by pair: TVM stacks them first."""
+    return _pairwise(context, inputs, relax.op.add)
+
+
 def convert_pow(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Pow` of two dtypes or of integers, for which TVM has no kernel."""
     base, exponent = inputs

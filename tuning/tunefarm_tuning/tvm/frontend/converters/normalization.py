@@ -103,9 +103,9 @@ def convert_lp_norm(context: NodeContext, inputs: Sequence[Any], attributes: dic
 
 def convert_rms_norm(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `RMSNormalization` over all axes: TVM's kernel needs one that is not normalised."""
-    shape = needed_shape(inputs[0])
-    if axis_of(attributes.get("axis", -1), len(shape)) > 0:
+    if axis_of(attributes.get("axis", -1), rank_of(inputs[0])) > 0:
         return None
+    shape = needed_shape(inputs[0])
     x = context.emit(relax.op.expand_dims(inputs[0], 0))
     from_second = {**attributes, "axis": 1}
     y = context.convert("RMSNormalization", [x, inputs[1]], from_second, context.opset)

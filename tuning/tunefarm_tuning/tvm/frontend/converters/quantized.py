@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm
 from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.converters.symbolic import is_int
@@ -48,10 +49,16 @@ def dequantize(context: NodeContext, q: Any, scale: Any, zero: Any, *, axis: int
 def quantize(
     context: NodeContext, x: Any, scale: Any, zero: Any, *, dtype: str, axis: int = 1, block: int = 0
 ) -> Any:
-    """Return ``x / scale + zero``, rounded to the nearest (ties to even) and clamped to the range of the dtype."""
+    """Return ``x / scale + zero``, rounded to the nearest (ties to even) and clamped to the range of the dtype.
+
+    By a constant scale it is a product, as a division takes as long as a dozen: where the quotient is within its last digit of a
+    tie, the result may be the next step.
+    """
     shape = needed_open_shape(x)
     rank, inner = len(shape), dtype_of(x)
-    q = context.emit(relax.op.divide(x, _as(context, _spread(context, scale, shape, axis, block), inner)))
+    reciprocal = _reciprocal(scale) if inner == "float32" else None
+    by, factor = (relax.op.divide, scale) if reciprocal is None else (relax.op.multiply, reciprocal)
+    q = context.emit(by(x, _as(context, _spread(context, factor, shape, axis, block), inner)))
     q = context.emit(relax.op.round(q))
     if zero is not None and not _is_zero(zero):
         q = context.emit(relax.op.add(q, _as(context, _spread(context, zero, shape, axis, block), inner)))
@@ -59,6 +66,16 @@ def quantize(
     q = context.emit(relax.op.maximum(q, full_rank(limits.min, rank, inner)))
     q = context.emit(relax.op.minimum(q, full_rank(limits.max, rank, inner)))
     return context.emit(relax.op.astype(q, dtype))
+
+
+def _reciprocal(scale: Any) -> Any | None:
+    """Return the reciprocals of constant scales; None if the scales are computed, or a reciprocal has fewer digits."""
+    if not isinstance(scale, tvm.ir.GenericConst) or dtype_of(scale) != "float32":
+        return None
+    with np.errstate(all="ignore"):
+        reciprocals = np.float32(1) / scale.value.numpy()
+    has_all_digits = np.isfinite(reciprocals) & (np.abs(reciprocals) >= np.finfo(np.float32).tiny)
+    return relax.const(reciprocals, "float32") if has_all_digits.all() else None
 
 
 def convert_dequantize(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -153,12 +170,44 @@ def convert_q_unary(operator: str) -> Converter:
     def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
         x, x_scale, x_zero, y_scale, y_zero = [*inputs, None][:5]
         others = dict(attributes)
+        floats = dequantize(context, x, x_scale, x_zero)
         if others.pop("channels_last", 0):
-            raise UnsupportedFormError("channels_last is not supported")
-        y = context.node(operator, dequantize(context, x, x_scale, x_zero), **others)
+            y = _channels_last(context, floats, operator, others)
+        else:
+            y = context.node(operator, floats, **others)
         return quantize(context, y, y_scale, y_zero, dtype=dtype_of(x))
 
     return convert
+
+
+def convert_channels_last(operator: str) -> Converter:
+    """Return the converter of an operator of ONNX Runtime that equals one of ONNX but for the place of the channels."""
+
+    def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        others = dict(attributes)
+        if not others.pop("channels_last", operator != "QLinearConv"):
+            return context.node(operator, *inputs, **others)
+        return _channels_last(context, inputs[0], operator, others, inputs[1:])
+
+    return convert
+
+
+def convert_q_where(context: NodeContext, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
+    """Convert ONNX Runtime's `QLinearWhere`."""
+    chosen, *operands = inputs
+    parts = [dequantize(context, *operands[i : i + 3]) for i in (0, 3)]
+    y_scale, y_zero = operands[6:8]
+    return quantize(context, context.node("Where", chosen, *parts), y_scale, y_zero, dtype=dtype_of(y_zero))
+
+
+def _channels_last(
+    context: NodeContext, x: Any, operator: str, attributes: dict[str, Any], others: Sequence[Any] = ()
+) -> Any:
+    """Apply an operator whose channels are the second dimension to a tensor where they are the last one."""
+    rank = rank_of(x)
+    first = context.node("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+    y = context.node(operator, first, *others, **attributes)
+    return context.node("Transpose", y, perm=[0, *range(2, rank), 1])
 
 
 def convert_dynamic_quantize_linear(

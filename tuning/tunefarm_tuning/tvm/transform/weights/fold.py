@@ -13,6 +13,7 @@ from tvm import relax, tirx
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main
+from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 
 Array = NDArray[Any]
 
@@ -47,6 +48,8 @@ def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
             offset = (shift - mean * factor).reshape(1, -1, 1, 1).astype(dtype)
         if not (np.isfinite(merged).all() and np.isfinite(offset).all()):
             return norm_output  # the merged weights overflow; a norm after the convolution may not
+        if as_int8(_array(matches[weight]), 0) is not None and as_int8(merged, 0) is None:
+            return norm_output  # the convolution multiplies bytes, and could not with the merged weights
         result = relax.Call(old.op, (old.args[0], relax.const(merged, dtype)), old.attrs)
         return relax.op.add(result, relax.const(offset, dtype))
 

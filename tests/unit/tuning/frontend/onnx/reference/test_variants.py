@@ -53,6 +53,36 @@ def test_all_ways_are_run_and_a_layer_that_is_off_is_noticed() -> None:
     assert all(width.moved < 1e-5 for given in expected for width in given.widths)
 
 
+def test_a_network_of_float16_may_be_off_by_what_that_rounds_also_where_float64_is_not_to_be_had() -> None:
+    g, half = GraphBuilder(), TensorProto.FLOAT16
+    weights = [
+        g.constant(np.random.default_rng(1).standard_normal(shape).astype(np.float16))
+        for shape in ((16, 16), (16,), (16, 16))
+    ]
+    x = g.node("Cast", g.input("x", [4, 16]), to=half)
+    y = g.node("MatMul", x, weights[0])
+    y = g.node("SkipLayerNormalization", x, y, weights[1], domain="com.microsoft")
+    g.output(g.node("Cast", g.node("MatMul", y, weights[2]), to=TensorProto.FLOAT))
+    variants, expected = ran(g.model(), budget_sec=10.0, seconds=1.0)
+    assert not variants.report.float64
+    (output,), (width,) = expected[0].outputs, expected[0].widths
+    rounded = output * (
+        1 + np.float32(2.0**-11) * np.sign(np.random.default_rng(2).standard_normal(output.shape))
+    )
+    assert compare_arrays("y", rounded.astype(np.float32), output, width=width).ok
+    assert not compare_arrays("y", output * np.float32(1.05), output, width=width).ok
+
+
+def test_weights_that_are_only_stored_as_float16_make_nothing_wider() -> None:
+    g = GraphBuilder()
+    stored = g.constant(np.random.default_rng(1).standard_normal((16, 16)).astype(np.float16))
+    y = g.node("MatMul", g.input("x", [4, 16]), g.node("Cast", stored, to=TensorProto.FLOAT))
+    g.output(g.node("SkipLayerNormalization", y, y, g.weight(16), domain="com.microsoft"))
+    variants, expected = ran(g.model(), budget_sec=10.0, seconds=1.0)
+    assert not variants.report.float64
+    assert expected[0].widths[0].allowed.max() < 1e-3
+
+
 def test_a_saturated_output_notices_nothing() -> None:
     variants, _ = ran(convolutions("Sigmoid", offset=80.0))
     assert (variants.report.noticed, variants.report.probes) == (0, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.measure.runner.rpc import is_own_address
+from tunefarm_tuning.process.device_address import is_own_address
 
 
 def test_loopback_is_this_machine_and_a_far_address_is_not() -> None:

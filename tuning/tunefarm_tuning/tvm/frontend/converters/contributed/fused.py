@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from tunefarm_tuning.tvm.frontend.converters.contributed.parts import inside_float32
 from tunefarm_tuning.tvm.frontend.node_context import (
+    Converter,
     NodeContext,
     UnsupportedFormError,
     const,
     dtype_of,
-    needed_shape,
+    rank_of,
     text,
 )
 
@@ -31,11 +33,9 @@ _QUICK = 1.702
 
 def convert_fused_matmul(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `FusedMatMul`: a product of matrices, each perhaps transposed, and scaled."""
-    if attributes.get("transBatchA", 0) or attributes.get("transBatchB", 0):
-        raise UnsupportedFormError("transposed batches are not supported")
     operands = [
-        _transposed(context, x) if attributes.get(name, 0) else x
-        for x, name in zip(inputs[:2], ("transA", "transB"), strict=True)
+        _transposed(context, x, attributes.get(f"transBatch{side}", 0), attributes.get(f"trans{side}", 0))
+        for x, side in zip(inputs[:2], "AB", strict=True)
     ]
     product = context.node("MatMul", *operands)
     alpha = float(attributes.get("alpha", 1.0))
@@ -60,6 +60,16 @@ def convert_fused_gemm(context: NodeContext, inputs: Sequence[Any], attributes: 
     params = [value for value in given if value is not None]
     operands = [x for x in inputs if x is not None]
     return _activated(context, context.node("Gemm", *operands, **others), activation, params)
+
+
+def convert_gelu(operator: str) -> Converter:
+    """Return the converter of `BiasGelu` or `FastGelu`: TVM's, which rounds each step of float16, for float32."""
+    name = f"com.microsoft.{operator}"
+
+    def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        return context.convert(name, inputs, attributes, context.opset)
+
+    return inside_float32(convert)
 
 
 def convert_quick_gelu(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -96,9 +106,14 @@ def _product_of_integers(
     return y if bias is None else context.node("Add", y, bias)
 
 
-def _transposed(context: NodeContext, x: Any) -> Any:
-    axes = list(range(len(needed_shape(x))))
-    return x if len(axes) < 2 else context.node("Transpose", x, perm=[*axes[:-2], axes[-1], axes[-2]])
+def _transposed(context: NodeContext, x: Any, batches: int, rows: int) -> Any:
+    """Return a tensor with its first dimension behind the other batches, if `batches`, and its last two swapped, if `rows`."""
+    axes = list(range(rank_of(x)))
+    if batches and len(axes) > 2:
+        axes = [*axes[1:-1], axes[0], axes[-1]]
+    if rows and len(axes) > 1:
+        axes = [*axes[:-2], axes[-1], axes[-2]]
+    return x if axes == sorted(axes) else context.node("Transpose", x, perm=axes)
 
 
 def _activation(attributes: dict[str, Any]) -> str:

@@ -1,0 +1,32 @@
+"""The file that is uploaded for a model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tunefarm.cli.base.output import Output
+
+
+@contextmanager
+def upload_file(out: Output, path: Path) -> Iterator[Path]:
+    """Yield a model's file; of a model with weights in other files, a copy of the same name that holds them, until the block ends.
+
+    Raises:
+        InvalidModelError: As `write_single_file`.
+        InvalidInputError: As `write_single_file`.
+    """
+    from tunefarm_tuning.frontend.single_file import keeps_weights_outside, write_single_file
+
+    if not keeps_weights_outside(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tunefarm-upload-") as folder:
+        whole = Path(folder, path.name)
+        write_single_file(path, whole)
+        out.note(
+            f"{path}: its weights, which are in other files, are uploaded with it ({whole.stat().st_size / 1e6:.0f} MB)"
+        )
+        yield whole

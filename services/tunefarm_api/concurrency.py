@@ -1,0 +1,99 @@
+"""How many requests are under way at once: in this process, of one key, and of strangers. More are refused at once, with a time to come back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tunefarm_tuning.core.errors import TransientError
+
+_RETRY_SEC = 2
+_SHARE_OF_A_KEY = 4
+"""A key may have a quarter of all requests, so that one client leaves the farm to others."""
+
+_SHARE_OF_STRANGERS = 8
+
+
+class RequestsUnderWay:
+    """Counts requests from their first to their last byte. Used by the event loop's thread alone.
+
+    Requests of keys, requests whose key is being looked up, and those that need none have a count each: whoever has no key
+    takes no room from those who have.
+
+    Args:
+        limit: How many there may be in this process of keys; 0 for any number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._key_limit = max(limit // _SHARE_OF_A_KEY, 1)
+        self._stranger_limit = max(limit // _SHARE_OF_STRANGERS, 1)
+        self._counts: Counter[str] = Counter()
+        self._of_key: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request of a key during the block.
+
+        Raises:
+            TransientError: ``overloaded``.
+        """
+        with self._counted("of keys", self._limit):
+            yield
+
+    @contextmanager
+    def counted_unknown(self) -> Iterator[None]:
+        """Count a request during the block, which looks for its key: that waits for no byte of the client.
+
+        Raises:
+            TransientError: ``overloaded``.
+        """
+        with self._counted("unknown", self._limit):
+            yield
+
+    @contextmanager
+    def counted_stranger(self) -> Iterator[None]:
+        """Count a request that needs no key during the block; there may be an eighth as many as of keys.
+
+        Raises:
+            TransientError: ``overloaded``.
+        """
+        with self._counted("of strangers", self._stranger_limit):
+            yield
+
+    @contextmanager
+    def _counted(self, kind: str, limit: int) -> Iterator[None]:
+        if self._limit and self._counts[kind] >= limit:
+            raise TransientError(
+                f"this server has {limit} requests under way: try again in {_RETRY_SEC} s",
+                code="overloaded",
+                retry_after_sec=_RETRY_SEC,
+            )
+        self._counts[kind] += 1
+        try:
+            yield
+        finally:
+            self._counts[kind] -= 1
+
+    @contextmanager
+    def counted_for(self, owner: str) -> Iterator[None]:
+        """Count a request during the block for the owner of its key: keys that were rotated share it.
+
+        Raises:
+            TransientError: ``too-many-at-once``.
+        """
+        if self._limit and self._of_key[owner] >= self._key_limit:
+            raise TransientError(
+                f"this API key has {self._key_limit} requests under way: try again when some have ended",
+                code="too-many-at-once",
+                limit=self._key_limit,
+                retry_after_sec=_RETRY_SEC,
+            )
+        self._of_key[owner] += 1
+        try:
+            yield
+        finally:
+            self._of_key[owner] -= 1
+            if not self._of_key[owner]:
+                del self._of_key[owner]

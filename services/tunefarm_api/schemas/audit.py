@@ -1,0 +1,52 @@
+"""Schemas of the audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from tunefarm_api.schemas.base import Output
+from tunefarm_db.values import AuditAction
+
+
+class AuditEntry(Output):
+    """An entry of the audit log."""
+
+    seq: int = Field(description="Number of the entry; none is left out.")
+    at: float = Field(description="Time of the action, Unix seconds.")
+    actor: str | None = Field(
+        description="Id of the API key that acted; null for the farm itself, or a stranger."
+    )
+    via: str = Field(description="`api`, `browser`, or `farm` for the farm's own processes and commands.")
+    address: str = Field(
+        description="Address that the request came from (behind a proxy that `TUNEFARM_TRUSTED_PROXIES` does not name, the proxy's); empty if there was none."
+    )
+    action: AuditAction = Field(description="What was done.")
+    subject: str | None = Field(description="Id of what it was done to.")
+    details: dict[str, Any] = Field(description="More about it. `count`: this many equal ones are one entry.")
+    hash: str = Field(
+        description="SHA-256 of a JSON array, without spaces and with sorted keys, of the hash before (64 zeros for the first "
+        "entry) and the values of `seq`, `at`, `actor`, `via`, `address`, `action`, `subject`, `details`."
+    )
+
+
+class AuditBreak(Output):
+    """The first place where the log's chain does not hold."""
+
+    seq: int = Field(description="Number of the entry.")
+    reason: str = Field(description="What is wrong with it.")
+
+
+class AuditCheck(Output):
+    """A check of the audit log."""
+
+    seq: int = Field(description="Number of the last entry that is right: the log's last one if it is whole.")
+    hash: str = Field(
+        description="Its hash. Note both elsewhere, and give them to a later check as `head=SEQ:HASH`."
+    )
+    broken: AuditBreak | None = Field(description="Where the chain does not hold; null if it does.")
+    waiting: int = Field(
+        description="Number of entries that are not in the chain yet: a few, of the last second, or something is wrong."
+    )
+    waiting_since: float | None = Field(description="Time of the oldest of them, Unix seconds; null if none.")

@@ -1,0 +1,201 @@
+"""Tickets: with one, whoever holds a device's lease gets one session on that device, soon.
+
+A ticket is a JSON Web Token (RFC 7519) that workers sign with Ed25519 and the gateway checks. There is one algorithm, so a ticket's header
+is always the same text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from tunefarm_tuning.core.errors import TransientError
+
+VALID_SEC = 60.0
+"""Time from the signature to the session's begin."""
+
+_HEADER = "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9"  # {"alg":"EdDSA","typ":"JWT"}
+_MOST_BYTES = 2048
+_MOST_FENCE = 1 << 62
+
+
+class BadTicketError(Exception):
+    """The text is no ticket of this farm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """What a ticket says.
+
+    Attributes:
+        device: The device, as `device_identity`.
+        fence: The number of its lease.
+        id: The ticket's own: it is valid once.
+        issued_at: Unix seconds.
+        expires_at: Unix seconds.
+    """
+
+    device: str
+    fence: int
+    id: str
+    issued_at: float
+    expires_at: float
+
+
+class TicketSigner:
+    """Signs tickets. Workers have it."""
+
+    def __init__(self, key: ed25519.Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the key from its file.
+
+        Raises:
+            TransientError: ``no-keys-here``.
+        """
+        try:
+            key = serialization.load_pem_private_key(path.read_bytes(), None)
+        except (OSError, ValueError) as error:
+            raise TransientError(
+                f"the key of tickets cannot be read: {error}", code="no-keys-here"
+            ) from error
+        assert isinstance(key, ed25519.Ed25519PrivateKey)
+        return cls(key)
+
+    def sign(self, device: str, fence: int, *, valid_sec: float = VALID_SEC) -> str:
+        """Return a new ticket as text.
+
+        Args:
+            device: As `Ticket.device`.
+            fence: As `Ticket.fence`.
+            valid_sec: Until when it is valid, from now.
+        """
+        now = time.time()
+        claims = {
+            "sub": device,
+            "fence": fence,
+            "jti": secrets.token_hex(16),
+            "iat": now,
+            "exp": now + valid_sec,
+        }
+        signed = f"{_HEADER}.{_encode(json.dumps(claims).encode())}"
+        return f"{signed}.{_encode(self._key.sign(signed.encode()))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayWay:
+    """How a worker reaches devices over the farm's gateway. Concurrency: any thread.
+
+    Attributes:
+        address: The gateway's ``host:port``.
+        folder: Of the workers' keys.
+        check: Takes a device's id and a fence; raises `DeviceLostError` if that lease does not hold the device now.
+    """
+
+    address: str
+    folder: Path
+    check: Callable[[str, int], None]
+
+    def authority(self) -> str:
+        """Return the certificate that the gateway is known by.
+
+        Raises:
+            TransientError: ``no-keys-here``.
+        """
+        try:
+            return (self.folder / "authority.pem").read_text("ascii")
+        except (OSError, ValueError) as error:
+            raise TransientError(
+                f"the certificate of the farm's authority cannot be read: {error}", code="no-keys-here"
+            ) from error
+
+    def ticket(self, device_id: str, device: str, fence: int) -> str:
+        """Return a ticket for a session, if the lease holds.
+
+        Args:
+            device_id: The device's id.
+            device: As `Ticket.device`.
+            fence: The lease's number.
+
+        Raises:
+            DeviceLostError: If it does not.
+            TransientError: ``no-keys-here``.
+        """
+        self.check(device_id, fence)
+        return TicketSigner.read(self.folder / "tickets.key").sign(device, fence)
+
+
+class TicketReader:
+    """Reads tickets. The gateway has it."""
+
+    def __init__(self, key: ed25519.Ed25519PublicKey) -> None:
+        self._key = key
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the key from its file.
+
+        Raises:
+            OSError: If that fails.
+            ValueError: If it is none.
+        """
+        key = serialization.load_pem_public_key(path.read_bytes())
+        if not isinstance(key, ed25519.Ed25519PublicKey):
+            raise ValueError("the key of tickets is of another kind")  # noqa: TRY004
+        return cls(key)
+
+    def ticket(self, text: object) -> Ticket:
+        """Return what a ticket says. Whether it is still valid is another question (`gateway.admissions`).
+
+        Raises:
+            BadTicketError: If the farm's workers did not sign it.
+        """
+        if not isinstance(text, str) or len(text) > _MOST_BYTES or not text.isascii():
+            raise BadTicketError("no ticket")
+        signed, _, signature = text.rpartition(".")
+        header, _, claims = signed.partition(".")
+        if header != _HEADER:
+            raise BadTicketError("no ticket")
+        try:
+            self._key.verify(_decode(signature), signed.encode())
+            said = json.loads(_decode(claims))
+            ticket = Ticket(
+                device=str(said["sub"]),
+                fence=int(said["fence"]),
+                id=str(said["jti"]),
+                issued_at=float(said["iat"]),
+                expires_at=float(said["exp"]),
+            )
+        except InvalidSignature:
+            raise BadTicketError("no ticket of this farm") from None
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            raise BadTicketError("no ticket") from None
+        times = (ticket.issued_at, ticket.expires_at)
+        if not (all(map(math.isfinite, times)) and 0 <= ticket.fence < _MOST_FENCE):
+            raise BadTicketError("no ticket")
+        return ticket
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None

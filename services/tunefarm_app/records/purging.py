@@ -1,0 +1,40 @@
+"""Purging: removes the records of a device whose measurements are not trusted."""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import best_latency_sec
+from tunefarm_db.repositories.records.purges import Purged
+from tunefarm_db.values import AuditAction
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def purge_records(services: Services, device_id: str, *, by_key_id: str | None = None) -> Purged:
+    """Delete all records that the device measured, and show the best that is left. The artifacts that were compiled with them stay: their jobs are named.
+
+    Args:
+        services: The process's services.
+        device_id: The device; it may have been removed.
+        by_key_id: The key of the request, for the log.
+
+    Raises:
+        NotFoundError: ``device-not-found``.
+    """
+    with services.uow.write() as repos:
+        device = repos.devices.get(device_id, removed=True)
+        purged = repos.purges.purge_device(device.id)
+        for job_id in purged.shown_by:
+            repos.jobs.set_best_latency(job_id, best_latency_sec(repos.jobs.tasks(job_id)))
+        repos.audit.note(AuditAction.RECORDS_PURGED, device.id, records=purged.records)
+    log.warning(
+        "records purged",
+        device_id=device.id,
+        name=device.name,
+        records=purged.records,
+        used_by=list(purged.used_by),
+        by_key_id=by_key_id,
+    )
+    return purged

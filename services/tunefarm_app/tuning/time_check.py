@@ -1,0 +1,62 @@
+"""Times that cannot be: a device that reports them is held, and they are not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.records.rooflines import device_model_peak
+from tunefarm_app.storage.rows import precision_of
+from tunefarm_db.values import DeviceLease, Job
+from tunefarm_text.quantities import flops_per_sec
+from tunefarm_tuning.core.errors import DeviceLostError
+from tunefarm_tuning.measure.roofline import kernel_dtype
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TuningTask
+
+_IMPOSSIBLE = 4.0
+"""A peak that was measured on a busy device is too low, though not by this factor: the best of several runs counts."""
+_IMPOSSIBLE_IN_NARROW = 64.0
+"""Products of 8 and 16 bits reach many times the peak of float32: 32 times with AMX."""
+_NARROW = frozenset({"int8", "uint8", "int16", "uint16", "float16", "bfloat16"})
+
+
+def check_times(
+    context: StepContext,
+    job: Job,
+    device: DeviceLease,
+    task: TuningTask,
+    outcomes: Sequence[TrialOutcome],
+) -> None:
+    """Hold a device that reports a time far above its roofline, until a person releases it.
+
+    Raises:
+        DeviceLostError: ``impossible-times``: nothing of the round may be stored.
+    """
+    costs = [outcome.cost_sec for outcome in outcomes if outcome.cost_sec is not None]
+    dtype = kernel_dtype([spec.to_json() for spec in task.workload.args])
+    if not costs or dtype is None:
+        return
+    with context.services.uow.read() as repos:
+        peak = device_model_peak(repos, device.device)
+    most = None if peak is None else peak.flops_on(peak.threads, dtype)
+    if most is None:
+        return
+    is_narrow = precision_of(job) is Precision.BFLOAT16 or any(
+        spec.dtype in _NARROW for spec in task.workload.args
+    )
+    factor = _IMPOSSIBLE_IN_NARROW if is_narrow else _IMPOSSIBLE
+    rate = task.workload.flops / min(costs)
+    if rate <= factor * most:
+        return
+    why = (
+        f"{task.workload.name} at {flops_per_sec(task.workload.flops, min(costs))} cannot be: its peak is "
+        f"{flops_per_sec(most, 1.0)}. If it is right, its times are wrong: tunefarm records purge removes its records"
+    )
+    with context.services.uow.write() as repos:
+        repos.peaks.doubt(device.device.id)  # it is measured again before the device works again
+    context.lease.hold_device(why)
+    raise DeviceLostError(
+        f"device {device.device.name}: {why}", code="impossible-times", device_id=device.device.id
+    )

@@ -1,0 +1,81 @@
+"""Purges of a device's records, on both databases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunefarm_db.repositories.records.records import RecordFilter
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.unit_of_work import UnitOfWork
+
+PLATFORM = {"target_key": "llvm", "device_model": "cpu-model", "toolchain": "tvm-1"}
+
+
+def test_what_rests_on_a_devices_records_goes_with_them(
+    uow: UnitOfWork, seed: Any, new_record: Any, new_trial: Any
+) -> None:
+    liar, honest = seed.device("liar"), seed.device("honest")
+    job = seed.job()
+    with uow.write() as repos:
+        ids = repos.records.add_many(
+            [
+                new_record(cost_sec=1e-9, device_id=liar.id, job_id=job.id),
+                new_record("w2", cost_sec=2e-3, device_id=honest.id),
+                new_record("w2", cost_sec=None, device_id=liar.id, job_id=job.id),
+            ]
+        )
+        repos.trials.add_many(job.id, 1, [new_trial(0, record_id=ids[0])], device_id=liar.id)
+        repos.sources.begin("s", record_id=ids[0], target={"kind": "llvm"})
+        repos.findings.store({"f": {"x": 1}})
+    with uow.write() as repos:
+        purged = repos.purges.purge_device(liar.id)
+    assert (purged.records, purged.measured_by, purged.used_by) == (2, (job.id,), ())
+    with uow.read() as repos:
+        assert [record.id for record in repos.records.query(RecordFilter()).items] == [ids[1]]
+        assert repos.sources.find("s") is None
+        assert repos.findings.find("f", age_sec=100.0) is None
+        assert repos.trials.known(job.id, 0, ["[0,[0]]"]), "the job's trials stay"
+
+
+@pytest.mark.parametrize("confirmed_by_another", [False, True])
+def test_a_config_counts_by_what_is_left_of_it(
+    uow: UnitOfWork, seed: Any, new_record: Any, *, confirmed_by_another: bool
+) -> None:
+    liar, honest = seed.device("liar"), seed.device("honest")
+    with uow.write() as repos:
+        repos.records.add_many([new_record(cost_sec=3e-3, device_id=honest.id)])
+        if confirmed_by_another:
+            repos.records.add_many([new_record(cost_sec=4e-3, device_id=honest.id, confirmed=True)])
+        repos.records.add_many([new_record(cost_sec=1e-9, device_id=liar.id, confirmed=True)])
+        other = new_record(cost_sec=5e-3, device_id=honest.id, config=[0, [[8, 1], 3]])
+        repos.records.add_many([other])
+        assert repos.records.best(["w1"], **PLATFORM)["w1"].cost_sec == 1e-9
+        repos.purges.purge_device(liar.id)
+        assert repos.records.best(["w1"], **PLATFORM)["w1"].cost_sec == (
+            4e-3 if confirmed_by_another else 3e-3
+        )
+        standing = [record for record in repos.records.query().items if not record.superseded]
+    assert len(standing) == 2
+
+
+def test_a_devices_peak_goes(uow: UnitOfWork, seed: Any) -> None:
+    liar, honest = seed.device("liar"), seed.device("honest")
+    with uow.write() as repos:
+        for device in (liar, honest):
+            repos.devices.apply(device.id, DeviceEvent.CLEAN)
+        for _ in range(2):
+            lease = repos.devices.lease("cpu", "w", 60.0)
+            assert lease is not None
+            assert repos.peaks.put(lease.device.id, lease.fence, "k", {})
+        repos.purges.purge_device(liar.id)
+        assert repos.peaks.get(liar.id) is None
+        assert repos.peaks.get(honest.id) is not None
+
+
+def test_a_device_without_records_loses_nothing(uow: UnitOfWork, new_record: Any) -> None:
+    with uow.write() as repos:
+        repos.records.add_many([new_record()])
+        assert repos.purges.purge_device("dev_none").records == 0
+        assert len(repos.records.query().items) == 1

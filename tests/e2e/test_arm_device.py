@@ -1,0 +1,203 @@
+"""The whole way for Arm devices: joined, calibrated, tuned on, compiled for; the artifact runs there by its own loader.
+
+The devices are emulated (`emulated_arm`), so this is about what is right, never about what is fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import bent_server
+import numpy as np
+import onnxruntime
+import pytest
+from device_processes import compile_library
+from emulated_arm import ARM_COMPILER, CORTEX_A72, MAX, NEOVERSE_N1, ArmCpu, ArmMachine, emulated_machine
+from onnx_models import GraphBuilder
+from quantised_networks import conv
+from waiting import wait_until
+
+from tunefarm import Client
+
+PATIENCE_SEC = 600.0
+RUN = """
+import sys
+name = sys.argv[1]
+sys.path.insert(0, f"{name}.tunefarm")
+import numpy as np
+from loader import load
+model = load(f"{name}.tunefarm")
+np.savez(f"{name}.outputs.npz", **model(**np.load(f"{name}.npz")))
+"""
+
+
+@contextmanager
+def process(*command: object, env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a process for the time of the block; its last words go to the test's output."""
+    with log.open("w") as errors:
+        child = subprocess.Popen(
+            [*map(str, command)], env=env, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=log.parent
+        )
+    try:
+        yield child
+    finally:
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=PATIENCE_SEC)
+        print(f"--- {log.name}\n{log.read_text()[-4000:]}")
+
+
+@contextmanager
+def serving(folder: Path, *settings: str) -> Iterator[Client]:
+    """A farm whose workers run here, for the time of the block, by its client."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")}
+    command = (sys.executable, "-m", "tunefarm", "serve", "--port", "0", "--json", "--home", folder / "home")
+    # Measuring the peak would take a minute on each emulated device.
+    options = [part for setting in ("PEAK_EVERY_SEC=0", *settings) for part in ("--setting", setting)]
+    with process(
+        *command, *options, env={**plain, "TUNEFARM_TIMING_SEC": "0"}, log=folder / "serve.log"
+    ) as farm:
+        assert farm.stdout is not None
+        facts = json.loads(farm.stdout.readline())
+        with Client(facts["url"], Path(facts["key_file"]).read_text().strip()) as client:
+            client.key_file = facts["key_file"]  # type: ignore[attr-defined]
+            yield client
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with serving(tmp_path_factory.mktemp("farm")) as client:
+        yield client
+
+
+@contextmanager
+def joined(
+    client: Client,
+    machine: ArmMachine,
+    folder: Path,
+    *,
+    agent: Sequence[str] = ("tunefarm", "device", "join"),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Callable[[], str]]:
+    """Lend the machine to the farm, without a word about its target, for the time of the block; yield how it stands there."""
+    name = machine.cpu.name
+    options = ("--name", name, "--device-key", name, "--url", client.url, "--work-dir", folder / "agent")
+    key = ("--api-key-file", client.key_file)  # type: ignore[attr-defined]
+    environment = {**machine.environment, **(environment or {})}
+
+    def state() -> str:
+        return next((f"{d.state}: {d.reason}" for d in client.devices.list() if d.name == name), "")
+
+    with process(machine.python, "-m", *agent, *options, *key, env=environment, log=folder / "agent.log"):
+        wait_until(lambda: state().startswith("online"), state, within_sec=PATIENCE_SEC, every_sec=1.0)
+        yield state
+
+
+def network(path: Path) -> Path:
+    """A convolution, a pooling and a product: small, since QEMU is slow."""
+    graph = GraphBuilder()
+    x = graph.node(
+        "Relu", graph.node("Conv", graph.input("x", [1, 3, 12, 12]), graph.weight(8, 3, 3, 3), pads=[1] * 4)
+    )
+    x = graph.node("Flatten", graph.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]))
+    graph.output(graph.linear(x, 8 * 6 * 6, 10), [1, 10])
+    path.write_bytes(graph.model().SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cpu", "target"),
+    [
+        pytest.param(CORTEX_A72, {"mcpu": "cortex-a72", "mattr": ["-aes"]}, marks=pytest.mark.exhaustive),
+        pytest.param(NEOVERSE_N1, {"mcpu": "neoverse-n1"}, marks=pytest.mark.exhaustive),
+        (MAX, {"mcpu": "generic", "mattr": ["+bf16", "+dotprod", "+fullfp16", "+i8mm"]}),
+    ],
+    ids=["cortex-a72", "neoverse-n1", "max"],
+)
+def test_an_arm_device_is_tuned_for(
+    client: Client, cpu: ArmCpu, target: dict[str, object], tmp_path: Path
+) -> None:
+    machine = emulated_machine(cpu)
+    if cpu is CORTEX_A72:  # the smallest board: with TVM's runtime alone
+        machine = machine.copy_to(tmp_path / "trimmed")
+        said = machine.run("-m", "tunefarm", "device", "trim")
+        assert "This machine is llvm -mattr=-aes -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu" in said
+        site = [path for path in (tmp_path / "trimmed" / "site-packages").rglob("*") if path.is_file()]
+        assert not any(path.name == "libtvm_compiler.so" for path in site)
+    model, integers = network(tmp_path / "net.onnx"), tmp_path / "integers.onnx"
+    integers.write_bytes(conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4).SerializeToString())
+    with joined(client, machine, tmp_path):
+        (device,) = [device for device in client.devices.list() if device.name == cpu.name]
+        wanted = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", **target}
+        assert {name: value for name, value in device.raw["target"].items() if name != "num-cores"} == wanted
+        assert f"arm-0x41-{cpu.part}-" in device.device_model
+
+        handle = client.tune(model, trials=24, device_key=cpu.name, other_shapes=False)
+        job = handle.wait(timeout_sec=PATIENCE_SEC)
+        assert (job.state, job.trials) == ("succeeded", 24)
+        reports = {"net": handle.report()}
+        handle.download(tmp_path, name="net.tunefarm")
+        # Untuned, for the default schedules of the bytes' instruction.
+        handle = client.compile(integers, device_key=cpu.name, other_shapes=False)
+        handle.wait(timeout_sec=PATIENCE_SEC)
+        reports["integers"] = handle.report()
+        handle.download(tmp_path, name="integers.tunefarm")
+    for report in reports.values():
+        assert report["checks"]["ok"], "compared with ONNX Runtime on the device"
+        assert report["artifact"]["machine"] == "aarch64"
+
+    (tmp_path / "run.py").write_text(RUN)
+    # A step of the last rounding is 0.02.
+    for path, shape, tolerance in ((model, (1, 3, 12, 12), 1e-4), (integers, (1, 16, 10, 10), 0.021)):
+        x = np.random.default_rng(0).uniform(-1.4, 1.4, shape).astype(np.float32)
+        np.savez(tmp_path / f"{path.stem}.npz", x=x)
+        machine.run(tmp_path / "run.py", path.stem, cwd=tmp_path)
+        (expected,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+            None, {"x": x}
+        )
+        with np.load(tmp_path / f"{path.stem}.outputs.npz") as outputs:
+            np.testing.assert_allclose(outputs[outputs.files[0]], expected, atol=tolerance)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("bent", "reason"), [("wrong", "computed a wrong result"), ("slow", "its clock drifts")]
+)
+def test_a_board_that_computes_wrongly_or_drifts_is_locked_out_and_let_in_again(
+    bent: str, reason: str, tmp_path: Path
+) -> None:
+    machine = emulated_machine(CORTEX_A72)
+    shim = compile_library(bent_server.SHIM_SOURCE, tmp_path / "shim.so", ARM_COMPILER)
+    bend = tmp_path / "bend"
+    bend.write_text("straight")
+    path = [machine.environment["PYTHONPATH"], str(Path(bent_server.__file__).parent)]
+    environment = {"BENT_FILE": str(bend), "BENT_SHIM": str(shim), "PYTHONPATH": os.pathsep.join(path)}
+    # The shim stands in for a kernel on one core.
+    agent = ("bent_agent", "--target", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu -num-cores=1")
+    with (
+        serving(tmp_path, "CALIBRATE_EVERY_SEC=5", "CALIBRATE_RETRY_SEC=1") as client,
+        joined(client, machine, tmp_path, agent=agent, environment=environment) as state,
+    ):
+
+        def is_locked_out() -> bool:
+            return state().startswith("quarantined") and reason in state()
+
+        bend.write_text(bent)
+        wait_until(is_locked_out, state, within_sec=PATIENCE_SEC, every_sec=1.0)
+        bend.write_text("straight")
+        wait_until(lambda: state().startswith("online"), state, within_sec=PATIENCE_SEC, every_sec=1.0)
+
+
+def test_without_debians_tools_the_summary_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for _ in range(2):  # once tried, and once told by the mark of that
+        with pytest.raises(pytest.skip.Exception, match="no emulated Arm machine: there is no apt-get"):
+            emulated_machine(MAX)
+    assert not list(tmp_path.rglob("arm.part"))

@@ -1,0 +1,69 @@
+"""The judgement of loops on Arm, and what it led to: sums and their factors fit into the registers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from benchmarks.arm.tiles import (
+    count_fmla,
+    cycles_per_fmla,
+    hottest_loop,
+    kernel_loop,
+    models,
+    tile_body,
+    tiles,
+)
+
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
+
+MCA = shutil.which("llvm-mca-19") or shutil.which("llvm-mca")
+
+
+def test_the_hottest_loop_is_the_innermost_with_the_most_multiply_adds() -> None:
+    small = ["\tfmla\tv0.4s, v1.4s, v2.s[0]", "\tsubs\tx1, x1, #1", "\tb.ne\t.LBB0_2"]
+    large = ["\tfmla\tv0.4s, v1.4s, v2.s[0]", "\tfmla\tv3.4s, v1.4s, v2.s[0]", "\tcbnz\tx2, .LBB0_3"]
+    lines = [
+        ".LBB0_1:",
+        ".LBB0_2:",
+        *small,
+        ".LBB0_3:",
+        "\t.loc\t1 2",
+        *large,
+        "\tb\t.LBB0_1",
+        "\tb\t.LBB0_4",
+        ".LBB0_4:",
+    ]
+    assert hottest_loop("\n".join(lines)) == large
+    assert hottest_loop("\tret") == []
+
+
+def test_all_tiles_fit_into_the_registers() -> None:
+    for rows, vectors in tiles():
+        body = tile_body(rows, vectors)
+        assert count_fmla(body) == rows * vectors
+        used = {int(number) for number in re.findall(r"\b[vqs](\d+)", "\n".join(body))}
+        assert len(used) == rows * vectors + vectors + min(rows, 2)
+        assert max(used) < 32
+
+
+@pytest.mark.matrix(every=6)
+@pytest.mark.parametrize("name", [name for name, _ in models()])
+def test_a_kernel_moves_no_sums_between_registers(name: str) -> None:
+    """Tiles of 28 sums left too few registers for factors: LLVM moved or spilled sums in each step."""
+    target = parse_target("llvm -mcpu=neoverse-n1 -mtriple=aarch64-linux-gnu")
+    assert Machine.of(target).registers < 32
+    body = kernel_loop(dict(models())[name], target)
+    assert count_fmla(body) >= 8
+    moves = [line for line in body if re.match(r"\tmov\tv|\t(ldr|str|ldp|stp)\tq.*\[sp", line)]
+    assert moves == []
+
+
+@pytest.mark.skipif(MCA is None, reason="there is no llvm-mca")
+def test_cycles_come_from_llvm() -> None:
+    """Whatever its version models: a single sum waits for itself, sixteen do not."""
+    assert MCA is not None
+    single, sixteen = (cycles_per_fmla(tile_body(*tile), "neoverse-n1", MCA) for tile in ((1, 1), (8, 2)))
+    assert 0.4 < sixteen < single / 2

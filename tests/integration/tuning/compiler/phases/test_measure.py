@@ -1,0 +1,72 @@
+"""What decides whether a network stays tuned where other work disturbs its timings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tunefarm_tuning
+from tunefarm_tuning import Artifact, History
+from tunefarm_tuning.compiler.session import CompileLimits
+from tunefarm_tuning.records.coverage import Coverage
+from tunefarm_tuning.testing.records import TunedNet
+
+
+@contextmanager
+def other_work() -> Iterator[None]:
+    """Keep all cores busy with other processes, twice over, for the length of the block."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.parametrize(("alone_sec", "kept"), [(1e-9, True), (1.0, False)])
+def test_where_other_work_disturbs_the_timings_the_kernels_own_times_decide(
+    tiny_net: TunedNet,
+    compiled: tuple[Artifact, Coverage],
+    tmp_path: Path,
+    alone_sec: float,
+    kept: bool,
+) -> None:
+    quiet = compiled[0].report["latency"]
+    ratio = quiet["tuned"]["median_sec"] / quiet["untuned"]["median_sec"]
+    records = [replace(record, samples_sec=(alone_sec,)) for record in tiny_net.records]
+    with ExitStack() as busy:
+
+        def on_progress(phase: str, done: float) -> None:
+            if phase != "measure":
+                busy.close()
+            elif done == 0.0:
+                busy.enter_context(other_work())
+
+        artifact = tunefarm_tuning.compile(
+            tiny_net.model,
+            output=tmp_path / "a",
+            history=History(records),
+            baseline=False,
+            # Within blocks it is no slower; the interval, which the other work at least doubles, tells nothing.
+            limits=CompileLimits(kernel_ratio=1e9, model_ratio=1.4 * ratio, timing_sec=0),
+            on_progress=on_progress,
+        )
+    latency = artifact.report["latency"]
+    alone = latency["alone"]
+    assert latency["tuned"]["disturbance"]["slowdown"] > 1.1
+    assert alone["kernels"] == len(records)
+    assert (alone["tuned_sec"] <= 1.05 * alone["untuned_sec"]) == kept
+    assert (artifact.manifest["records"] != []) == kept
+    assert (latency["rejected"] is None) == kept
+    warning = artifact.report["warnings"][0]
+    assert ("they were kept" if kept else "all kernels fell back") in warning
+    assert "its tuned kernels alone take" in warning

@@ -1,0 +1,92 @@
+"""Depthwise convolutions of quantised networks read bytes, and agree with ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx_models import GraphBuilder
+from tvm import relax
+
+from tunefarm_tuning.artifact.machine_check import cpu_flags
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.binding import Binding
+
+VNNI = parse_target("llvm -mcpu=cascadelake")
+NAME = "depthwise_conv2d_of_bytes"
+
+needs_vnni = pytest.mark.skipif("avx512_vnni" not in cpu_flags(), reason="this CPU has no avx512_vnni")
+
+
+def depthwise(dtype: Any, zero: int, *, channels: int = 24, kernel: int = 3, **how: Any) -> onnx.ModelProto:
+    g = GraphBuilder(seed=4)
+    scale, zero_point = g.constant(np.float32(0.013)), g.constant(np.array(zero, dtype))
+    q = g.node("QuantizeLinear", g.input("x", [1, channels, 11, 10]), scale, zero_point)
+    x = g.node("DequantizeLinear", q, scale, zero_point)
+    y = g.node("Conv", x, g.weight(channels, 1, kernel, kernel), g.weight(channels), group=channels, **how)
+    g.output(g.node("Relu", y))
+    return g.model()
+
+
+def loaded_from(network: onnx.ModelProto, folder: Path) -> LoadedModel:
+    path = folder / "model.onnx"
+    path.write_bytes(network.SerializeToString())
+    return load_relax(path, Binding(), VNNI)
+
+
+@needs_vnni
+@pytest.mark.parametrize(
+    "network",
+    [
+        depthwise(np.uint8, 0, pads=[1] * 4),
+        depthwise(np.uint8, 117, pads=[1] * 4),
+        depthwise(np.int8, -9, pads=[1, 0, 2, 1], strides=[2, 1]),
+        depthwise(np.uint8, 255, channels=19, kernel=5, strides=[2, 2]),
+        depthwise(np.int8, -128, channels=16, pads=[2] * 4, dilations=[2, 2]),
+    ],
+)
+def test_it_agrees_with_onnx_runtime(network: onnx.ModelProto, tmp_path: Path) -> None:
+    loaded = loaded_from(network, tmp_path)
+    (kernel,) = [kernel for kernel in primfunc_workloads(loaded.module) if NAME in kernel.name]
+    assert any(str(param.ty.dtype.dtype) in ("uint8", "int8") for param in loaded.module[kernel.name].params)
+    (spec,) = loaded.inputs
+    x = np.random.default_rng(3).uniform(-1.5, 1.5, spec.shape).astype(np.float32)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        network.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    (expected,) = session.run(None, {"x": x})
+    build_model(loaded.module, VNNI, tmp_path / "lib.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "lib.so")), tvm.cpu())
+    given = machine["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_allclose(given, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_it_is_a_tuning_task(tmp_path: Path) -> None:
+    loaded = loaded_from(depthwise(np.uint8, 3, pads=[1] * 4), tmp_path)
+    (kernel,) = [kernel for kernel in primfunc_workloads(loaded.module) if NAME in kernel.name]
+    assert kernel.not_tunable is None
+
+
+def test_floats_and_multipliers_stay(tmp_path: Path) -> None:
+    g = GraphBuilder(seed=4)
+    x = g.input("x", [1, 8, 11, 10])
+    g.output(g.node("Conv", x, g.weight(8, 1, 3, 3), group=8))
+    float_net = loaded_from(g.model(), tmp_path)
+    assert not any(NAME in kernel.name for kernel in primfunc_workloads(float_net.module))
+    g = GraphBuilder(seed=4)
+    scale, zero = g.constant(np.float32(0.013)), g.constant(np.array(3, np.uint8))
+    q = g.node("QuantizeLinear", g.input("x", [1, 8, 11, 10]), scale, zero)
+    y = g.node("Conv", g.node("DequantizeLinear", q, scale, zero), g.weight(16, 1, 3, 3), group=8)
+    g.output(y)
+    wide = loaded_from(g.model(), tmp_path)
+    assert not any(NAME in kernel.name for kernel in primfunc_workloads(wide.module))

@@ -1,0 +1,47 @@
+"""How the requests of keys are counted, with and without the broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from farm_processes import Broker, free_port
+from pydantic import SecretStr
+
+from tunefarm_app.access.rates import KeyRates, TooManyRequestsError
+from tunefarm_tuning.core.errors import TransientError
+
+
+def test_each_key_is_counted_by_itself(farm: Any) -> None:
+    rates = KeyRates(farm.services.settings.model_copy(update={"key_rate": "2/hour"}))
+    for _ in range(2):
+        rates.count("a")
+    with pytest.raises(TooManyRequestsError) as caught:
+        rates.count("a")
+    assert 0 < caught.value.retry_after_sec <= 3600
+    assert isinstance(caught.value, TransientError)
+    rates.count("b")
+
+
+def test_processes_count_together_over_the_broker(farm: Any, tmp_path: Path) -> None:
+    broker = Broker(tmp_path, free_port())
+    broker.start()
+    try:
+        changes = {"key_rate": "3/hour", "broker_url": SecretStr(broker.url)}
+        settings = farm.services.settings.model_copy(update=changes)
+        first, second = KeyRates(settings), KeyRates(settings)
+        first.count("a")
+        second.count("a")
+        first.count("a")
+        with pytest.raises(TooManyRequestsError):
+            second.count("a")
+    finally:
+        broker.kill()
+    second.count("a")  # by itself, while the broker is away
+
+
+def test_no_rate_is_no_limit(farm: Any) -> None:
+    rates = KeyRates(farm.services.settings.model_copy(update={"key_rate": ""}))
+    for _ in range(1000):
+        rates.count("a")

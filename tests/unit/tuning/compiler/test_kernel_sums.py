@@ -1,0 +1,70 @@
+"""What the kernels of a network take alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives
+from tunefarm_tuning.compiler.kernel_sums import KernelSums, kernel_sums
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
+from tunefarm_tuning.compiler.session import AlternativeInfo, EntryInfo, KernelInfo
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.space.config import Config
+
+MAIN = EntryInfo(name="main", weight=1, kernels=frozenset({"a", "b", "c"}))
+DIRECT = SelectedAlternatives(library=Path("direct.so"))
+
+
+def kernel(
+    key: str, record_sec: float, tuned_sec: list[float], untuned_sec: list[float], *, weight: int = 1
+) -> CheckedKernel:
+    record = TuningRecord(
+        workload_key=key, target_key="t", device_model="d", toolchain="c", space_key="s", config=Config(0, ()),
+        outcome=Outcome.OK, samples_sec=(record_sec,), build_sec=0.0, measured_at=0.0,
+    )  # fmt: skip
+    return CheckedKernel(
+        task=KernelInfo(workload_key=key, names=(key,), weight=weight, args=()),
+        record=record,
+        miss=None,
+        evidence={"tuned_sec": tuned_sec, "untuned_sec": untuned_sec},
+    )
+
+
+A = kernel("a", 1.0, [3.0, 4.0, 5.0], [9.0, 2.0], weight=2)
+B = kernel("b", 6.0, [5.0, 5.0, 7.0], [4.0])
+
+
+def test_each_counts_with_the_least_of_its_times_and_all_its_calls() -> None:
+    sums = kernel_sums([A, B], DIRECT, MAIN)
+    assert sums == KernelSums(tuned_sec=2 * 1.0 + 5.0, untuned_sec=2 * 2.0 + 4.0, kernels=2)
+    assert sums.pays
+    assert str(sums) == "its tuned kernels alone take 7.00 s, untuned 8.00 s"
+    assert not kernel_sums([B], DIRECT, MAIN).pays
+    assert KernelSums(tuned_sec=2.25, untuned_sec=2.20, kernels=1).pays
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        replace(A, miss=missed(A.task, MissReason.WRONG_ANSWER)),
+        replace(A, evidence={}),
+        replace(A, task=replace(A.task, names=("of another function",))),
+    ],
+)
+def test_a_kernel_that_the_function_does_not_run_tuned_does_not_count(out: CheckedKernel) -> None:
+    assert kernel_sums([out, B], DIRECT, MAIN) == kernel_sums([B], DIRECT, MAIN)
+
+
+def test_an_alternative_counts_with_all_its_kernels() -> None:
+    product = kernel("a-matmul", 0.5, [0.75], [1.0], weight=2)
+    info = AlternativeInfo(workload_key="a", algorithm="winograd-4", tuned=product.task, fixed=())
+    chosen = Candidate(info=info, direct=A, tuned=product, fixed_sec={"input": 0.25}, chosen=True)
+    alternatives = SelectedAlternatives(library=Path("chosen.so"), candidates=(chosen,))
+    assert kernel_sums([A, B], alternatives, MAIN) == KernelSums(
+        tuned_sec=2 * (0.5 + 0.25) + 5.0, untuned_sec=2 * 2.0 + 4.0, kernels=2
+    )

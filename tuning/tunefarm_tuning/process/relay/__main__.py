@@ -1,0 +1,201 @@
+"""The relay's process: ``python -m tunefarm_tuning.process.relay CONTROL_FD LISTENER_FD SANDBOX``.
+
+The first line on the control socket is the device's address, each further one a request (`client`), answered by a line. Ends when
+the other end of the control socket closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process.device_address import DeviceAddress
+from tunefarm_tuning.process.relay.frames import Answers, NotAnAnswerError, Requests
+from tunefarm_tuning.process.relay.tracker import (
+    RPC_MAGIC,
+    hello,
+    receive_exactly,
+    receive_int,
+    request_device,
+)
+from tunefarm_tuning.process.sandbox import enter
+from tunefarm_tuning.process.tunnel import carry, client_context, dial, receive_message, send_message
+
+_MOST_KEY_BYTES = 4096
+_GREETING_SEC = 30.0
+_MOST_GREETING = 16
+_PAUSE_SEC = 0.1
+_SHARE_OF_PATIENCE = 0.9
+_INT = struct.Struct("<i")
+
+
+def main(argv: list[str]) -> int:
+    """Serve until the control socket ends."""
+    control_fd, listener_fd, order = argv
+    control = socket.socket(fileno=int(control_fd))
+    listener = socket.socket(fileno=int(listener_fd))
+    enter(order)
+    with control, listener, control.makefile("rw") as lines:
+        relay = _Relay(DeviceAddress.from_json(json.loads(lines.readline())), listener)
+        for line in lines:
+            lines.write(json.dumps(relay.answer(json.loads(line))) + "\n")
+            lines.flush()
+    return 0
+
+
+class _Relay:
+    """Sessions with one device. Concurrency: a thread for each connection of a client."""
+
+    def __init__(self, address: DeviceAddress, listener: socket.socket) -> None:
+        self._address = address
+        self._listener = listener
+        # The connection that waits for TVM's client, by the token that the client will ask for.
+        self._waiting: dict[str, socket.socket] = {}
+        self._violation = ""
+        # The connections that have not asked for a token yet, the oldest first.
+        self._greeting: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["ask"] == "violation":
+            return {"violation": self._violation}
+        try:
+            return self._open(request)
+        except NotAnAnswerError as error:
+            self._violation = str(error)
+            return {"error": str(error), "violation": True}
+        except TimeoutError:
+            return {"error": "", "timeout": True}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            return {"error": clean(str(error), 300)}
+
+    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        while self._waiting:  # for a client that did not come
+            self._waiting.popitem()[1].close()
+        ask = self._at_tracker if self._address.authority is None else self._at_gateway
+        device, host, port = ask(request)
+        token = secrets.token_hex(16)
+        self._waiting[token] = device
+        return {"token": token, "host": host, "port": port}
+
+    def _at_gateway(self, request: Mapping[str, Any]) -> tuple[socket.socket, str, int]:
+        """Return a connection on which the device's answers follow, and what the gateway says about the device."""
+        address, patience_sec = self._address, request["connect_timeout_sec"]
+        context = client_context(str(address.authority))
+        device = dial(address.tracker_host, address.tracker_port, context, timeout_sec=patience_sec)
+        with _closed_after_error(device):
+            # The gateway gives up before this side does: its answer says more.
+            asked = {"timeout_sec": request["timeout_sec"], "wait_sec": _SHARE_OF_PATIENCE * patience_sec}
+            send_message(device, {"ticket": request["ticket"], **asked})
+            answer = receive_message(device)
+            if "open" not in answer:
+                raise ConnectionError(f"the gateway refused: {clean(str(answer.get('refused')))}")
+            return device, str(answer["host"]), int(answer["server"])
+
+    def _at_tracker(self, request: Mapping[str, Any]) -> tuple[socket.socket, str, int]:
+        """Return a greeted connection with the device, and its address."""
+        fence, patience_sec = request["fence"], request["connect_timeout_sec"]
+        host, port, key = request_device(self._address, patience_sec, fence)
+        device = socket.create_connection((host, port), timeout=patience_sec)
+        with _closed_after_error(device):
+            # Options follow the key in a client's hello; TVM's own server ignores those that it does not know.
+            options = "" if fence is None else f" -fence={int(fence)}"
+            options += f" -timeout={request['timeout_sec']}" if request["timeout_sec"] else ""
+            device.sendall(hello(key + options))
+            device.settimeout(None)  # it may be slow; whoever asked watches the clock
+            if (code := receive_int(device)) != RPC_MAGIC:
+                raise ConnectionError(f"the device refused the session (code {code - RPC_MAGIC})")
+            if not 0 <= (size := receive_int(device)) <= _MOST_KEY_BYTES:
+                raise NotAnAnswerError(f"it greeted with {size} bytes")
+            receive_exactly(device, size)
+        return device, host, port
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                with self._lock:
+                    self._greeting[client] = None
+                self._drop_oldest(_MOST_GREETING)
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            except (OSError, RuntimeError):  # no more files or threads, or a client that is gone
+                self._drop_oldest(0)
+                time.sleep(_PAUSE_SEC)
+
+    def _drop_oldest(self, left: int) -> None:
+        """Leave so many connections that have not asked for a token: any process of this machine can connect, and say nothing."""
+        with self._lock, contextlib.suppress(OSError):
+            while len(self._greeting) > left:
+                client = next(iter(self._greeting))
+                del self._greeting[client]
+                client.shutdown(socket.SHUT_RDWR)  # its thread closes it
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.settimeout(_GREETING_SEC)
+            try:
+                device = self._waiting.pop(_asked_for(client), None)
+            finally:
+                with self._lock:
+                    self._greeting.pop(client, None)
+            if device is None:  # any process of this machine can connect
+                return
+            with device:
+                client.sendall(_INT.pack(RPC_MAGIC) + _INT.pack(0))
+                client.settimeout(None)
+                try:
+                    _pass(client, device)
+                except NotAnAnswerError as error:
+                    self._violation = str(error)
+                except OSError:  # the session ended
+                    return
+                except Exception as error:  # noqa: BLE001  (whatever the device did to the relay, it was no answer)
+                    self._violation = f"it sent what the relay cannot read ({type(error).__name__})"
+
+
+def _asked_for(client: socket.socket) -> str:
+    """Return the key that TVM's client asks for, without its options, which the device has got already."""
+    if receive_int(client) != RPC_MAGIC or not 0 <= (size := receive_int(client)) <= _MOST_KEY_BYTES:
+        return ""
+    return receive_exactly(client, size).decode(errors="replace").removeprefix("client:").split(" ")[0]
+
+
+@contextmanager
+def _closed_after_error(connection: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _pass(client: socket.socket, device: socket.socket) -> None:
+    """Pass on both directions until either side ends; of the device's, only answers.
+
+    Raises:
+        NotAnAnswerError: If the device sent something else.
+    """
+    for side in (client, device):
+        side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    requests = Requests()
+
+    def read(piece: memoryview) -> tuple[memoryview]:
+        requests.take(piece)
+        return (piece,)
+
+    carry(client, device, to_right=read, to_left=Answers(requests).take)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
