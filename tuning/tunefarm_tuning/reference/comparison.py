@@ -149,6 +149,10 @@ def _compare_floats(
     ties: bool,
 ) -> Comparison:
     dtype = str(expected.dtype)
+    if width is None and _are_identical(
+        actual, expected
+    ):  # above all inputs, which kernels leave as they are
+        return _identical(name, expected, rtol)
     ours, want = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(want)
     both = finite & np.isfinite(ours)
@@ -201,6 +205,26 @@ def _compare_floats(
         width=_share(float(np.median(allowed[compared])) if compared.any() else 0.0, scale, width),
         moved=0.0 if width is None else width.moved,
         unsteady=int(np.count_nonzero(unsteady)),
+    )
+
+
+def _are_identical(actual: NDArray[Any], expected: NDArray[Any]) -> bool:
+    if not (actual.flags.c_contiguous and expected.flags.c_contiguous):
+        return False
+    return bool(np.array_equal(actual.reshape(-1).view(np.uint8), expected.reshape(-1).view(np.uint8)))
+
+
+def _identical(name: str, expected: NDArray[Any], rtol: float) -> Comparison:
+    return Comparison(
+        name=name,
+        dtype=str(expected.dtype),
+        ok=True,
+        max_abs_error=0.0,
+        max_rel_error=0.0,
+        rtol=rtol,
+        mismatches=0,
+        elements=int(expected.size),
+        comparable=int(np.count_nonzero(np.isfinite(expected))),
     )
 
 

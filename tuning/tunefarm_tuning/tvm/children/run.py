@@ -51,23 +51,22 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions
 from tunefarm_tuning.measure.device_functions import ARRAY_FILES
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
-from tunefarm_tuning.measure.kernel_timing import time_tuned_and_untuned
 from tunefarm_tuning.measure.machine_watch import MachineState, Watched, machine_state, reference_loop_sec
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
-from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.reference.widths import load_widths
+from tunefarm_tuning.tvm.device.kernel_check import COMPARE_KERNEL, RUN_UNTUNED, KernelCheck
 from tunefarm_tuning.tvm.device.parts import DeviceParts
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
-from tunefarm_tuning.workload.task import TensorSpec
 
 _session: DeviceSession | None = None
 _kind = "cpu"
 _threads = 1
 _parts: DeviceParts | None = None
 _models: dict[str, Any] = {}
-# The last `run_untuned`: path, library, inputs, inputs as packed, all arguments after the call, seconds of a call.
-_untuned: tuple[str, Any, list[NDArray[Any]], list[NDArray[Any]], list[NDArray[Any]], float] | None = None
+_kernel_check: KernelCheck | None = None
+_uploaded: dict[tuple[str, int], str] = {}
+"""The names on the device of the kernel that `run_untuned` ran last, and of those compared with it, by path and time of writing."""
 
 
 def connect(params: dict[str, Any]) -> dict[str, Any]:
@@ -90,9 +89,10 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
 
 def hang_up(_params: dict[str, Any]) -> None:
     """Release all objects of the session, and close it."""
-    global _session, _untuned, _parts
+    global _session, _kernel_check, _parts
     _models.clear()
-    _untuned = _parts = None
+    _uploaded.clear()
+    _kernel_check = _parts = None
     gc.collect()
     if _session is not None:
         _session.close()
@@ -100,50 +100,39 @@ def hang_up(_params: dict[str, Any]) -> None:
 
 
 def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
-    """Run the kernel that `compare_kernel` compares another one with."""
-    global _untuned
-    _untuned = None
-    specs = [TensorSpec.from_json(spec) for spec in params["args"]]
-    before = random_inputs(specs, seed=params["seed"], kind=InputKind(params["kind"]))
-    library = _get().load(params["path"])
-    packed = _pack(library, before)
-    after, call_sec = _run_kernel(library, packed)
-    expected = [output if is_ is was else was for is_, was, output in zip(packed, before, after, strict=True)]
-    _untuned = (params["path"], library, before, packed, expected, call_sec)
-    return {"call_sec": call_sec}
+    """Run the kernel that `compare_kernel` compares another one with, on the device."""
+    return _check_kernel(RUN_UNTUNED, params)
 
 
 def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
-    """Compare a kernel with the one that was just run.
+    """Compare a kernel with the one that was just run, on the device."""
+    return _check_kernel(COMPARE_KERNEL, params)
 
-    Every argument is compared, inputs too: a kernel that changes its inputs is wrong.
-    """
-    if _untuned is None or _untuned[0] != params["untuned"]:
-        raise InvariantError("the untuned kernel has not been run")
-    _, untuned, before, untuned_args, expected, untuned_sec = _untuned
-    tuned = _get().load(params["path"])
-    packed = _pack(tuned, before)
-    after, tuned_sec = _run_kernel(tuned, packed)
-    # Packed inputs have to be unchanged.
-    expected = [
-        is_ if is_ is not was else wanted for is_, was, wanted in zip(packed, before, expected, strict=True)
-    ]
-    names = [f"arg{i}" for i in range(len(after))]
-    comparisons = compare_outputs(names, after, expected, rounding=params["rounding"])
-    tuned_samples: list[float] = []
-    untuned_samples: list[float] = []
-    if params["time"] and all(comparison.ok for comparison in comparisons):
-        args, packed_args = _to_device(untuned_args), _to_device(packed)
-        with span("time a kernel and its untuned form", SpanKind.TIMING):
-            tuned_samples, untuned_samples = time_tuned_and_untuned(
-                lambda number: _time_kernel(tuned, packed_args, number), tuned_sec,
-                lambda number: _time_kernel(untuned, args, number), untuned_sec,
-            )  # fmt: skip
-    return {
-        "comparisons": [comparison.to_json() for comparison in comparisons],
-        "tuned_sec": tuned_samples,
-        "untuned_sec": untuned_samples,
-    }
+
+def _check_kernel(name: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Have the device do it; do it from here if it is this process, or its agent is older."""
+    global _kernel_check
+    session = _get()
+    run = None if session.is_local else _offered(name)
+    if run is None:
+        _kernel_check = _kernel_check or KernelCheck(session, _kind)
+        return (_kernel_check.run_untuned if name == RUN_UNTUNED else _kernel_check.compare_kernel)(params)
+    if name == RUN_UNTUNED and _version(params["path"]) not in _uploaded:
+        _uploaded.clear()
+    files = {file: _upload_once(params[file]) for file in ("path", "untuned") if file in params}
+    reply: dict[str, Any] = json.loads(str(run(json.dumps({**params, **files, "device": _kind}))))
+    return reply
+
+
+def _upload_once(path: str) -> str:
+    version = _version(path)
+    if version not in _uploaded:
+        _uploaded[version] = _get().upload(path)
+    return _uploaded[version]
+
+
+def _version(path: str) -> tuple[str, int]:
+    return path, Path(path).stat().st_mtime_ns
 
 
 def check_model(params: dict[str, Any]) -> dict[str, Any]:
@@ -311,34 +300,6 @@ def _model(path: str) -> Any:
     if path not in _models:
         _models[path] = relax.VirtualMachine(_get().load(path), _get().device(_kind))
     return _models[path]
-
-
-def _pack(library: Any, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Pack the arguments that a kernel takes packed, with the library's function for each."""
-    packed = list(arrays)
-    for number, array in enumerate(arrays):
-        try:
-            # a library on another machine cannot list its functions
-            packs = library[f"pack_{number}"]
-        except AttributeError:
-            continue
-        stored, result = _to_device([array, array])
-        packs(stored, result)
-        packed[number] = result.numpy()
-    return packed
-
-
-@span("run a kernel", SpanKind.RUN)
-def _run_kernel(library: Any, arrays: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], float]:
-    """Return the arguments after two calls, and the seconds of the second."""
-    args = _to_device(arrays)
-    seconds = _time_kernel(library, args, 1)
-    return [tensor.numpy() for tensor in args], seconds
-
-
-def _time_kernel(library: Any, args: Sequence[Any], number: int) -> float:
-    timer = library.time_evaluator("main", _get().device(_kind), number=number, repeat=1)
-    return float(timer(*args).results[0])
 
 
 def _to_device(arrays: Sequence[NDArray[Any]]) -> list[Any]:

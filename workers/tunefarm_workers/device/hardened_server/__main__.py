@@ -106,9 +106,11 @@ def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None
     """
     import tvm
 
+    from tunefarm_tuning.tvm.device.kernel_check import KERNEL_FUNCTIONS
+
     tvm.register_global_func(CONTROL, _control_parts, override=True)
-    for name, watch in WATCH_FUNCTIONS.items():
-        tvm.register_global_func(name, watch, override=True)
+    for name, function in (WATCH_FUNCTIONS | KERNEL_FUNCTIONS).items():
+        tvm.register_global_func(name, function, override=True)
     uuid = environment.get(_VISIBLE, "")
     if not uuid.startswith("GPU-") or "," in uuid:
         return
