@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -108,6 +108,7 @@ def _broken(nvcc: Path, why: str) -> InvalidInputError:
     )
 
 
+@cache
 def toolchain_key() -> str:
     """Return the compiler's part of a record's key: ``"tvm-0.27.0.post1"``.
 

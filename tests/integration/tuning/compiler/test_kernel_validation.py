@@ -15,6 +15,7 @@ import pytest
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import DeviceLostError
+from tunefarm_tuning.core.spans import recording
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import MissReason
@@ -294,6 +295,28 @@ def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Pa
                 assert bench.check().hit is not None
         finally:
             device.close()
+
+
+@pytest.mark.parametrize("offers", [True, False], ids=["tunefarm's device", "TVM's own server"])
+def test_kernels_are_compared_where_they_run(
+    offers: bool, bench: Bench, compiler: CompileSession, tiny_net: TunedNet, tmp_path: Path
+) -> None:
+    """No array passes between the machines; a server without our functions gets them, as a device of an older release does."""
+    server = (sys.executable, "-m", "tunefarm_workers.device.hardened_server", "--tracker", "{tracker}")
+    server += ("--key", "{key}", "--work-dir", str(tmp_path))
+    here = bench.check()
+    with local_rpc(server_command=server if offers else None) as farm, recording() as log:
+        device = HastyDevice(farm.device, kind="cpu", threads=1, limits=ChildLimits(), folder=tmp_path)
+        try:
+            there = Bench(tiny_net, compiler, device, bench.tasks, tmp_path).check()
+        finally:
+            device.close()
+    assert there.hit is not None
+    assert there.evidence["comparisons"] == here.evidence["comparisons"]
+    assert len(there.evidence["tuned_sec"]) == len(here.evidence["tuned_sec"])
+    names = [recorded.name for recorded in log.spans]
+    assert "run: compare_kernel" in names
+    assert ("run a kernel" in names) is not offers
 
 
 def test_a_lost_device_is_not_the_kernels_fault(
