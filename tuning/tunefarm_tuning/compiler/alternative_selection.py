@@ -29,6 +29,10 @@ _ABLATION_SEC = 60.0
 """Time budget for ablating alternatives that do not clearly win."""
 _CLEAR_WINNER_ABLATION_SEC = 30.0
 """Time budget for ablating alternatives that clearly win: only to report what each gains in the network."""
+_UNTUNED_ABLATION_SEC = 5.0
+"""The first budget where no kernel of the network is tuned: a compile without a search is soon done."""
+_UNTUNED_RATIO = 0.9
+"""An alternative with an untuned kernel is tried if its kernels take less than this share of the direct kernel's time."""
 _FASTER_RATIO = 0.99
 """An alternative is removed if the network without it takes less than this share of the time."""
 _CLEAR_WIN_RATIO = 0.7
@@ -124,7 +128,10 @@ class AlternativeSelector:
         ]
         clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
         cut_short = False
-        for budget_sec, candidates in ((_ABLATION_SEC, unclear), (_CLEAR_WINNER_ABLATION_SEC, clear)):
+        budgets_sec = (_ABLATION_SEC, _CLEAR_WINNER_ABLATION_SEC)
+        if not self.records and not records_of(self.candidates):
+            budgets_sec = (_UNTUNED_ABLATION_SEC, 0.0)
+        for budget_sec, candidates in zip(budgets_sec, (unclear, clear), strict=True):
             spare_sec = self.spare_sec(budget_sec)
             cut_short = cut_short or spare_sec < budget_sec
             until = time.monotonic() + spare_sec
@@ -198,6 +205,8 @@ class AlternativeSelector:
             fastest = best.get(candidate.info.workload_key)
             if candidate.expected_gain_sec <= 0:
                 candidate.reason = "its kernels take longer than the direct one"
+            elif candidate.tuned.hit is None and candidate.sum_sec > _UNTUNED_RATIO * candidate.direct_sec:
+                candidate.reason = "its kernels, which are not tuned, are hardly faster than the direct one"
             elif fastest is None or candidate.sum_sec < fastest.sum_sec:
                 if fastest is not None:
                     fastest.reason = f"its kernels take longer than those of {candidate.info.algorithm}"

@@ -1,25 +1,30 @@
-"""Other algorithms for the kernels of a network: those that have a record, and those that the network uses."""
+"""Other algorithms for the kernels of a network: those that can be used, and those that the network uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
 from tunefarm_tuning.compiler.session import AlternativeInfo, KernelInfo
+from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.record import TuningRecord
 
 _FIXED_KERNEL_RUNS = 3
+_LEAST_FLOPS_SHARE = 0.01
+"""An alternative without a tuned kernel is timed if its direct kernel has this share of the operations of all that have alternatives."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Candidate:
-    """An alternative with a tuned kernel, and the direct kernel that it would replace.
+    """An alternative, and the direct kernel that it would replace.
 
     Attributes:
+        tuned: Its kernel that is a tuning task: tuned if a record passed, else by its default schedule.
         fixed_sec: Seconds per call of the alternative's other kernels, by name.
         network_gain_sec: Seconds per inference that the network gains by it, timed with and without; None if that was not
             timed.
@@ -37,15 +42,12 @@ class Candidate:
     @property
     def direct_sec(self) -> float:
         """Seconds per call of the direct kernel, tuned if its record passed; infinite if it was not timed."""
-        if self.direct.hit:
-            return _tuned_sec(self.direct)
-        samples = self.direct.evidence.get("untuned_sec")
-        return float(median(samples)) if samples else float("inf")
+        return _used_sec(self.direct)
 
     @property
     def tuned_sec(self) -> float:
-        """Seconds per call of the alternative's tuned kernel."""
-        return _tuned_sec(self.tuned)
+        """Seconds per call of the alternative's tuned kernel, or of its untuned form where that is used."""
+        return _used_sec(self.tuned)
 
     @property
     def sum_sec(self) -> float:
@@ -54,7 +56,7 @@ class Candidate:
 
     def facts(self) -> dict[str, Any]:
         """Return what a verdict on it depends on: the kernels that it replaces and has, and those beside it in the graph."""
-        records = (self.tuned.record, self.direct.record if self.direct.hit else None)
+        records = [kernel.record if kernel.hit else None for kernel in (self.tuned, self.direct)]
         return {
             "workload": self.info.workload_key,
             "algorithm": self.info.algorithm,
@@ -89,8 +91,14 @@ class Candidate:
         }
 
 
-def _tuned_sec(kernel: CheckedKernel) -> float:
-    """Return seconds per call: the record's if that is more, since large weights are timed outside of the caches there."""
+def _used_sec(kernel: CheckedKernel) -> float:
+    """Return seconds per call: the record's if that is more, since large weights are timed outside of the caches there.
+
+    Without a record that passed, those of the untuned form; infinite if that was not timed.
+    """
+    if kernel.hit is None:
+        samples = kernel.evidence.get("untuned_sec")
+        return float(median(samples)) if samples else float("inf")
     known_sec = (kernel.record.cost_sec or 0.0) if kernel.record is not None else 0.0
     return max(known_sec, float(median(kernel.evidence["tuned_sec"])))
 
@@ -101,40 +109,86 @@ def find_candidates(
     find_record: Callable[[KernelInfo], TuningRecord | None],
     validator: KernelValidator,
     on_step: Callable[[], None],
-) -> list[Candidate]:
-    """Check and time the kernels of the alternatives that have a record.
+    *,
+    untuned_sec: float,
+) -> tuple[list[Candidate], list[CheckedKernel]]:
+    """Check and time the kernels of the alternatives.
+
+    Those with a record come first, whatever time they take. An alternative without one that passes uses the default schedule of its
+    kernel, which may still beat the best direct kernel: Winograd's algorithm needs a half to a quarter of the multiplications.
+
+    Args:
+        alternatives: Those that the network offers.
+        direct: The direct kernels, as they were checked.
+        find_record: Returns the record of an alternative's kernel.
+        validator: Checks and times kernels.
+        on_step: Called after each.
+        untuned_sec: Time for the alternatives without a tuned kernel, those of the largest kernels first.
 
     Returns:
-        The alternatives whose kernels all work, in the given order.
+        The alternatives whose kernels all work, and the direct kernels, more of them timed; both in the given order.
     """
     direct_by_key = {kernel.task.workload_key: kernel for kernel in direct}
     checked: dict[str, CheckedKernel] = {}
-    candidates: list[Candidate] = []
-    for info in alternatives:
-        key = info.tuned.workload_key
-        record = find_record(info.tuned)
-        if record is None:
-            continue
-        if key not in checked:
-            checked[key] = validator.check(info.tuned, record)
-            on_step()
-        if checked[key].hit is None:
-            continue
+
+    def check(info: AlternativeInfo, kernel: CheckedKernel) -> Candidate | None:
         fixed_sec = {
-            kernel.name: validator.time_fixed(
-                kernel, f"{info.workload_key}/{info.algorithm}/{number}", runs=_FIXED_KERNEL_RUNS
+            fixed.name: validator.time_fixed(
+                fixed, f"{info.workload_key}/{info.algorithm}/{number}", runs=_FIXED_KERNEL_RUNS
             )
-            for number, kernel in enumerate(info.fixed)
+            for number, fixed in enumerate(info.fixed)
         }
         on_step()
         known = {name: sec for name, sec in fixed_sec.items() if sec is not None}
-        if len(known) == len(fixed_sec):
-            candidates.append(
-                Candidate(
-                    info=info, direct=direct_by_key[info.workload_key], tuned=checked[key], fixed_sec=known
-                )
+        if len(known) < len(fixed_sec):
+            return None
+        return Candidate(info=info, direct=direct_by_key[info.workload_key], tuned=kernel, fixed_sec=known)
+
+    def untuned(kernel: CheckedKernel) -> CheckedKernel:
+        if kernel.evidence.get("untuned_sec"):
+            return kernel
+        on_step()
+        return validator.time_untuned(kernel, timeout_sec=max(1.0, until - time.monotonic()))
+
+    candidates: dict[int, Candidate | None] = {}
+    for number, info in enumerate(alternatives):
+        key = info.tuned.workload_key
+        record = find_record(info.tuned)
+        if key not in checked:
+            checked[key] = (
+                CheckedKernel(task=info.tuned, record=None, miss=missed(info.tuned, MissReason.NO_RECORD))
+                if record is None
+                else validator.check(info.tuned, record)
             )
-    return candidates
+            on_step()
+        if checked[key].hit is not None:
+            candidates[number] = check(info, checked[key])
+    until = time.monotonic() + untuned_sec
+    for number in largest_first(alternatives):
+        if number in candidates or time.monotonic() > until:
+            continue
+        info = alternatives[number]
+        kernel = checked[info.tuned.workload_key] = untuned(checked[info.tuned.workload_key])
+        if direct_by_key[info.workload_key].hit is None:
+            direct_by_key[info.workload_key] = untuned(direct_by_key[info.workload_key])
+        if kernel.evidence.get("untuned_sec") and _used_sec(kernel) < _used_sec(
+            direct_by_key[info.workload_key]
+        ):
+            candidates[number] = check(info, kernel)
+    working = [candidates[number] for number in sorted(candidates)]
+    return (
+        [candidate for candidate in working if candidate is not None],
+        [direct_by_key[kernel.task.workload_key] for kernel in direct],
+    )
+
+
+def largest_first(alternatives: Sequence[AlternativeInfo]) -> Iterator[int]:
+    """Yield the numbers of the alternatives of kernels with a share of the operations that matters, the largest share first."""
+    flops = [info.tuned.weight * info.flops for info in alternatives]
+    total = sum({info.workload_key: share for info, share in zip(alternatives, flops, strict=True)}.values())
+    for number in sorted(range(len(alternatives)), key=lambda number: -flops[number]):
+        if flops[number] >= _LEAST_FLOPS_SHARE * total:
+            yield number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +197,7 @@ class SelectedAlternatives:
 
     Attributes:
         library: The network with the chosen alternatives; the direct network if none is chosen.
-        candidates: All alternatives that have a record, each chosen or with the reason against it.
+        candidates: All alternatives that were timed, each chosen or with the reason against it.
         networks_sec: Median seconds per inference of the two networks timed last: ``"direct"`` and ``"chosen"``. Empty if no
             alternative is chosen, or all verdicts are of earlier compiles.
     """
@@ -205,7 +259,7 @@ def records_of(candidates: Sequence[Candidate]) -> dict[str, TuningRecord]:
         name: candidate.tuned.record
         for candidate in candidates
         for name in candidate.info.tuned.names
-        if candidate.tuned.record is not None
+        if candidate.tuned.hit is not None and candidate.tuned.record is not None
     }
 
 

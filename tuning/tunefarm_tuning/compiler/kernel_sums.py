@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from tunefarm_text.quantities import seconds
-from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
+from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives
 from tunefarm_tuning.compiler.kernel_validation import CheckedKernel
 from tunefarm_tuning.compiler.session import EntryInfo
 from tunefarm_tuning.core.json_fields import JsonFields
@@ -49,17 +49,22 @@ def kernel_sums(
     for kernel in direct:
         untuned_sec = kernel.evidence.get("untuned_sec")
         candidate = chosen.get(kernel.task.workload_key)
-        tuned = kernel if candidate is None else candidate.tuned
-        if not untuned_sec or tuned.hit is None or not entry.kernels.intersection(kernel.task.names):
+        if not untuned_sec or not entry.kernels.intersection(kernel.task.names):
             continue
-        fixed_sec: Mapping[str, float] = {} if candidate is None else candidate.fixed_sec
-        tuned_sec = _least_sec(tuned) + sum(fixed_sec.values())
+        if candidate is None and kernel.hit is None:
+            continue
+        tuned_sec = _least_sec(kernel) if candidate is None else _alternatives_sec(candidate)
         times.append((kernel.task.weight * tuned_sec, kernel.task.weight * min(untuned_sec)))
     return KernelSums(
         tuned_sec=sum(tuned_sec for tuned_sec, _ in times),
         untuned_sec=sum(untuned_sec for _, untuned_sec in times),
         kernels=len(times),
     )
+
+
+def _alternatives_sec(candidate: Candidate) -> float:
+    main_sec = candidate.tuned_sec if candidate.tuned.hit is None else _least_sec(candidate.tuned)
+    return main_sec + sum(candidate.fixed_sec.values())
 
 
 def _least_sec(kernel: CheckedKernel) -> float:

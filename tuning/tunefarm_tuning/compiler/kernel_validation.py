@@ -58,7 +58,8 @@ class CheckedKernel:
 
     def with_weight(self, weight: int) -> CheckedKernel:
         """Return the same kernel with another number of calls per inference."""
-        return replace(self, task=replace(self.task, weight=weight))
+        miss = None if self.miss is None else replace(self.miss, weight=weight)
+        return replace(self, task=replace(self.task, weight=weight), miss=miss)
 
 
 def missed(task: KernelInfo, reason: MissReason, message: str = "") -> MissedTask:

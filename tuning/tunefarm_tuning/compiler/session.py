@@ -96,6 +96,7 @@ class AlternativeInfo:
 
     Attributes:
         neighbours: The workload keys of the kernels beside that workload's in the graph, in order.
+        flops: Operations of a call of that workload, as the direct kernel does them.
     """
 
     workload_key: str
@@ -103,6 +104,7 @@ class AlternativeInfo:
     tuned: KernelInfo
     fixed: tuple[KernelInfo, ...]
     neighbours: tuple[str, ...] = ()
+    flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +339,7 @@ def _alternatives(alternatives: list[dict[str, Any]]) -> tuple[AlternativeInfo, 
             workload_key=alternative["workload_key"],
             algorithm=alternative["algorithm"],
             neighbours=tuple(alternative["neighbours"]),
+            flops=alternative["flops"],
             tuned=replace(
                 tuned[alternative["kernel"]["workload_key"]], weight=alternative["kernel"]["weight"]
             ),

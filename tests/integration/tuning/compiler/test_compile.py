@@ -13,12 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import psutil
 import pytest
+from onnx_models import GraphBuilder
 
 import tunefarm_tuning
-from tunefarm_tuning import Artifact, History, MissReason, Model, apply_history_best, evaluate, verify
+from tunefarm_tuning import (
+    Artifact,
+    History,
+    MissReason,
+    Model,
+    apply_history_best,
+    evaluate,
+    import_model,
+    verify,
+)
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compiler.job import CompileJob
 from tunefarm_tuning.compiler.phases.build_model import Fallback, build_models
@@ -156,6 +167,24 @@ def test_records_that_do_not_hold_are_missed_with_their_reason(tiny_net: TunedNe
         MissReason.OTHER_TOOLCHAIN,
     ]
     assert all(miss.message for miss in history.coverage.misses)
+
+
+def test_other_algorithms_are_tried_without_any_record(tmp_path: Path) -> None:
+    graph = GraphBuilder()
+    graph.output(graph.node("Relu", graph.conv(graph.input("x", [1, 64, 56, 56]), 64, 64)))
+    onnx.save(graph.model(), tmp_path / "net.onnx")
+    artifact = tunefarm_tuning.compile(
+        import_model(tmp_path / "net.onnx"), output=tmp_path / "a.tunefarm", baseline=False
+    )
+    candidates = artifact.report["alternatives"]["candidates"]
+    assert [candidate["algorithm"] for candidate in candidates] == ["winograd-4"]
+    assert candidates[0]["direct_sec"], "the direct kernel was timed to compare"
+    assert artifact.report["checks"]["ok"]
+    assert artifact.report["records"] == []
+    hurried = tunefarm_tuning.compile(
+        import_model(tmp_path / "net.onnx"), output=tmp_path / "b.tunefarm", baseline=False, goal_sec=0.0
+    )
+    assert hurried.report["alternatives"].get("candidates", []) == []
 
 
 def test_a_goal_leaves_out_timings_and_no_check(tiny_net: TunedNet, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class Networks:
 
     Attributes:
         built: The choices of each library.
+        records: The names of the kernels of each that have a record.
         watched: What the device says of other work during each sample.
     """
 
@@ -47,12 +48,13 @@ class Networks:
         self._watched = watched
         self._inexact = inexact
         self.built: dict[str, dict[str, str]] = {str(DIRECT): {}}
+        self.records: dict[str, set[str]] = {}
 
     def build_model(
         self, path: Path, records: Mapping[str, TuningRecord], choices: Mapping[str, str] | None = None
     ) -> None:
         self.built[str(path)] = dict(choices or {})
-        assert {f"{key}-matmul" for key in choices or {}} <= records.keys()
+        self.records[str(path)] = set(records)
 
     def call(self, method: str, params: dict[str, Any], *, timeout_sec: float) -> dict[str, Any]:
         assert timeout_sec > 0
@@ -174,6 +176,7 @@ def test_what_makes_the_network_faster_goes_in(tmp_path: Path) -> None:
     selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
     selected = selector.select()
     assert networks.built[str(selected.library)] == {"a": "winograd-4"}
+    assert networks.records[str(selected.library)] == {"a-matmul"}
     assert selected.networks_sec == {"direct": 0.050, "chosen": 0.035}
     first, second = (candidate.to_json() for candidate in selected.candidates)
     assert first["chosen"]
@@ -352,3 +355,34 @@ def test_a_goal_leaves_out_ablations_and_their_verdicts(tmp_path: Path) -> None:
     assert networks.built[str(later.library)] == {"a": "winograd-4"}, (
         "a compile with time finds the faster one"
     )
+
+
+def untuned(offered: Candidate, sec: float) -> Candidate:
+    """Return a candidate whose kernel has no record, and takes `sec` by its default schedule."""
+    task = offered.info.tuned
+    offered.tuned = CheckedKernel(
+        task=task, record=None, miss=missed(task, MissReason.NO_RECORD), evidence={"untuned_sec": [sec]}
+    )
+    return offered
+
+
+def test_an_untuned_alternative_goes_in_if_it_is_clearly_faster(tmp_path: Path) -> None:
+    a, b = kernel("a", 0.020, tuned=False), kernel("b", 0.020, tuned=False)
+    networks = Networks(sets_of(("", 4.0), ("a", 0.035)))
+    clear, close = untuned(candidate(a, 1.0), 0.5), untuned(candidate(b, 1.0), 1.95)
+    selected = selector_of(networks, tmp_path, clear, close).select()
+    assert selected.algorithms == {"a": "winograd-4"}
+    assert selected.records == {}
+    assert networks.records[str(selected.library)] == set()
+    assert "hardly faster" in selected.candidates[1].reason
+
+
+def test_a_compile_without_any_record_does_not_ablate_to_tell_gains(tmp_path: Path) -> None:
+    a, b = kernel("a", 0.020, tuned=False), kernel("b", 0.020, tuned=False)
+    networks = Networks(sets_of(("", 4.0), ("a b", 0.5)))
+    selector = selector_of(
+        networks, tmp_path, untuned(candidate(a, 1.0), 0.5), untuned(candidate(b, 1.0), 0.5)
+    )
+    selected = selector.select()
+    assert selected.algorithms == {"a": "winograd-4", "b": "winograd-4"}
+    assert len(networks.built) == 2, "the direct network and that with both: each clearly wins"

@@ -68,3 +68,19 @@ def test_an_alternative_counts_with_all_its_kernels() -> None:
     assert kernel_sums([A, B], alternatives, MAIN) == KernelSums(
         tuned_sec=2 * (0.5 + 0.25) + 5.0, untuned_sec=2 * 2.0 + 4.0, kernels=2
     )
+
+
+def test_an_alternative_without_a_tuned_kernel_counts_with_its_untuned_one() -> None:
+    task = KernelInfo(workload_key="a-matmul", names=("a-matmul",), weight=2, args=())
+    product = CheckedKernel(
+        task=task,
+        record=None,
+        miss=missed(task, MissReason.NO_RECORD),
+        evidence={"untuned_sec": [0.5, 0.75, 1.0]},
+    )
+    info = AlternativeInfo(workload_key="a", algorithm="winograd-4", tuned=task, fixed=())
+    chosen = Candidate(info=info, direct=A, tuned=product, fixed_sec={"input": 0.25}, chosen=True)
+    alternatives = SelectedAlternatives(library=Path("chosen.so"), candidates=(chosen,))
+    assert kernel_sums([A], alternatives, MAIN) == KernelSums(
+        tuned_sec=2 * (0.75 + 0.25), untuned_sec=2 * 2.0, kernels=1
+    )

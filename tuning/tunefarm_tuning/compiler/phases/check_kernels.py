@@ -20,13 +20,17 @@ _AHEAD_SEC = 2 * LAST_CHECKS_SEC
 """Seconds that alternatives, building and the last checks take, as a rule."""
 
 
+_UNTUNED_ALTERNATIVES_SEC = 10.0
+"""Time budget for timing alternatives without a tuned kernel."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedKernels:
     """The result of the phase ``check-kernels``.
 
     Attributes:
         direct: Every task of the network, and whether its tuned kernel passed.
-        candidates: Alternatives whose kernels all work.
+        candidates: Alternatives whose kernels all work, tuned or not.
     """
 
     direct: tuple[CheckedKernel, ...]
@@ -60,11 +64,12 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
                 lambda: progress.step(1.0),
                 budget_sec=request.spare_sec(UNTUNED_BUDGET_SEC, ahead_sec=_AHEAD_SEC),
             )
-        candidates = find_candidates(
+        candidates, kernels = find_candidates(
             loaded.info.alternatives,
             kernels,
             lambda task: request.find_record(task)[0],
             validator,
             lambda: progress.step(1.0),
+            untuned_sec=request.spare_sec(_UNTUNED_ALTERNATIVES_SEC),
         )
     return CheckedKernels(direct=tuple(kernels), candidates=tuple(candidates))

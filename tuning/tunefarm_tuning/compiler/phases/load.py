@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from tunefarm_tuning.compiler.alternatives import largest_first
 from tunefarm_tuning.compiler.kernel_validation import kernel_facts
 from tunefarm_tuning.compiler.model_comparison import tolerance_of
 from tunefarm_tuning.compiler.phases.untuned import UntunedModel, build_untuned
@@ -164,6 +165,12 @@ def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Fut
         facts = kernel_facts(task, record, seed=request.seed, limits=request.limits)
         if request.findings.peek("kernel", facts) is None:
             kernels |= {kernel.name: (kernel.name, None) for kernel in (task, *fixed)}
+    if request.spare_sec(1.0):  # alternatives without a record will be timed by their default schedules
+        for number in largest_first(info.alternatives):
+            alternative = info.alternatives[number]
+            kernels |= {
+                kernel.name: (kernel.name, None) for kernel in (alternative.tuned, *alternative.fixed)
+            }
     if kernels:
         compiler.build_ahead(list(kernels.values()))
 

@@ -6,8 +6,8 @@ Handlers:
 
 - `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision``, ``parts`` (that ONNX Runtime runs),
   ``parts_folder``, ``objects`` (folder of compiled kernels) -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
-  ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels, workload
-  keys of the ``neighbours``;
+  ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, ``flops`` of a call of that kernel, algorithm, tuned kernel, args of the ``fixed``
+  kernels, workload keys of the ``neighbours``;
   ``cpu_features``, ``storage``, ``warnings``; ``parts``: their ONNX models, files in ``parts_folder``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
   record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
@@ -124,6 +124,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
                 "workload_key": alternative.workload_key,
                 "algorithm": alternative.algorithm,
                 "neighbours": beside.get(alternative.workload_key, []),
+                "flops": alternative.direct_flops,
                 "kernel": _describe(alternative.tuned),
                 "fixed": {
                     name: [spec.to_json() for spec in kernel_args(tvm.IRModule({"main": func}))]

@@ -44,6 +44,7 @@ class Alternative:
         overhead: The estimated work of the fixed kernels, relative to that of the tuned kernel.
         conv: The convolution that the fused kernel begins with.
         m: A tile has m x m results.
+        direct_flops: Operations of a call of the fused kernel.
         stored: The fused kernel, if its weights are stored in fewer bytes. The alternative's transformed weights are float32: rounding
             them would cost several times the accuracy.
     """
@@ -56,6 +57,7 @@ class Alternative:
     overhead: float
     conv: DirectConv
     m: int
+    direct_flops: float
     stored: StoredKernel | None = None
 
 
@@ -164,6 +166,7 @@ def winograd_alternative(func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv, 
         overhead=_FLOPS_PER_BYTE * _moved_bytes(conv, m) / kernel_flops(tuned.module),
         conv=conv,
         m=m,
+        direct_flops=kernel_flops(kernel.module),
     )
 
 
