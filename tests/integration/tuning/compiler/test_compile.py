@@ -181,10 +181,6 @@ def test_other_algorithms_are_tried_without_any_record(tmp_path: Path) -> None:
     assert candidates[0]["direct_sec"], "the direct kernel was timed to compare"
     assert artifact.report["checks"]["ok"]
     assert artifact.report["records"] == []
-    hurried = tunefarm_tuning.compile(
-        import_model(tmp_path / "net.onnx"), output=tmp_path / "b.tunefarm", baseline=False, goal_sec=0.0
-    )
-    assert hurried.report["alternatives"].get("candidates", []) == []
 
 
 def test_a_goal_leaves_out_timings_and_no_check(tiny_net: TunedNet, tmp_path: Path) -> None:
