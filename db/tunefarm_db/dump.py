@@ -13,11 +13,12 @@ from itertools import islice
 from typing import Any
 
 from alembic import command
-from sqlalchemy import JSON, Connection, Engine, MetaData, Table, select, text
+from sqlalchemy import JSON, Connection, Engine, MetaData, Table, select, text, update
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tunefarm_db import schema
-from tunefarm_db.tables import AuditLogRow, Base
+from tunefarm_db.tables import ApiKeyRow, AuditLogRow, Base, table_of
+from tunefarm_db.tables.columns import db_now
 from tunefarm_db.unit_of_work import translated
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
@@ -59,7 +60,9 @@ def _line(value: Any) -> str:
     return json.dumps(value, separators=(",", ":")) + "\n"
 
 
-def load(url: str, lines: Iterable[str], *, revision: str, replace: bool = False) -> int:
+def load(
+    url: str, lines: Iterable[str], *, revision: str, replace: bool = False, keep_keys: bool = True
+) -> int:
     """Load a dump into the database in one transaction; return the number of rows.
 
     Args:
@@ -67,6 +70,7 @@ def load(url: str, lines: Iterable[str], *, revision: str, replace: bool = False
         lines: The dump.
         revision: The schema that it was made of; the database is brought from there to this code's.
         replace: Whether to delete the rows that are in the database.
+        keep_keys: Whether the dump's API keys stay valid, with what acts for them; otherwise they are revoked.
 
     Raises:
         ConflictError: ``not-empty`` if something is there and may not go; ``in-use`` if somebody works on it.
@@ -84,6 +88,9 @@ def load(url: str, lines: Iterable[str], *, revision: str, replace: bool = False
         command.upgrade(config, revision)
         rows = _fill(connection, iter(lines))
         command.upgrade(config, "head")
+        if not keep_keys:
+            valid = ApiKeyRow.revoked_at.is_(None)
+            connection.execute(update(table_of(ApiKeyRow)).where(valid).values(revoked_at=db_now()))
     return rows
 
 

@@ -1,7 +1,10 @@
 // Runs the compiled library of an artifact: no Python, nothing of tunefarm's.
 //
 //   run_artifact [--entry NAME] lib.so FILE SHAPE [FILE SHAPE ...]
+//   run_artifact --verify-key KEYS [--entry NAME] NAME.tunefarm FILE SHAPE [FILE SHAPE ...]
 //
+// With KEYS, a file of public keys (or TUNEFARM_VERIFY_KEY in the environment), it takes the artifact itself, and loads nothing of it
+// unless the envelope beside it says that one of them signed it.
 // NAME is the function to call: an artifact of several shapes has one for each set of shapes, as its manifest lists. Without it: main.
 // A FILE holds an input's float32 numbers, as numpy's tofile writes them, a SHAPE is 1x3x224x224; inputs come in the model's order.
 // Writes output_0.bin, output_1.bin, ... and prints each one's shape and first numbers.
@@ -11,6 +14,8 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
+
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -23,6 +28,10 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#ifndef WITHOUT_OPENSSL
+#include "verify_artifact.h"
+#endif
 
 namespace ffi = tvm::ffi;
 
@@ -82,8 +91,35 @@ void WriteOutput(const ffi::Tensor& tensor, size_t number) {
   std::cout << "\n";
 }
 
-void Run(const std::string& entry, const std::vector<std::string>& arguments) {
-  ffi::Module library = ffi::Module::LoadFromFile(std::filesystem::absolute(arguments[0]).string());
+#ifdef WITHOUT_OPENSSL
+ffi::Module LoadVerified(const std::string&, const std::string&) {
+  throw std::runtime_error("this program was built without OpenSSL, and cannot verify: install libssl-dev, and build it again");
+}
+#else
+// The verified bytes are in this process; the library is loaded from a folder that no other user can write to.
+ffi::Module LoadVerified(const std::string& artifact, const std::string& keys) {
+  const std::string library = verify::LibraryIn(verify::ReadVerified(artifact, keys));
+  std::string folder = (std::filesystem::temp_directory_path() / "tunefarm-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder can be made in " + folder);
+  struct Removed {
+    std::string folder;
+    ~Removed() {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+    }
+  } removed{folder};
+  const std::string path = folder + "/lib.so";
+  std::ofstream file(path, std::ios::binary);
+  file.write(library.data(), static_cast<std::streamsize>(library.size()));
+  file.close();
+  if (!file) throw std::runtime_error(path + " cannot be written");
+  return ffi::Module::LoadFromFile(path);
+}
+#endif
+
+void Run(const std::string& entry, const std::string& keys, const std::vector<std::string>& arguments) {
+  ffi::Module library = keys.empty() ? ffi::Module::LoadFromFile(std::filesystem::absolute(arguments[0]).string())
+                                     : LoadVerified(arguments[0], keys);
   // The virtual machine that calls one kernel after the other. It is for one thread: make one per thread.
   ffi::Module machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
   machine->GetFunction("vm_initialization").value()(static_cast<int>(kCpu.device_type), kCpu.device_id, kPooledAllocator);
@@ -104,16 +140,19 @@ void Run(const std::string& entry, const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   std::string entry = "main";
-  if (arguments.size() >= 2 && arguments[0] == "--entry") {
-    entry = arguments[1];
+  const char* from_environment = getenv("TUNEFARM_VERIFY_KEY");
+  std::string keys = from_environment == nullptr ? "" : from_environment;
+  while (arguments.size() >= 2 && (arguments[0] == "--entry" || arguments[0] == "--verify-key")) {
+    (arguments[0] == "--entry" ? entry : keys) = arguments[1];
     arguments.erase(arguments.begin(), arguments.begin() + 2);
   }
   if (arguments.empty() || arguments.size() % 2 == 0) {
-    std::cerr << "usage: run_artifact [--entry NAME] lib.so FILE SHAPE [FILE SHAPE ...]\n";
+    std::cerr << "usage: run_artifact [--entry NAME] lib.so FILE SHAPE [FILE SHAPE ...]\n"
+                 "       run_artifact --verify-key KEYS [--entry NAME] NAME.tunefarm FILE SHAPE [FILE SHAPE ...]\n";
     return 2;
   }
   try {
-    Run(entry, arguments);
+    Run(entry, keys, arguments);
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 1;

@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from tunefarm_tuning.artifact.loader import TunedModel
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> TunedModel:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    verify_key: str | os.PathLike[str] | None = None,
+) -> TunedModel:
     """Load a ``.tunefarm`` file. Call the result with one numpy array per input, by position or by name.
 
     ::
@@ -17,17 +22,21 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> TunedMo
         tuned = tunefarm.load("model.tunefarm")
         outputs = tuned(x=numpy.zeros((1, 3, 224, 224), "float32"))  # a dict of arrays by name
 
-    An artifact is native code: load it only if you trust its author.
+    An artifact is native code: load it only if you trust its author. With `verify_key` nothing of it is loaded unless a farm that you
+    trust has signed it.
 
     Args:
         path: The artifact.
         threads: Number of threads of the kernels; by default the number it was tuned for, limited to the available
             cores. Another number gives a `ThreadsWarning`.
+        verify_key: File of the public keys that you trust, as ``tunefarm signing list --output FILE`` writes it; by default
+            ``TUNEFARM_VERIFY_KEY``. The artifact's envelope lies beside it, as ``model.tunefarm.intoto.jsonl``. Needs
+            ``pip install 'tunefarm[verify]'``.
 
     Raises:
-        ArtifactError: If the file is not an artifact, is damaged, or was made for another machine or version.
+        ArtifactError: If the file is not an artifact, is damaged, was made for another machine or version, or is not verified.
         ImportError: If TVM is not installed.
     """
     from tunefarm_tuning.artifact.loader import load as load_artifact
 
-    return load_artifact(path, threads=threads)
+    return load_artifact(path, threads=threads, verify_key=verify_key)

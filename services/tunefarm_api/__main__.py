@@ -15,6 +15,7 @@ from tunefarm_api.first_key import ensure_device_token_file, ensure_key_file
 from tunefarm_api.gate import LOOPBACK_HOSTS
 from tunefarm_api.server import listen, serve, url_of
 from tunefarm_app.identity.authority import ensure_authority
+from tunefarm_app.identity.signing import ensure_signing_key, public_keys
 from tunefarm_app.runtime.composition import compose
 from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import Settings, load_settings
@@ -68,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--migrate", action="store_true", help="upgrade the database's schema first")
     parser.add_argument(
+        "--make-signing-key",
+        action="store_true",
+        help="create the file TUNEFARM_SIGNING_KEY, which workers sign with, if it is missing",
+    )
+    parser.add_argument(
         "--key-file",
         type=Path,
         metavar="PATH",
@@ -87,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
 def _prepare(settings: Settings, options: argparse.Namespace) -> None:
     if settings.gateway and settings.gateway_dir is not None:
         ensure_authority(settings.gateway_dir)
+    if settings.signing_key is not None:
+        if options.make_signing_key:
+            ensure_signing_key(settings.signing_key)
+        public_keys(settings.signing_key)  # the API needs no more
     if options.migrate:
         upgrade(settings.database_url.get_secret_value())
     services = compose(settings)

@@ -31,6 +31,7 @@ from tunefarm_api.routes import (
     models,
     records,
     samples,
+    signing,
     sweeps,
     uploads,
     webhooks,
@@ -139,6 +140,7 @@ def create_app(
         records,
         keys,
         audit,
+        signing,
         webhooks,
     ):
         app.include_router(routes.router)

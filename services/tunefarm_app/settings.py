@@ -81,6 +81,8 @@ class Settings(BaseSettings):
             the gateway's port.
         gateway_dir: Folder of the keys that API, gateway, workers and devices know each other by. The API makes them at its first start: its
             folder ``authority`` is for the API alone, ``gateway`` for the gateway, ``worker`` for workers.
+        signing_key: File of the Ed25519 key that workers sign artifacts with, made by `tunefarm signing create`. The API needs its file of
+            public keys alone, beside it (``FILE.pub``). Empty: results are not signed.
         further_trackers: Other trackers that devices may name, ``host:port,host:port``: workers connect to the tracker of a device.
             An admin key may register a device with any tracker.
         max_upload_bytes: Largest accepted model, in bytes. Protobuf's own limit is 2 GiB.
@@ -162,6 +164,7 @@ class Settings(BaseSettings):
     gateway: Annotated[str, AfterValidator(_no_or_host_port)] = ""
     gateway_for_devices: Annotated[str, AfterValidator(_no_or_host_port)] = ""
     gateway_dir: Path | None = None
+    signing_key: Path | None = None
     max_upload_bytes: PositiveInt = 2 << 30
     max_samples_bytes: PositiveInt = 256 << 20
     max_records_bytes: PositiveInt = 64 << 20

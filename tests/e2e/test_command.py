@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,9 +115,10 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
     shapes = result["report"]["shapes"]
     assert [(part["inputs"][0]["shape"], part["weight"]) for part in shapes] == [([2, 64], 3), ([4, 64], 1)]
     assert sorted(p.name for p in (shell.folder / "out").iterdir()) == [
-        "mlp.report.html", "mlp.report.json", "mlp.tunefarm",
+        "mlp.report.html", "mlp.report.json", "mlp.tunefarm", "mlp.tunefarm.intoto.jsonl",
     ]  # fmt: skip
     shell.expect_nothing_left()
+    expect_only_what_the_farm_signed(shell, shell.folder / result["artifact"], result["job"]["id"])
 
     np.save(shell.folder / "x.npy", np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64))
     artifact = shell.folder / result["artifact"]
@@ -144,6 +146,24 @@ def test_the_whole_job_in_one_line(shell: Shell) -> None:
         "is 10, but the model takes 64"
         in shell.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
     )
+
+
+def expect_only_what_the_farm_signed(shell: Shell, artifact: Path, job_id: str) -> None:
+    """The farm came for one job, and has signed it with a key of its own; another file is not run under that name."""
+    keys = shell.folder / "home" / "signing" / "key.pem.pub"
+    assert keys.with_suffix("").stat().st_mode & 0o777 == 0o600
+    attested = json.loads(shell.run("verify", artifact, "--key", keys, "--json").stdout)
+    details = attested["predicate"]["runDetails"]
+    assert details["metadata"]["invocationId"] == job_id
+    assert {"tunefarm", "apache-tvm", "llvm"} <= details["builder"]["version"].keys()
+    shell.run("run", artifact, "--verify-key", keys)
+    forged = shell.folder / "forged.tunefarm"
+    forged.write_bytes(artifact.read_bytes() + b"\0")
+    shutil.copy(f"{artifact}.intoto.jsonl", f"{forged}.intoto.jsonl")
+    refused = json.loads(shell.run("run", forged, "--verify-key", keys, "--json", code=2).stdout)
+    assert refused["error"]["code"] == "wrong-subject"
+    shell.run("backup", "farm.tar")
+    shell.run("restore", "farm.tar", "--home", shell.folder / "restored", "--verify-key", keys)
 
 
 def expect_all_batches(artifact: Path, model: Path) -> None:

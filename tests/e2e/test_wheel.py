@@ -19,6 +19,7 @@ PROMISED = {
     "": "from tunefarm import Client",
     "run": "from tunefarm import load",
     "hybrid": "from tunefarm import load\nimport onnxruntime",
+    "verify": "import tunefarm_tuning.provenance.verification\nfrom securesystemslib.dsse import Envelope\nimport cryptography",
     "engine": f"{ENGINE}\nfrom tunefarm_tuning import XGBTuner",
     "device": "import tunefarm_workers.device.agent\nimport tvm.rpc",
     "server": NEEDS_SERVER,

@@ -11,6 +11,7 @@ import sys
 import structlog
 from celery.signals import worker_ready, worker_shutting_down
 
+from tunefarm_app.identity.signing import SigningKey
 from tunefarm_app.runtime.dispatch import QUEUES
 from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import load_settings
@@ -33,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings = load_settings()
         check_sandbox()
+        if settings.signing_key is not None:
+            SigningKey.read(settings.signing_key)
     except InvalidInputError as error:
         print(f"worker: {error.message}", file=sys.stderr)
         return 2

@@ -187,6 +187,7 @@ class ArtifactRow(Base):
     manifest: Mapped[Json]
     report: Mapped[Json]
     created_at: Mapped[float] = mapped_column(default=db_now())
+    envelope: Mapped[str | None]
 
 
 class DraftRow(Base):
@@ -202,6 +203,7 @@ class DraftRow(Base):
     tasks: Mapped[int]
     covered: Mapped[int]
     created_at: Mapped[float] = mapped_column(default=db_now())
+    envelope: Mapped[str | None]
 
 
 class TrialRow(Base):

@@ -284,7 +284,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A job's result: the packed file's blob, its manifest and its report."""
+    """A job's result: the packed file's blob, its manifest and its report.
+
+    Attributes:
+        envelope: The signed statement about it, as a line of JSON; None if the farm had no key when it was compiled.
+    """
 
     id: str
     job_id: str
@@ -294,6 +298,7 @@ class Artifact:
     manifest: Json
     report: Json
     created_at: float
+    envelope: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +308,7 @@ class Draft:
     Attributes:
         tasks: The tuning tasks of the network.
         covered: How many of them run a tuned kernel.
+        envelope: As `Artifact.envelope`.
     """
 
     job_id: str
@@ -312,3 +318,4 @@ class Draft:
     tasks: int
     covered: int
     created_at: float
+    envelope: str | None = None

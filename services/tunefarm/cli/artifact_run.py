@@ -30,7 +30,7 @@ def run_artifact(
         Path,
         typer.Argument(
             metavar="ARTIFACT",
-            help="The file NAME.tunefarm. It is native code: run it only if you trust its author.",
+            help="The file NAME.tunefarm. It is native code: run it only if you trust its author (see --verify-key).",
         ),
     ],
     inputs: Annotated[
@@ -54,6 +54,16 @@ def run_artifact(
         typer.Option("--threads", min=1, help="Number of threads; by default, as in the measurement."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")] = 0,
+    verify_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify-key",
+            metavar="FILE",
+            envvar="TUNEFARM_VERIFY_KEY",
+            help="File of the public keys that you trust (`tunefarm signing list --output FILE`). Nothing of the artifact is loaded "
+            "unless ARTIFACT.intoto.jsonl beside it says that one of them signed it.",
+        ),
+    ] = None,
 ) -> None:
     """Run an artifact. Needs apache-tvm and numpy, and no server."""
     from tunefarm.artifact import load
@@ -61,7 +71,7 @@ def run_artifact(
     from tunefarm_tuning.reference.random_inputs import random_inputs
     from tunefarm_tuning.workload.task import TensorSpec
 
-    model = load(artifact, threads=threads)
+    model = load(artifact, threads=threads, verify_key=verify_key)
     if inputs:
         arrays = read_inputs(model.inputs, inputs)
     else:

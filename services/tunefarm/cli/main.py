@@ -14,13 +14,14 @@ from tunefarm.cli import devices, jobs, models, records, sweeps
 from tunefarm.cli.artifact_run import run_artifact
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.farm import audit, database, keys, webhooks
+from tunefarm.cli.farm import audit, database, keys, signing, webhooks
 from tunefarm.cli.farm.backup import back_up, restore
 from tunefarm.cli.farm.doctor import examine
 from tunefarm.cli.farm.roles import run_worker
 from tunefarm.cli.farm.serve import dashboard, serve
 from tunefarm.cli.top import top
 from tunefarm.cli.tune import compile_model, tune_model
+from tunefarm.cli.verify import verify_artifact
 
 _DISTRIBUTIONS = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
 
@@ -74,6 +75,7 @@ def make_app() -> typer.Typer:
     command(app, "compile")(compile_model)
     command(app, "top")(top)
     command(app, "run")(run_artifact)
+    command(app, "verify")(verify_artifact)
     command(app, "serve")(serve)
     command(app, "dashboard")(dashboard)
     command(app, "worker", json=False)(run_worker)
@@ -81,7 +83,7 @@ def make_app() -> typer.Typer:
     command(app, "backup")(back_up)
     command(app, "restore")(restore)
     command(app, "version")(show_version)
-    for part in (models, jobs, sweeps, devices, records, keys, audit, webhooks, database):
+    for part in (models, jobs, sweeps, devices, records, keys, signing, audit, webhooks, database):
         app.add_typer(part.app)
     app.add_typer(devices.app, name="devices", hidden=True)  # its neighbours are in the plural
     return app

@@ -47,6 +47,7 @@ from tunefarm.client.results.jobs import (
 from tunefarm.client.results.models import Model, ModelTask, SampleFile, Tensor, WorkloadCode
 from tunefarm.client.results.shown import ReportPage
 from tunefarm.client.results.sweeps import Sweep, SweepCell
+from tunefarm.client.signing import SigningKey
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
 __all__ = [
@@ -101,6 +102,7 @@ __all__ = [
     "SampleFile",
     "ServerError",
     "SignInLink",
+    "SigningKey",
     "Speedup",
     "Sweep",
     "SweepCell",

@@ -32,6 +32,7 @@ from tunefarm.client.models import AsyncModels, Models, Shapes, Values
 from tunefarm.client.records import AsyncRecords, Records
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.samples import AsyncSamples, SamplePaths, Samples, sample_paths
+from tunefarm.client.signing import AsyncSigning, Signing
 from tunefarm.client.sweeps import AsyncSweeps, Sweeps
 from tunefarm.client.webhooks import AsyncWebhooks, Webhooks
 from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
@@ -73,6 +74,7 @@ class AsyncServer:
         self.records = AsyncRecords(transport)
         self.keys = AsyncKeys(transport)
         self.audit = AsyncAudit(transport)
+        self.signing = AsyncSigning(transport)
         self.webhooks = AsyncWebhooks(transport)
 
     async def close(self) -> None:
@@ -271,6 +273,7 @@ class Client(_Connected, Blocking[AsyncServer]):
         self.records = Records(server.records)
         self.keys = Keys(server.keys)
         self.audit = Audit(server.audit)
+        self.signing = Signing(server.signing)
         self.webhooks = Webhooks(server.webhooks)
 
     def __enter__(self) -> Self:

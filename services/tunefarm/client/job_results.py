@@ -7,10 +7,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tunefarm.client.errors import ConflictError, InvalidRequestError, ProtocolError, WaitTimeoutError
+from tunefarm.client.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    ProtocolError,
+    WaitTimeoutError,
+)
 from tunefarm.client.http.links import Link
 from tunefarm.client.http.paging import get_all, get_page, walk
-from tunefarm.client.http.streams import ByteProgress, file_name
+from tunefarm.client.http.streams import ByteProgress, file_name, sha256_tag
 from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
 from tunefarm.client.results.artifacts import Measurements
@@ -19,6 +25,7 @@ from tunefarm.client.results.shown import ReportPage
 
 _SOURCE_POLL_SEC = 0.5
 _MEASURE_POLL_SEC = 0.5
+_DOWNLOAD_TRIES = 4
 
 
 class AsyncJobResults(Resource):
@@ -194,6 +201,9 @@ class AsyncJobResults(Resource):
     ) -> Path:
         """Download the artifact into `folder` and return its path. An existing file is replaced.
 
+        If the farm signs its results, the signed statement about the artifact is written beside it, as
+        ``NAME.tunefarm.intoto.jsonl``, for `tunefarm verify` and `tunefarm.load`; a statement about the file that was there is removed.
+
         Args:
             job_id: A job that succeeded; with `so_far` any that has a draft (`Job.draft`).
             folder: Created if missing.
@@ -209,9 +219,41 @@ class AsyncJobResults(Resource):
         if name is not None and (name in ("", ".", "..") or Path(name).name != name):
             raise InvalidRequestError(f"{name!r} is not the name of a file", code="bad-name")
         target = folder / (name or f"{job_id}.tunefarm")
-        query = {"so_far": True} if so_far else None
+        query: Query = {"so_far": True} if so_far else {}
         path = f"jobs/{segment(job_id)}/artifact"
-        headers = await self._transport.download(path, target, on_progress, query)
+        for tries_left in reversed(range(_DOWNLOAD_TRIES)):
+            headers = await self._transport.download(path, target, on_progress, query)
+            try:
+                envelope = await self._envelope(job_id, {**query, "sha256": sha256_tag(headers)})
+                break
+            except NotFoundError as error:  # a better draft, or the artifact, has come meanwhile
+                if error.code != "artifact-replaced" or not tries_left:
+                    raise
         if name is None and (server_name := file_name(headers.get("Content-Disposition", ""))):
             target = target.replace(folder / server_name)
+        beside = target.with_name(f"{target.name}.intoto.jsonl")
+        if envelope is None:
+            beside.unlink(missing_ok=True)
+        else:
+            beside.write_text(envelope, encoding="utf-8")
         return target
+
+    async def envelope(self, job_id: str, *, so_far: bool = False) -> str | None:
+        """Return the signed statement about a job's artifact (a DSSE envelope, as a line of JSON); None if it is not signed.
+
+        Args:
+            job_id: A job that succeeded; with `so_far` any that has a draft.
+            so_far: Whether the statement about the draft will do.
+
+        Raises:
+            ConflictError: If the job has no artifact (yet).
+        """
+        return await self._envelope(job_id, {"so_far": True} if so_far else {})
+
+    async def _envelope(self, job_id: str, query: Query) -> str | None:
+        try:
+            return await self._transport.text(f"jobs/{segment(job_id)}/artifact.intoto.jsonl", query)
+        except NotFoundError as error:
+            if error.code in ("not-signed", "no-such-route"):  # the latter of an older server
+                return None
+            raise

@@ -260,3 +260,4 @@ class Jobs(Blocking[AsyncJobs]):
     report_page = blocking(AsyncJobs.report_page)
     save_report = blocking(AsyncJobs.save_report)
     download = blocking(AsyncJobs.download)
+    envelope = blocking(AsyncJobs.envelope)

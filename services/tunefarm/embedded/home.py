@@ -28,6 +28,7 @@ class FarmHome:
         self.valkey_dir = self.path / "valkey"
         self.device_dir = self.path / "device"
         self.gateway_dir = self.path / "gateway"
+        self.signing_key = self.path / "signing" / "key.pem"
         self.key_file = self.path / KEY_NAME
         self.device_token_file = self.path / "device-token"
         self._lock_file = self.path / LOCK_NAME

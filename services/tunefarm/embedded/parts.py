@@ -47,6 +47,7 @@ class Facts:
             "TUNEFARM_STORE_DIR": str(self.home.store_dir),
             "TUNEFARM_GATEWAY": f"{self._gateway_host}:{self.gateway_port}",
             "TUNEFARM_GATEWAY_DIR": str(self.home.gateway_dir),
+            "TUNEFARM_SIGNING_KEY": str(self.home.signing_key),
         }
 
     @property
@@ -153,7 +154,7 @@ class Api(FarmProcess):
         port = facts.options.port if facts.url is None else int(facts.url.rpartition(":")[2])
         return [
             *(sys.executable, "-m", "tunefarm_api", f"--host={facts.options.host}", f"--port={port}"),
-            *("--migrate", f"--key-file={facts.home.key_file}"),
+            *("--migrate", "--make-signing-key", f"--key-file={facts.home.key_file}"),
             *(f"--device-token-file={facts.home.device_token_file}", f"--device-name={_device_name(facts)}"),
         ]
 

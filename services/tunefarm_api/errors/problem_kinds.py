@@ -44,6 +44,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
     404: {
         "artifact-not-kept": "The artifact's file was deleted by retention. The report stays. A new job for the model starts "
         "from the same records.",
+        "artifact-replaced": "The job has another file by now: a better draft, or its artifact. Download it again.",
         "delivery-not-found": "The webhook has no such delivery, or retention deleted it.",
         "device-not-found": "There is no such device. An agent that gets this registers again.",
         "job-not-found": "There is no such job.",
@@ -51,6 +52,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "model-not-found": "There is no such model.",
         "no-such-route": "There is no route at this path.",
         "no-such-source": "The kernel has no source of this kind. `kinds` lists its kinds.",
+        "not-signed": "The artifact has no signed statement: the farm had no signing key when it was compiled (`TUNEFARM_SIGNING_KEY`).",
         "record-not-found": "There is no such record.",
         "quantised-not-found": "The job's quantised network is gone. Start another job on the same terms.",
         "samples-not-found": "The model has no such samples: they were deleted, or no job used them in time.",
@@ -190,6 +192,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "database-read-only": "The database is read-only now. Try again later.",
         "database-unavailable": "The database does not answer now. Try again later.",
         "overloaded": "The server has as many requests under way as it takes. Try again after `retry_after_sec`.",
+        "signing-keys-unavailable": "The file of the farm's public keys (`TUNEFARM_SIGNING_KEY` with `.pub`) cannot be read now.",
         "store-unavailable": "The store cannot be written now. Try again later.",
     },
     507: {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi import Path as PathParameter
@@ -24,7 +25,14 @@ from tunefarm_app.jobs.trace import job_trace
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
-from tunefarm_app.report.measuring import artifact_file, artifact_of, best_so_far, measure_again, measuring_of
+from tunefarm_app.report.measuring import (
+    artifact_file,
+    artifact_of,
+    best_so_far,
+    measure_again,
+    measuring_of,
+    signed_statement,
+)
 from tunefarm_app.report.page import content_security_policy, page_name, report_page
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.records.records import RecordFilter
@@ -193,6 +201,52 @@ def download_artifact(
         media_type=ARTIFACT_MEDIA_TYPE,
         filename=artifact.name,
         headers=headers,
+    )
+
+
+@router.get(
+    "/artifact.intoto.jsonl",
+    response_class=PlainTextResponse,
+    **operation(
+        "read",
+        "Download the artifact's signed statement",
+        404,
+        409,
+        answers={
+            200: {
+                "description": "A DSSE envelope as one line of JSON. Its payload is a statement of in-toto (v1) with SLSA's provenance (v1).",
+                "content": {JSON_LINES: {"schema": {"type": "string"}}},
+            }
+        },
+    ),
+)
+def download_envelope(
+    job_id: str,
+    services: ServicesDep,
+    so_far: Annotated[bool, Query(description="As of `artifact`.")] = False,
+    sha256: Annotated[
+        str | None,
+        Query(
+            pattern="^[0-9a-f]{64}$",
+            description="The `ETag` of the file that it is to be of: if the job has another one by now, the problem is "
+            "`artifact-replaced`.",
+        ),
+    ] = None,
+) -> Response:
+    """Who compiled the artifact, from which model, with which versions and records, on which devices. `/v1/signing-keys` has the keys.
+
+    Keep it beside the artifact, as `NAME.tunefarm.intoto.jsonl`.
+    """
+    with services.uow.read() as repos:
+        name, envelope = signed_statement(repos, repos.jobs.get(job_id), so_far=so_far, sha256=sha256)
+    return PlainTextResponse(
+        envelope,
+        media_type=JSON_LINES,
+        headers={
+            "Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}.intoto.jsonl",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-cache",
+        },
     )
 
 

@@ -262,6 +262,7 @@ class ReplayEngine:
             "target": target.to_json(),
             "precision": precision.value,
             "versions": versions(),
+            "records": [{"workload_key": record.workload_key} for record in history.records],
             **simulated,
         }
         report = {

@@ -35,7 +35,13 @@ def holds_draft(job: Job) -> bool:
 
 
 def offer_draft(
-    repos: Repositories, job_id: str, blob: StoredBlob, compiled: CompiledFile, *, limit_bytes: int
+    repos: Repositories,
+    job_id: str,
+    blob: StoredBlob,
+    compiled: CompiledFile,
+    *,
+    envelope: str | None = None,
+    limit_bytes: int,
 ) -> bool:
     """Offer a compiled network, whose blob is stored, as the job's draft; return whether it is one now.
 
@@ -56,6 +62,7 @@ def offer_draft(
         name=compiled.path.name,
         tasks=tasks,
         covered=covered,
+        envelope=envelope,
     )
     if is_better:
         repos.drafts.make_room(job_id, limit_bytes=limit_bytes)

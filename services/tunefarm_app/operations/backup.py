@@ -1,8 +1,9 @@
 """Backup and restore: the database and the store's files in one file.
 
 The file is a tar archive: ``manifest.json``, ``database.jsonl.gz`` (`tunefarm_db.dump`), then ``store/<sha256>`` for every
-model, artifact, kernel source and file of samples that the database knew at that moment. It holds API keys as hashes only. A backup is
-taken while the farm runs. A restored farm continues its unfinished jobs: steps that were leased at the time are taken
+model, artifact, kernel source and file of samples that the database knew at that moment. It holds API keys as hashes only. If the farm
+has a signing key, ``manifest.intoto.jsonl`` is a signed statement about manifest and database; the manifest has the SHA-256 of every file
+of the store. A backup is taken while the farm runs. A restored farm continues its unfinished jobs: steps that were leased at the time are taken
 back when their leases expire, and devices register again.
 """
 
@@ -16,7 +17,7 @@ import os
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,6 +26,8 @@ from typing import IO, Any, BinaryIO, cast
 
 import structlog
 
+from tunefarm_app.identity.signing import SigningKey
+from tunefarm_app.identity.statements import backup_statement
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.dump import dump, load
@@ -32,11 +35,14 @@ from tunefarm_db.engine import make_engine, parse_url
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import AuditAction, ModelState
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.provenance.envelope import MAX_ENVELOPE_BYTES, open_envelope, read_public_keys
+from tunefarm_tuning.provenance.statement import BACKUP, read_statement
 
 log = structlog.stdlib.get_logger(__name__)
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+ENVELOPE = "manifest.intoto.jsonl"
 DATABASE = "database.jsonl.gz"
 STORE = "store/"
 _CHUNK_BYTES = 1 << 20
@@ -65,8 +71,14 @@ class Backup:
         return {"format": FORMAT, **{name: getattr(self, name) for name in self.__slots__}}
 
 
-def back_up(database_url: str, store: BlobStore, path: Path) -> Backup:
+def back_up(database_url: str, store: BlobStore, path: Path, *, key: SigningKey | None = None) -> Backup:
     """Write a backup to `path`, which must not exist. An incomplete file is removed. Only its owner can read it.
+
+    Args:
+        database_url: The farm's database.
+        store: Its store.
+        path: The backup.
+        key: Signs the backup; None to leave it unsigned.
 
     Raises:
         FileExistsError: If the file exists.
@@ -94,9 +106,12 @@ def back_up(database_url: str, store: BlobStore, path: Path) -> Backup:
         with _new_file(part) as file:
             with tarfile.open(fileobj=file, mode="w") as archive:
                 manifest = json.dumps(backup.to_json()).encode()
-                entry = tarfile.TarInfo(MANIFEST)
-                entry.size = len(manifest)
-                archive.addfile(entry, io.BytesIO(manifest))
+                _add_bytes(archive, MANIFEST, manifest)
+                if key is not None:
+                    digests = {MANIFEST: hashlib.sha256(manifest).hexdigest(), DATABASE: _sha256_of(staged)}
+                    _add_bytes(
+                        archive, ENVELOPE, key.sign(backup_statement(digests, backup.created_at)).encode()
+                    )
                 _add(archive, DATABASE, staged)
                 for sha256, source in blobs.items():
                     _add(archive, STORE + sha256, source)
@@ -151,6 +166,17 @@ def _blob_of(store: BlobStore, sha256: str) -> Path | None:
         return None
 
 
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _add_bytes(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    archive.addfile(entry, io.BytesIO(data))
+
+
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
     with path.open("rb") as file:
         entry = tarfile.TarInfo(name)
@@ -177,56 +203,143 @@ def read_manifest(data: bytes) -> Backup:
         raise InvalidInputError("this is not a backup of tunefarm", code="bad-backup") from error
 
 
-def check_backup(path: Path) -> Backup:
+def check_backup(path: Path, *, key_file: Path | None = None) -> Backup:
     """Read the whole file, and check that it is complete and undamaged; changes nothing.
 
+    Args:
+        path: The backup.
+        key_file: File of public keys, one of which has to have signed it; None to accept any backup.
+
     Raises:
-        InvalidInputError: ``bad-backup``.
+        InvalidInputError: ``bad-backup``; with `key_file` as `read_public_keys`, `open_envelope` and `read_statement`, ``no-envelope``,
+            and ``wrong-subject`` if the statement is another backup's.
     """
     with _opened(path) as archive:
-        backup = _manifest(archive)
-        _lines_counted(_member(archive, DATABASE))
-        for sha256 in backup.blobs:
-            digest = hashlib.sha256()
-            for chunk in _chunks(_member(archive, STORE + sha256)):
-                digest.update(chunk)
-            if digest.hexdigest() != sha256:
-                raise InvalidInputError(f"the backup's blob {sha256} is damaged", code="bad-backup")
-    return backup
+        return _checked(archive, path, key_file).backup
 
 
-def restore(path: Path, *, database_url: str, store: BlobStore, replace: bool = False) -> Backup:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckedBackup:
+    backup: Backup
+    database_sha256: str
+
+
+def _checked(archive: tarfile.TarFile, path: Path, key_file: Path | None) -> _CheckedBackup:
+    manifest = _manifest(archive)
+    backup = read_manifest(manifest)
+    database = _Hashed(_member(archive, DATABASE))
+    _lines_counted(database)
+    if key_file is not None:
+        digests = {MANIFEST: hashlib.sha256(manifest).hexdigest(), DATABASE: database.sha256}
+        _verify(archive, path, key_file, digests)
+    for sha256 in backup.blobs:
+        digest = hashlib.sha256()
+        for chunk in _chunks(_member(archive, STORE + sha256)):
+            digest.update(chunk)
+        if digest.hexdigest() != sha256:
+            raise InvalidInputError(f"the backup's blob {sha256} is damaged", code="bad-backup")
+    return _CheckedBackup(backup=backup, database_sha256=database.sha256)
+
+
+def _verify(archive: tarfile.TarFile, path: Path, key_file: Path, digests: Mapping[str, str]) -> None:
+    keys, named = read_public_keys(key_file), f"{path}: {ENVELOPE}"
+    if ENVELOPE not in archive.getnames():
+        raise InvalidInputError(
+            f"{path} is not verified: nobody has signed it. Its farm had no signing key, or it was made by an older version. Without "
+            "--verify-key it is restored unverified",
+            code="no-envelope",
+        )
+    data = _member(archive, ENVELOPE).read(MAX_ENVELOPE_BYTES + 1)
+    signed = open_envelope(data, keys, named=named, keys_named=str(key_file))
+    if dict(read_statement(signed, predicate_type=BACKUP, named=named).subjects) != digests:
+        raise InvalidInputError(
+            f"{named} is signed, but is of another backup: manifest or database were replaced",
+            code="wrong-subject",
+        )
+
+
+class _Hashed:
+    """Reads a file, and hashes what was read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._digest.update(data)
+        return data
+
+    @property
+    def sha256(self) -> str:
+        """Of the whole file: what was not asked for is read now."""
+        for _ in _chunks(cast("IO[bytes]", self)):
+            pass
+        return self._digest.hexdigest()
+
+
+def restore(
+    path: Path,
+    *,
+    database_url: str,
+    store: BlobStore,
+    replace: bool = False,
+    key_file: Path | None = None,
+    keep_keys: bool = False,
+) -> Backup:
     """Restore database and store from a backup; checks the whole file before it changes anything.
+
+    What is restored is what was checked, even if somebody changes the file meanwhile.
 
     Args:
         path: The backup.
         database_url: The database to fill, in one transaction. No farm may run on it.
         store: The store for its models and artifacts. Other files in it stay, and are swept later.
         replace: Whether a database that is not empty may be replaced.
+        key_file: As `check_backup`.
+        keep_keys: Whether the backup's API keys stay valid, with the credentials of devices and what else acts for a key. Otherwise
+            they are revoked: a backup may bring back keys that were revoked after it was made, or bring one that never was.
 
     Raises:
-        InvalidInputError: ``bad-backup``.
+        InvalidInputError: As `check_backup`.
         ConflictError: ``not-empty``, ``in-use``.
         TransientError: If the database or the store is away.
     """
-    backup = check_backup(path)
     with _opened(path) as archive:
+        checked = _checked(archive, path, key_file)
+        backup = checked.backup
         # The store first: a blob without a row is swept later, a row without its blob would be an error.
         for sha256 in backup.blobs:
-            store.put(_chunks(_member(archive, STORE + sha256)))
-        with gzip.open(_member(archive, DATABASE), "rt", encoding="utf-8") as lines:
-            load(database_url, lines, revision=backup.schema, replace=replace)
-    _note_restore(database_url, backup)
+            if store.put(_chunks(_member(archive, STORE + sha256))).sha256 != sha256:
+                raise _changed(path)
+        lines = _database_lines(archive, path, checked.database_sha256)
+        load(database_url, lines, revision=backup.schema, replace=replace, keep_keys=keep_keys)
+    _note_restore(database_url, backup, keep_keys=keep_keys)
     log.info("restored", rows=backup.rows, blobs=len(backup.blobs), created_at=backup.created_at)
     return backup
 
 
-def _note_restore(database_url: str, backup: Backup) -> None:
+def _database_lines(archive: tarfile.TarFile, path: Path, sha256: str) -> Iterator[str]:
+    """Yield the database's lines; raise at their end, before anything is committed, if they are not those that were checked."""
+    file = _Hashed(_member(archive, DATABASE))
+    with gzip.open(cast("IO[bytes]", file), "rt", encoding="utf-8") as lines:
+        yield from cast("IO[str]", lines)
+    if file.sha256 != sha256:
+        raise _changed(path)
+
+
+def _changed(path: Path) -> InvalidInputError:
+    return InvalidInputError(f"{path} was changed while it was restored: restore it again", code="bad-backup")
+
+
+def _note_restore(database_url: str, backup: Backup, *, keep_keys: bool) -> None:
     """Note in the restored audit log that it goes back to an earlier time."""
     engine = make_engine(database_url)
     try:
         with UnitOfWork(engine).write() as repos:
-            repos.audit.note(AuditAction.RESTORED, created_at=backup.created_at, rows=backup.rows)
+            repos.audit.note(
+                AuditAction.RESTORED, created_at=backup.created_at, rows=backup.rows, keys_kept=keep_keys
+            )
     finally:
         engine.dispose()
 
@@ -242,11 +355,11 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         ) from error
 
 
-def _manifest(archive: tarfile.TarFile) -> Backup:
+def _manifest(archive: tarfile.TarFile) -> bytes:
     first = archive.next()
     if first is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES:
         raise InvalidInputError("this is not a backup of tunefarm", code="bad-backup")
-    return read_manifest(_member(archive, MANIFEST).read())
+    return _member(archive, MANIFEST).read(_MANIFEST_BYTES)
 
 
 def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
@@ -263,7 +376,7 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
     return iter(lambda: file.read(_CHUNK_BYTES), b"")
 
 
-def _lines_counted(file: IO[bytes]) -> int:
+def _lines_counted(file: _Hashed) -> int:
     """Unpack the file to its end, where gzip's checksum is."""
-    with gzip.open(file) as packed:
+    with gzip.open(cast("IO[bytes]", file)) as packed:
         return sum(chunk.count(b"\n") for chunk in _chunks(io.BufferedReader(packed)))

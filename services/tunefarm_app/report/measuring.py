@@ -127,6 +127,35 @@ def best_so_far(repos: Repositories, job: Job) -> Artifact | Draft:
         return draft
 
 
+def signed_statement(
+    repos: Repositories, job: Job, *, so_far: bool = False, sha256: str | None = None
+) -> tuple[str, str]:
+    """Return the name of a job's artifact, and the envelope of the statement about it.
+
+    Args:
+        repos: The repositories.
+        job: The job.
+        so_far: Whether a draft will do.
+        sha256: The file that it must be of; None for whichever the job has.
+
+    Raises:
+        ConflictError: ``no-artifact``.
+        NotFoundError: ``not-signed``; ``artifact-replaced``.
+    """
+    artifact = best_so_far(repos, job) if so_far else artifact_of(repos, job)
+    if sha256 not in (None, artifact.sha256):
+        raise NotFoundError(
+            "the job has another file than this one by now: download it again", code="artifact-replaced"
+        )
+    if artifact.envelope is None:
+        raise NotFoundError(
+            "the artifact has no signed statement: the farm had no signing key when it was compiled. `tunefarm signing create` makes "
+            "one; a new job for the model starts from the same records",
+            code="not-signed",
+        )
+    return artifact.name, artifact.envelope
+
+
 def artifact_file(services: Services, artifact: Artifact | Draft) -> Path:
     """Return the file of an artifact or a draft.
 

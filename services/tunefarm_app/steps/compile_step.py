@@ -19,6 +19,7 @@ from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak, job_kernels, trusted_peak
 from tunefarm_app.report.numbers import listed_numbers
+from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_app.storage.rows import (
     best_latency_sec,
@@ -54,12 +55,14 @@ def run_compile(context: StepContext) -> None:
         InvalidInputError: If the model cannot be compiled for the target; the job fails with it.
         NotFoundError: ``samples-not-found`` if its samples were deleted.
         DeviceLostError: If the device went away during the checks; the step is tried again.
+        TransientError: ``no-signing-key`` if the farm signs its results, and this worker cannot.
     """
     with context.services.uow.read() as repos:
         job = repos.jobs.get(context.job_id)
         row = repos.models.get(job.model_id)
         samples = [repos.samples.get(row.id, samples_id) for samples_id in sample_ids(job.options)]
         tasks = repos.jobs.tasks(job.id)
+    signer = Signer.of(context.services)
     device = context.lease.take_device(job.device_key)
     if device is None:
         wait_for_device(context, job)
@@ -69,8 +72,9 @@ def run_compile(context: StepContext) -> None:
     history = History((engine_record(record) for record in [*best.values(), *others]), findings)
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker
+        model = make_job_model(context, job, row)
         compiled = context.engine.compile(
-            make_job_model(context, job, row),
+            model,
             Target.from_json(job.target),
             history,
             precision=precision_of(job).of_network,
@@ -86,7 +90,17 @@ def run_compile(context: StepContext) -> None:
         )
         context.lease.check()
         blob = context.services.blobs.put_file(compiled.path)
-    _commit(context, device, compiled, blob, best, findings.noted)
+    compile_facts = CompileFacts(
+        job=job,
+        model=row,
+        compiled_sha256=model.sha256,
+        samples=samples,
+        device=device.device,
+        records=best,
+        took_sec=time.monotonic() - began,
+    )
+    envelope = signer.sign(compiled, blob, compile_facts)
+    _commit(context, device, compiled, blob, best, findings.noted, envelope)
     log.info("artifact stored", size_bytes=blob.size_bytes, seconds=round(time.monotonic() - began, 3))
 
 
@@ -143,6 +157,7 @@ def _commit(
     blob: StoredBlob,
     best: Mapping[str, Record],
     noted: Mapping[str, Finding],
+    envelope: str | None,
 ) -> None:
     with context.commit(device) as repos:
         repos.findings.store({key: dict(finding) for key, finding in noted.items()})
@@ -158,12 +173,13 @@ def _commit(
             name=compiled.path.name,
             manifest=dict(compiled.manifest),
             report={**compiled.report, FARM: farm_facts(device.device, best, pool, peak)},
+            envelope=envelope,
         )
         repos.drafts.delete(job.id)
         repos.steps.cancel_open(subject_id=job.id, skip_locked=True)  # its draft step may wait
         if (of := job.options.get("of")) is not None:
             limit_bytes = context.services.settings.max_drafts_bytes
-            offer_draft(repos, str(of), blob, compiled, limit_bytes=limit_bytes)
+            offer_draft(repos, str(of), blob, compiled, envelope=envelope, limit_bytes=limit_bytes)
         if not job.trials:  # no round has noted what the compiler used
             job = _note_best(repos, job, best)
         _note_untuned(repos, job, compiled.report)

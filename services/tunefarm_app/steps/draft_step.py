@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -14,6 +15,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_model
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.steps.compile_step import MEDIA_TYPE
 from tunefarm_app.storage.rows import file_stem, max_error_of, precision_of
 from tunefarm_db.values import Job, StepKind, StepState
@@ -47,6 +49,7 @@ def run_draft(context: StepContext) -> None:
 
     Raises:
         InvalidInputError: If the network cannot be compiled; the search goes on.
+        TransientError: ``no-signing-key`` if the farm signs its results, and this worker cannot.
     """
     services, step = context.services, context.step
     with services.uow.read() as repos:
@@ -63,10 +66,12 @@ def run_draft(context: StepContext) -> None:
     if not context.engine.runs_here(target):
         _pass_on(context)
         return
+    signer, began = Signer.of(services), time.monotonic()
     with closing(ScratchDir()) as scratch, _giving_way(context, job) as watch:
         try:
+            model = job_model(services, job, row)
             compiled = context.engine.compile(
-                job_model(services, job, row),
+                model,
                 target,
                 History((), Findings(objects=services.settings.objects_dir)),
                 precision=precision_of(job).of_network,
@@ -87,6 +92,14 @@ def run_draft(context: StepContext) -> None:
             _give_way(context, watch.way_for)
             return
         blob = services.blobs.put_file(compiled.path)
+    compile_facts = CompileFacts(
+        job=job,
+        model=row,
+        compiled_sha256=model.sha256,
+        samples=samples,
+        took_sec=time.monotonic() - began,
+    )
+    envelope = signer.sign(compiled, blob, compile_facts)
     with context.commit() as repos:
         job = repos.jobs.get(job.id, lock=True)
         if not wants_draft(job):
@@ -100,7 +113,7 @@ def run_draft(context: StepContext) -> None:
             return
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
         services.blobs.path(blob.sha256)  # a sweep may have come between
-        offer_draft(repos, job.id, blob, compiled, limit_bytes=limit_bytes)
+        offer_draft(repos, job.id, blob, compiled, envelope=envelope, limit_bytes=limit_bytes)
     log.info("draft stored", job_id=job.id, size_bytes=blob.size_bytes)
 
 

@@ -84,7 +84,7 @@ def old_farm(request: pytest.FixtureRequest, copies: Path, tmp_path: Path) -> It
         from tunefarm_app.storage.blob_store import BlobStore
 
         backup = shutil.copy(copies / "farm.backup", tmp_path)
-        restore(Path(backup), database_url=url, store=BlobStore(settings.store_dir))
+        restore(Path(backup), database_url=url, store=BlobStore(settings.store_dir), keep_keys=True)
         as_if_left_now(url)
     farm = make_farm(settings)
     yield farm

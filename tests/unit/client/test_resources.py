@@ -158,6 +158,8 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
                 return make_reply(body=jobs.pop(0) if len(jobs) > 1 else jobs[0])
             case "GET", "/v1/jobs/job_1/artifact":
                 return make_reply(body=b"zip", headers=attachment, content_type="application/octet-stream")
+            case "GET", "/v1/jobs/job_1/artifact.intoto.jsonl":
+                return make_reply(body=b'{"payload":""}\n', content_type="application/jsonl")
             case "GET", "/v1/jobs/job_1/report":
                 return make_reply(body={"latency": {}})
             case "GET", "/v1/jobs/job_1/report.html":
@@ -197,6 +199,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
     assert seen == ["queued", "tuning", "compiling", "succeeded"]
     files = job.download(tmp_path / "out")
     assert files.artifact.read_bytes() == b"zip"
+    assert files.artifact.with_name("net.tunefarm.intoto.jsonl").read_text() == '{"payload":""}\n'
     assert files.report.name == "net.report.json"
     assert json.loads(files.report.read_text()) == {"latency": {}}
     assert files.report_page.name == "net.report.html"

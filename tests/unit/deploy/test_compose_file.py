@@ -69,13 +69,13 @@ def test_what_runs_on_a_device_reaches_api_and_gateway_alone() -> None:
 def test_each_part_has_its_own_keys_of_the_farm_alone() -> None:
     keys = {
         name: {volume.split(":")[0] for volume in service.get("volumes", [])}
-        & {"authority", "gateway", "tickets"}
+        & {"authority", "gateway", "tickets", "signing"}
         for name, service in SERVICES.items()
     }
     assert {name: held for name, held in keys.items() if held} == {
-        "api": {"authority", "gateway", "tickets"},
+        "api": {"authority", "gateway", "tickets", "signing"},
         "gateway": {"gateway"},
-        "worker": {"tickets"},
+        "worker": {"tickets", "signing"},
     }
 
 

@@ -46,6 +46,7 @@ def test_farm_processes_get_settings_and_no_foreign_key(part: parts.Part, facts:
     assert environment["TUNEFARM_ENGINE"] == "replay"
     assert environment["TUNEFARM_GATEWAY"] == "127.0.0.1:2"
     assert environment["TUNEFARM_GATEWAY_DIR"] == str(facts.home.gateway_dir)
+    assert environment["TUNEFARM_SIGNING_KEY"] == str(facts.home.signing_key)
     assert facts.valkey_password in environment["TUNEFARM_BROKER_URL"]
     assert not {"TUNEFARM_URL", "TUNEFARM_API_KEY"} & environment.keys()
 

@@ -71,6 +71,10 @@ FORBIDDEN = {
         ("tunefarm_workers.device.agent", "cryptography"),
         ("tunefarm_workers.gateway.server", "cryptography"),
     ],
+    "Direct imports of in-toto's and DSSE's libraries": [
+        ("tunefarm_app.steps.attestation", "in_toto_attestation"),
+        ("tunefarm_tuning.artifact.model", "securesystemslib"),
+    ],
     "The gateway reaches nothing": [
         ("tunefarm_workers.gateway.server", "tunefarm_db.values"),
         ("tunefarm_workers.gateway.admissions", "tunefarm_app.runtime.composition"),

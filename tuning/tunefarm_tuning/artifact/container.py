@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 if __package__:
     from tunefarm_tuning.artifact.sizes import is_condition
@@ -52,7 +52,9 @@ class ArtifactError(Exception):
     Attributes:
         code: Stable name of the problem: ``"not-an-artifact"``, ``"damaged-artifact"``, ``"format-too-new"``,
             ``"version-mismatch"``, ``"wrong-machine"``, ``"wrong-architecture"`` (of a GPU), ``"no-device"``,
-            ``"no-onnxruntime"``, ``"run-failed"``.
+            ``"no-onnxruntime"``, ``"run-failed"``; of one that is to be verified also ``"no-envelope"``, ``"bad-envelope"``,
+            ``"unknown-key"``, ``"bad-signature"``, ``"wrong-predicate"``, ``"wrong-subject"``, ``"bad-verify-key"``,
+            ``"not-installed"``, ``"cannot-verify-itself"``.
     """
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -83,16 +85,20 @@ def extract_library(path: str | os.PathLike[str], output: str | os.PathLike[str]
         return manifest
 
 
-def open_zip(path: Path) -> zipfile.ZipFile:
+def open_zip(path: Path, file: IO[bytes] | None = None) -> zipfile.ZipFile:
     """Open an artifact's zip file.
+
+    Args:
+        path: The artifact.
+        file: An open copy of it, to be read instead; `path` is named in errors.
 
     Raises:
         ArtifactError: If it does not exist, or is no zip file.
     """
-    if not path.is_file():
+    if file is None and not path.is_file():
         raise ArtifactError(f"{path} does not exist or is not a file", code="not-an-artifact")
     try:
-        return zipfile.ZipFile(path)
+        return zipfile.ZipFile(path if file is None else file)
     except _UNREADABLE as error:
         raise ArtifactError(f"{path} is not a tunefarm artifact: {error}", code="not-an-artifact") from error
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,10 +74,15 @@ else:  # beside this file, in the zip
 
 
 _OTHER_SHAPES_KEPT = 8
+_VERIFY_KEY = "TUNEFARM_VERIFY_KEY"
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, check_versions: bool = True
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    check_versions: bool = True,
+    verify_key: str | os.PathLike[str] | None = None,
 ) -> TunedModel:
     """Load an artifact.
 
@@ -86,11 +92,17 @@ def load(
             was tuned for, at most the cores that this process may use. A number other than it was tuned for is a
             `ThreadsWarning`.
         check_versions: Whether another version of apache-tvm is an error: its format for compiled models may differ.
+        verify_key: File of public keys. Before anything of the artifact is unpacked, the envelope beside it has to say that one of
+            them signed it. By default ``TUNEFARM_VERIFY_KEY``; without that, artifacts are not verified. The loader inside an
+            artifact cannot verify the artifact, and refuses to.
 
     Raises:
-        ArtifactError: If the file is damaged, or made for another machine, GPU or version.
+        ArtifactError: If the file is damaged, or made for another machine, GPU or version, or is not verified.
     """
-    return TunedModel(Path(path), threads=threads, check_versions=check_versions)
+    key = os.fspath(verify_key) if verify_key is not None else os.environ.get(_VERIFY_KEY)
+    return TunedModel(
+        Path(path), threads=threads, check_versions=check_versions, verify_key=Path(key) if key else None
+    )
 
 
 class TunedModel:
@@ -108,8 +120,15 @@ class TunedModel:
         shape_table: Which shapes run where; `shapes` lists them.
     """
 
-    def __init__(self, path: Path, *, threads: int | None = None, check_versions: bool = True) -> None:
-        with open_zip(path) as archive:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        threads: int | None = None,
+        check_versions: bool = True,
+        verify_key: Path | None = None,
+    ) -> None:
+        with _opened(path, verify_key) as archive:
             self.manifest: dict[str, Any] = manifest_in(archive, path)
             self.inputs: list[dict[str, Any]] = self.manifest["inputs"]
             self.outputs: list[dict[str, Any]] = self.manifest["outputs"]
@@ -303,6 +322,30 @@ class TunedModel:
             if name not in inputs:
                 raise ArtifactInputError(f"input {name!r} is missing; the model has {listed(self.inputs)}")
         return [inputs[name] for name in self._names]
+
+
+@contextlib.contextmanager
+def _opened(path: Path, verify_key: Path | None) -> Iterator[zipfile.ZipFile]:
+    """Open the artifact; with a key, the bytes that it has verified."""
+    if verify_key is None:
+        with open_zip(path) as archive:
+            yield archive
+        return
+    if not __package__:
+        raise ArtifactError(
+            f"{path} cannot vouch for itself: this loader came with it. To verify it ({_VERIFY_KEY} or verify_key), load it by "
+            "`tunefarm.load` (pip install 'tunefarm[run,verify]')",
+            code="cannot-verify-itself",
+        )
+    from tunefarm_tuning.core.errors import InvalidInputError
+    from tunefarm_tuning.provenance.verification import verified
+
+    with contextlib.ExitStack() as stack:
+        try:
+            artifact = stack.enter_context(verified(path, verify_key))
+        except InvalidInputError as error:
+            raise ArtifactError(error.message, code=error.code) from error
+        yield stack.enter_context(open_zip(path, artifact.file))
 
 
 def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -70,6 +70,8 @@ class InferenceSession:
         sess_options: Any = None,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,  # noqa: ARG002
+        *,
+        verify_key: str | os.PathLike[str] | None = None,
     ) -> None:
         """Load an artifact.
 
@@ -78,6 +80,7 @@ class InferenceSession:
             sess_options: An ``onnxruntime.SessionOptions``, or any object with ``intra_op_num_threads``; 0 is the artifact's own.
             providers: Ignored, with a warning if the artifact was compiled for another device.
             provider_options: Ignored.
+            verify_key: File of public keys that the artifact is verified with, as in `load`.
 
         Raises:
             ArtifactError: As `load` does.
@@ -87,7 +90,7 @@ class InferenceSession:
                 f"an artifact is loaded from its path, not from {type(path_or_bytes).__name__}"
             )
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
-        self.model = load(path_or_bytes, threads=threads)
+        self.model = load(path_or_bytes, threads=threads, verify_key=verify_key)
         kind = self.model.manifest["target"]["kind"]
         requested = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
         fits = (PROVIDER, "CUDAExecutionProvider" if kind == "cuda" else "CPUExecutionProvider")

@@ -300,7 +300,7 @@ def make_manifest(
         "precision": report["precision"]["name"],
         "tolerance": tolerance,
         "toolchain": toolchain_key(),
-        "versions": report["versions"],
+        "versions": {**report["versions"], **({"llvm": loaded.llvm} if loaded.llvm else {})},
         "records": [
             {
                 "workload_key": kernel.task.workload_key,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.records.record import TuningRecord
@@ -133,6 +134,7 @@ class LoadedInfo:
             ``bytes_before`` and ``bytes_after`` of the stored ones.
         warnings: Sentences for people about what could not be done with it.
         parts: The ONNX models of the parts that ONNX Runtime runs, in order; `Model.parts` describes them.
+        llvm: The major version of TVM's LLVM.
     """
 
     entries: tuple[EntryInfo, ...]
@@ -143,6 +145,7 @@ class LoadedInfo:
     storage: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     parts: tuple[Path, ...] = ()
+    llvm: str = ""
 
 
 class CompileSession:
@@ -223,6 +226,7 @@ class CompileSession:
             storage=reply["storage"],
             warnings=tuple(reply["warnings"]),
             parts=tuple(Path(part) for part in reply["parts"]),
+            llvm=clean(str(reply["llvm"]), 100),
         )
 
     def load_other_shapes(self) -> OpenShapes:

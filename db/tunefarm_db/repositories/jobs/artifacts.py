@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
 from sqlalchemy import delete, select, update
 
@@ -26,6 +26,7 @@ class NewArtifact(TypedDict):
     name: str
     manifest: Json
     report: Json
+    envelope: NotRequired[str | None]
 
 
 class Artifacts(Repository):
@@ -56,6 +57,7 @@ class NewDraft(TypedDict):
     name: str
     tasks: int
     covered: int
+    envelope: NotRequired[str | None]
 
 
 class Drafts(Repository):
@@ -73,7 +75,7 @@ class Drafts(Repository):
 
         Its blob must be in `Blobs` already. Storing the same again changes nothing.
         """
-        values = {**columns, "created_at": db_now()}
+        values = {"envelope": None, **columns, "created_at": db_now()}
         statement = self._insert(_DRAFTS).values(job_id=job_id, **values)
         statement = statement.on_conflict_do_update(
             index_elements=["job_id"], set_=values, where=DraftRow.covered <= columns["covered"]

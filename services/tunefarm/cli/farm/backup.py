@@ -17,6 +17,7 @@ from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from tunefarm_app.identity.signing import SigningKey
     from tunefarm_app.storage.blob_store import BlobStore
 
 StoreDir = Annotated[
@@ -36,23 +37,37 @@ def back_up(
     database_url: DatabaseUrl = None,
     store_dir: StoreDir = None,
     home: Home = None,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--signing-key",
+            envvar="TUNEFARM_SIGNING_KEY",
+            metavar="FILE",
+            help="File of the key to sign the backup with; by default, that of the farm on this machine.",
+        ),
+    ] = None,
 ) -> None:
     """Write a farm's database, models and artifacts to one file. The farm may be running.
 
-    The copy of the database (SQLite or PostgreSQL) is consistent. It holds API keys as hashes only. Only you can read
-    the file: keep it as safe as the farm.
+    The copy of the database (SQLite or PostgreSQL) is consistent. It holds API keys as hashes only, and no signing key: copy that key's
+    file too. Only you can read the backup: keep it as safe as the farm.
     """
     from tunefarm_app.operations.backup import back_up as write
 
     with without_log():
         url, store = _places(database_url, store_dir, home)
-        manifest = write(url, store, file)
+        key = _signing_key(signing_key, database_url, home)
+        manifest = write(url, store, file, key=key)
     size_bytes = file.stat().st_size
     if out.json:
-        out.data({"backup": str(file), "size_bytes": size_bytes, **manifest.to_json()})
+        signed_by = None if key is None else key.id
+        out.data(
+            {"backup": str(file), "size_bytes": size_bytes, "signed_by": signed_by, **manifest.to_json()}
+        )
         return
+    signed = "not signed" if key is None else f"signed by the key {key.id[:16]}"
     out.text(
-        f"{file}  {quantities.size(size_bytes)}: {manifest.rows:,} rows, {len(manifest.blobs)} models and artifacts"
+        f"{file}  {quantities.size(size_bytes)}: {manifest.rows:,} rows, {len(manifest.blobs)} models and artifacts, {signed}"
     )
     if manifest.missing:
         out.warning(
@@ -74,26 +89,68 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the database even if it is not empty.")
     ] = False,
+    verify_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify-key",
+            envvar="TUNEFARM_VERIFY_KEY",
+            metavar="FILE",
+            help="File of the public keys that you trust: restore nothing unless one of them signed the backup.",
+        ),
+    ] = None,
+    keep_keys: Annotated[
+        bool,
+        typer.Option(
+            "--keep-keys",
+            help="Keep the backup's API keys and credentials of devices valid, also those that were revoked after it was made.",
+        ),
+    ] = False,
 ) -> None:
     """Restore a farm from a backup: on this machine (--home), or into a given database and store.
 
     Stop the farm first. The command checks the whole file, then replaces the database in one transaction: an error
     changes nothing. A backup of SQLite can be restored to PostgreSQL, and the reverse. A backup of an older version is
     upgraded. Start the farm afterwards: unfinished jobs continue.
+
+    The backup's API keys and credentials of devices are revoked, unless you say --keep-keys: the farm makes a new first key
+    (`--key-file` of the API; `tunefarm serve` does so by itself), and devices are enrolled again.
     """
     from tunefarm_app.operations.backup import restore as read
 
     with without_log(), _alone(database_url, home):
         url, store = _places(database_url, store_dir, home)
-        manifest = read(file, database_url=url, store=store, replace=replace)
+        manifest = read(
+            file,
+            database_url=url,
+            store=store,
+            replace=replace,
+            key_file=verify_key,
+            keep_keys=keep_keys,
+        )
     if out.json:
-        out.data({"restored": str(file), **manifest.to_json()})
+        checks = {"verified": verify_key is not None, "keys_kept": keep_keys}
+        out.data({"restored": str(file), **checks, **manifest.to_json()})
         return
     out.text(
         f"restored as of {quantities.local_time(manifest.created_at)}: {manifest.rows:,} rows, {len(manifest.blobs)} models and artifacts"
     )
     if manifest.missing:
         out.warning(f"{len(manifest.missing)} models or artifacts are missing in the backup")
+    if verify_key is None:
+        out.note("nobody has verified who made the backup: --verify-key FILE does")
+    if not keep_keys:
+        out.note("its API keys and credentials of devices are revoked (--keep-keys keeps them)")
+
+
+def _signing_key(path: Path | None, database_url: str | None, home: Path | None) -> SigningKey | None:
+    """Return the key that was named, or that of the farm in its folder; None if that farm has none."""
+    from tunefarm.embedded.home import FarmHome
+    from tunefarm_app.identity.signing import SigningKey
+
+    if path is None and database_url is None:
+        own = FarmHome(home).signing_key
+        path = own if own.exists() else None
+    return None if path is None else SigningKey.read(path)
 
 
 def _places(database_url: str | None, store_dir: Path | None, home: Path | None) -> tuple[str, BlobStore]:

@@ -16,7 +16,7 @@ from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
-_ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "gateway", "gateway_dir"})
+_ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "gateway", "gateway_dir", "signing_key"})
 """Settings that the embedded farm chooses itself."""
 
 

@@ -64,7 +64,10 @@ def get_artifact(
         ),
     ] = False,
 ) -> None:
-    """Download the artifact of a job that succeeded; with --now or --so-far, of one that searches or was cancelled, too."""
+    """Download the artifact of a job that succeeded; with --now or --so-far, of one that searches or was cancelled, too.
+
+    If the farm signs its results, the signed statement is written beside it, as NAME.tunefarm.intoto.jsonl: see `tunefarm verify`.
+    """
     check_folder(folder)
     if now and so_far:
         from tunefarm.client.errors import InvalidRequestError
@@ -86,7 +89,9 @@ def get_artifact(
             drafts.append(client.jobs.get(job_id).draft)
         draft = _draft_of(path, drafts)
     size_bytes = path.stat().st_size
-    result = {"job_id": job_id, "artifact": str(path), "size_bytes": size_bytes}
+    envelope = path.with_name(f"{path.name}.intoto.jsonl")
+    signed = {"envelope": str(envelope) if envelope.exists() else None}
+    result = {"job_id": job_id, "artifact": str(path), "size_bytes": size_bytes, **signed}
     out.result(
         {**result, "draft": draft.text} if draft is not None else result,
         f"{path}  {quantities.size(size_bytes)}{f', so far: {draft.text}' if draft is not None else ''}",

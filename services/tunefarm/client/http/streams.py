@@ -69,9 +69,14 @@ async def save(link: Link, answer: httpx.Response, part: IO[bytes], on_progress:
         received += len(chunk)
         if on_progress is not None:
             on_progress(received, total)
-    promised = _SHA256_TAG.fullmatch(answer.headers.get("ETag", ""))
-    if promised is not None and promised[1] != digest.hexdigest():
+    if sha256_tag(answer.headers) not in (None, digest.hexdigest()):
         raise ProtocolError("the received file does not match the server's SHA-256", code="damaged-download")
+
+
+def sha256_tag(headers: httpx.Headers) -> str | None:
+    """Return the SHA-256 that a response's ETag is; None if it has another one, or none."""
+    promised = _SHA256_TAG.fullmatch(headers.get("ETag", ""))
+    return None if promised is None else promised[1]
 
 
 def file_name(content_disposition: str) -> str | None:

@@ -31,15 +31,19 @@ NOT_ANSWERED = {
     "invalid-onnx": "of the import step: the model's error",
     "invalid-settings": "of the start of a process",
     "no-database": "of the command backup",
+    "no-envelope": "of the command restore",
     "no-gateway-here": "of steps: another worker may know the gateway",
     "no-keys-here": "of steps: another worker may have the keys",
+    "no-signing-key": "of the start of a process, of the commands signing and backup, and of steps",
     "not-empty": "of the command restore",
     "other-toolchain": "of steps: why a kernel's source cannot be made",
+    "signing-key-exists": "of the command signing",
     "schema-outdated": "of the start of a process",
     "source-not-wanted": "of steps",
     "step-abandoned": "of steps: the job's error",
     "step-not-found": "of steps",
     "toolchain-changed": "of steps: the job's error",
+    "wrong-subject": "of the command restore",
 }
 """Codes that the farm raises, and no request meets, with the reason."""
 

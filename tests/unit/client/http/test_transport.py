@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,7 @@ def test_a_file_that_is_not_there(client: Client, tmp_path: Path) -> None:
 
 
 def test_a_download_is_whole_or_not_at_all(
-    server: Any, client: Client, make_reply: Any, tmp_path: Path
+    server: Any, client: Client, make_reply: Any, make_problem: Any, tmp_path: Path
 ) -> None:
     content = bytes(range(256)) * 12_000
     complete = make_reply(
@@ -263,6 +264,9 @@ def test_a_download_is_whole_or_not_at_all(
         headers={"Content-Disposition": 'attachment; filename="net.tunefarm"'},
     )
     part = make_reply(body=content, cut=1_500_000)
+    unsigned = make_problem(404, "not-signed")
+    of_the_file = server.answer
+    server.answer = lambda request: unsigned if request.path.endswith(".jsonl") else of_the_file(request)
     server.replies = [part, complete]
     folder = tmp_path / "out" / "deep"
     assert client.jobs.download("job_1", folder).read_bytes() == content
@@ -273,6 +277,38 @@ def test_a_download_is_whole_or_not_at_all(
     with pytest.raises(UnavailableError):
         client.jobs.download("job_1", tmp_path / "failed")
     assert list((tmp_path / "failed").iterdir()) == []
+
+
+@pytest.mark.parametrize("times", [1, 10])
+def test_a_draft_that_is_replaced_during_its_download_is_downloaded_again(
+    server: Any, client: Client, make_reply: Any, make_problem: Any, tmp_path: Path, times: int
+) -> None:
+    """The envelope beside a file is always that file's."""
+    versions = [str(number).encode() for number in range(times + 1)]
+    current = 0
+
+    def answer(request: Any) -> Any:
+        nonlocal current
+        tag = sha256(versions[current]).hexdigest()
+        if request.path.endswith("/artifact"):
+            sent = versions[current]
+            current = min(current + 1, times)
+            headers = {"ETag": f'"{tag}"', "Content-Disposition": 'attachment; filename="net.tunefarm"'}
+            return make_reply(body=sent, headers=headers, content_type="application/octet-stream")
+        if request.query["sha256"] != [tag]:
+            return make_problem(404, "artifact-replaced")
+        return make_reply(body=tag.encode(), content_type="application/jsonl")
+
+    server.answer = answer
+    if times > 1:
+        with pytest.raises(NotFoundError) as refused:
+            client.jobs.download("job_1", tmp_path / "out", so_far=True)
+        assert refused.value.code == "artifact-replaced"
+        return
+    file = client.jobs.download("job_1", tmp_path / "out", so_far=True)
+    assert file.read_bytes() == versions[-1]
+    beside = file.with_name(f"{file.name}.intoto.jsonl")
+    assert beside.read_text() == sha256(file.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", "..", ""])

@@ -19,7 +19,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.loader import ArtifactError, TunedModel, load
+from tunefarm_tuning.artifact.loader import ArtifactError, TunedModel
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.session_parts import SessionParts
@@ -75,7 +75,7 @@ def _load(params: dict[str, Any]) -> TunedModel:
     global _loaded
     if _loaded is None or _loaded[0] != params["path"]:
         try:
-            _loaded = (params["path"], load(params["path"], threads=params["threads"]))
+            _loaded = (params["path"], TunedModel(Path(params["path"]), threads=params["threads"]))
         except ArtifactError as error:
             raise InvalidInputError(error.message, code=error.code) from error
     return _loaded[1]

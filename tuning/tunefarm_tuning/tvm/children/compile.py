@@ -134,6 +134,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
             for alternative in alternatives
         ],
         "cpu_features": sorted(code_features(target) & KNOWN_CPU_FEATURES.keys()),
+        "llvm": str(tvm.get_global_func("target.llvm_version_major")()),
         "storage": model.storage.to_json(),
         "warnings": list(model.warnings),
         "parts": [
