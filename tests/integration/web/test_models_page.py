@@ -8,6 +8,7 @@ from page_browser import ORIGIN, Browser, checked
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.report.measurements import measured_beside
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import HELP, NO_SEARCH
 
@@ -250,6 +251,32 @@ def test_the_code_for_other_shapes_can_be_left_out(browser: Browser, farm) -> No
         job = farm.job(page.url.path.rpartition("/")[2])
         assert job.options["other_shapes"] is wanted
         assert ("no code for other shapes" in page.text) is not wanted
+
+
+def test_other_runtimes_have_check_boxes(browser: Browser, farm) -> None:
+    farm.add_device()
+    form = browser.page(f"/models/{farm.ready_model().id}").element("form", id="new-job")
+    boxes = [
+        box for box in form.all("input", type="checkbox") if box.attrs.get("name", "").startswith("baseline-")
+    ]
+    assert [box.attrs["name"] for box in boxes] == [
+        "baseline-openvino",
+        "baseline-openvino_default",
+        "baseline-litert",
+    ]
+    page = browser.post(
+        form.attrs["action"], trials="8", **{"baseline-openvino": "1", "baseline-litert": "1"}
+    )
+    job = farm.job(page.url.path.rpartition("/")[2])
+    assert job.options["baselines"] == ["openvino", "litert"]
+    farm.run_until_quiet()
+    measuring = browser.page(f"/jobs/{job.id}").element("form", action=f"/jobs/{job.id}/measure")
+    again = {box.attrs["name"]: "disabled" in box.attrs for box in measuring.all("input", type="checkbox")}
+    assert again == {"baseline-openvino": True, "baseline-openvino_default": False, "baseline-litert": True}
+    browser.post(f"/jobs/{job.id}/measure", **{"baseline-openvino_default": "1"})
+    with farm.services.uow.read() as repos:
+        artifact = repos.artifacts.for_job(job.id)
+    assert measured_beside(farm.job(job.id), artifact) == ("openvino", "litert", "openvino_default")
 
 
 def test_the_page_lists_the_sets_of_shapes(browser: Browser, farm) -> None:
