@@ -32,11 +32,19 @@ help: ## Show this list
 
 # The stamp keeps later runs offline: uv is asked again only when the lock or the project file changed.
 .venv/.synced: uv.lock pyproject.toml | $(filter .venv-uv/bin/uv,$(UV))
+	$(UV) sync --locked --all-extras --no-extra baselines --no-python-downloads
+	@touch $@
+
+# What tests need and users do not: OpenVINO and LiteRT, 236 MB.
+.venv/.synced-tests: .venv/.synced
 	$(UV) sync --locked --all-extras --no-python-downloads
 	@touch $@
 
 .PHONY: setup
 setup: .venv/.synced ## Make the environment from the lock file
+
+.PHONY: test-setup
+test-setup: .venv/.synced-tests ## Add what the tests need: the runtimes that artifacts are timed beside
 
 .PHONY: wheel
 wheel: setup ## Build the wheel into dist/
@@ -50,7 +58,7 @@ demo: setup ## Tune a ResNet-18 end to end on this machine (about five minutes)
 # can break). tests/support/exhaustive.py
 EXHAUSTIVE ?= no
 .PHONY: test
-test: setup ## Run the checks, then the tests
+test: test-setup ## Run the checks, then the tests
 	@$(MAKE) --no-print-directory --jobs 2 check .rewritten
 	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) $(PYTEST_ARGS)
 
@@ -61,13 +69,13 @@ test-all: ## The same, with all long tests and all cases of large matrices
 # pytest rewrites the tests' assertions when it reads them, for a quarter of a minute. Each of its workers would, at the same
 # time; so one does beforehand, while mypy has the other core. The tests report their own errors.
 .PHONY: .rewritten
-.rewritten: setup
+.rewritten: test-setup
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 
 # Where the seconds go: see docs/testing.md.
 CPU_REPORT ?= cpu-report.jsonl
 .PHONY: cpu-report
-cpu-report: setup ## Run the tests, and list the processor seconds of each file
+cpu-report: test-setup ## Run the tests, and list the processor seconds of each file
 	@rm -f $(CPU_REPORT)
 	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) -p cpu_report --cpu-report $(abspath $(CPU_REPORT)) $(PYTEST_ARGS); \
 		$(BIN)/python tests/support/cpu_report.py $(CPU_REPORT)
@@ -80,14 +88,14 @@ check: setup ## Formatting, lint, types, import contracts
 	$(BIN)/lint-imports
 
 .PHONY: fast
-fast: setup ## Run the unit tests alone
+fast: test-setup ## Run the unit tests alone
 	@$(PYTEST) tests/unit $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 # One after another, for hours: what each comes to is a line of JSON in SOAK_REPORT. See docs/reliability.md.
 SOAK ?= big
 SOAK_REPORT ?= soak.jsonl
 .PHONY: soak
-soak: setup ## Kill and freeze everything, for hours (SOAK=middle takes some minutes)
+soak: test-setup ## Kill and freeze everything, for hours (SOAK=middle takes some minutes)
 	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest --exhaustive=all tests/soak tests/e2e/web/test_many_events.py --timeout 14400 $(PYTEST_ARGS)
 
 .PHONY: gpu-check
@@ -97,7 +105,7 @@ gpu-check: setup ## What needs an NVIDIA GPU: run it on a machine that has one, 
 # GPU_REPORT_ARGS='--minutes 30' benchmarks for longer than five minutes.
 .PHONY: gpu-setup
 gpu-setup: setup ## CUDA's compiler for the environment, where the machine has none (350 MB)
-	$(UV) sync --quiet --locked --all-extras --group cuda
+	$(UV) sync --quiet --locked --all-extras --no-extra baselines --group cuda
 
 .PHONY: gpu-report
 gpu-report: setup ## One file to send back from a machine with an NVIDIA GPU: versions, what held, a table, logs

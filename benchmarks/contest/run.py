@@ -5,7 +5,7 @@
     python -m benchmarks.contest.run --output out/contest.jsonl --networks mediapipe silero-vad resnet18
     python -m benchmarks.contest.table out/contest.jsonl                                       # results/contest.md, a picture
 
-The runtimes are a group of the lock file: `uv sync --all-extras --group bench`. Each has a process of its own; they are timed in
+The runtimes are those that jobs can time artifacts beside, an extra: `uv sync --all-extras`. Each has a process of its own; they are timed in
 turns, in float32, and OpenVINO once more as it comes (bfloat16 where the CPU has it). PyTorch takes part if it is installed with
 `onnx2torch`, in architectures that were exported from it. A line is written when a network is finished for a number of threads and
 minutes, and what is finished is not run again, unless other work ran beside it. Records are kept, so that ten minutes go on from one.
@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,9 @@ from benchmarks.search.machine import cores_target
 
 from tunefarm_tuning import History, compile, import_model, import_tflite  # noqa: A004
 from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.measure.baselines.runtimes import KINDS, is_installed, why_refused
 from tunefarm_tuning.workload.model import Model
 
-OPENVINO = ("openvino", "openvino_default")
 NOT_INSTALLED = "not installed"
 
 
@@ -188,18 +187,18 @@ def _time(
     left_out: dict[str, str] = {}
     if threads > 1:
         files["onnxruntime_still"] = file
-    if find_spec("openvino") is None:
-        left_out |= dict.fromkeys(OPENVINO, NOT_INSTALLED)
-    else:
-        files |= dict.fromkeys(OPENVINO, file)
-    if file.suffix == ".tflite":
+    is_tflite = file.suffix == ".tflite"
+    if is_tflite:
         converted = folder / f"{file.stem}.onnx"
         import_tflite(file, converted)
-        files |= {kind: converted for kind in files if kind.startswith("onnxruntime")}
-        if find_spec("ai_edge_litert") is None:
-            left_out["litert"] = NOT_INSTALLED
+        files |= dict.fromkeys(files.keys() - {"artifact"}, converted)
+    for kind in KINDS.values():
+        if why_refused(kind, is_tflite=is_tflite):
+            continue
+        if is_installed(kind):
+            files[kind.name] = file
         else:
-            files["litert"] = file
+            left_out[kind.name] = NOT_INSTALLED
     if entrant.network is None or entrant.network.is_architecture:
         others, missing = torch_files(file)
         left_out |= missing

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.latency import wait_until_idle
+from tunefarm_tuning.measure.baselines.runtime import NetworkFile, Runtime
+from tunefarm_tuning.measure.baselines.runtimes import KINDS as KINDS_OF_JOBS
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -103,55 +107,20 @@ class OnnxRuntimeContender:
         return [np.asarray(array) for array in self._session.run(None, self._inputs)]
 
 
-class OpenVinoContender:
-    """OpenVINO with its hint for latency; in float32 as the other contenders, or as it comes: bfloat16 where the CPU has it."""
+class RuntimeContender:
+    """Another runtime, as jobs time artifacts beside it."""
 
-    def __init__(self, path: Path, inputs: Arrays, threads: int, *, as_it_comes: bool = False) -> None:
-        import openvino
-
-        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-        options |= {} if as_it_comes else {"INFERENCE_PRECISION_HINT": "f32"}
-        core = openvino.Core()
-        network = core.read_model(str(path))
-        network.reshape({name: list(array.shape) for name, array in inputs.items()})
-        self._request = core.compile_model(network, "CPU", options).create_infer_request()
-        for name, array in inputs.items():
-            self._request.set_tensor(name, openvino.Tensor(array))
-        self._inputs = inputs
+    def __init__(self, path: Path, inputs: Arrays, threads: int, *, kind: str) -> None:
+        module, function = KINDS_OF_JOBS[kind].opener
+        opener = getattr(import_module(module), function)
+        self._runtime: Runtime = opener(NetworkFile(path=path, inputs=inputs, threads=threads))
+        self._runtime.run()
 
     def sample(self, number: int, *, warm: bool) -> float:
-        return timed(self._request.infer, number, warm=warm)
+        return timed(self._runtime.run, number, warm=warm)
 
     def call(self) -> list[NDArray[Any]]:
-        return [np.asarray(array) for array in self._request.infer(self._inputs).values()]
-
-
-class LiteRtContender:
-    """LiteRT with XNNPACK, which it uses by itself."""
-
-    def __init__(self, path: Path, inputs: Arrays, threads: int) -> None:
-        from ai_edge_litert.interpreter import Interpreter
-
-        self._interpreter = Interpreter(str(path), num_threads=threads)
-        details = self._interpreter.get_input_details()
-        self._inputs = [
-            (detail["index"], array) for detail, array in zip(details, inputs.values(), strict=True)
-        ]
-        for index, array in self._inputs:
-            self._interpreter.resize_tensor_input(index, array.shape)
-        self._interpreter.allocate_tensors()
-        self.call()
-
-    def sample(self, number: int, *, warm: bool) -> float:
-        return timed(self._interpreter.invoke, number, warm=warm)
-
-    def call(self) -> list[NDArray[Any]]:
-        for index, array in self._inputs:
-            self._interpreter.set_tensor(index, array)
-        self._interpreter.invoke()
-        return [
-            self._interpreter.get_tensor(detail["index"]) for detail in self._interpreter.get_output_details()
-        ]
+        return self._runtime.outputs()
 
 
 class TorchContender:
@@ -200,9 +169,7 @@ KINDS: dict[str, Callable[[Path, Arrays, int], Contender]] = {
     "plain": LibraryContender,
     "onnxruntime": OnnxRuntimeContender,
     "onnxruntime_still": lambda *known: OnnxRuntimeContender(*known, spinning=False),
-    "openvino": OpenVinoContender,
-    "openvino_default": lambda *known: OpenVinoContender(*known, as_it_comes=True),
-    "litert": LiteRtContender,
+    **{kind: partial(RuntimeContender, kind=kind) for kind in KINDS_OF_JOBS},
     "reference": lambda *known: OnnxRuntimeContender(*known, optimised=False),
     "torch": lambda *known: TorchContender(*known, compiled=False),
     "torch_compile": lambda *known: TorchContender(*known, compiled=True),

@@ -22,6 +22,14 @@ PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10}
 MAX_PRIORITY = 100
 """Largest priority; the smallest is its negative."""
 
+BASELINES: Mapping[str, str] = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO, float32",
+    "openvino_default": "OpenVINO as it comes",
+    "litert": "LiteRT",
+}
+"""Runtimes that an artifact can be timed beside, by the names that they are asked for by; the first always is, where it can be."""
+
 API_LIMITS: Mapping[str, str] = {
     "trials": "trials",
     "seconds": "wall_sec",
@@ -62,6 +70,9 @@ HELP: Mapping[str, str] = {
     "that cannot keep it fails.",
     "other_shapes": "Whether the artifact gets code for shapes that it was not tuned for, where the model's file leaves "
     "dimensions open. It is slower than tuned code; without it such shapes are refused, and compiling takes less time. For CPUs.",
+    "baselines": f"Runtimes to time the artifact beside, where they are installed on the device: {', '.join(list(BASELINES)[1:-1])} (in what it "
+    f"chooses: bfloat16 on CPUs that have it) or {list(BASELINES)[-1]} (for TFLite files). ONNX Runtime always is one. Each takes some "
+    "seconds of the compile. For CPUs.",
     "search": f"Whether to search. {NO_SEARCH}",
 }
 """The meaning of each term, in a sentence."""
@@ -88,5 +99,11 @@ def plain_tag(text: str) -> str:
     return normalize("NFC", text.strip().lower())
 
 
-RUNTIMES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch_compile": "torch.compile"}
-"""Other runtimes that artifacts are timed beside, by their keys in reports."""
+RUNTIMES: Mapping[str, str] = {**BASELINES, "torch_compile": "torch.compile"}
+"""Other runtimes that artifacts are timed beside, by their keys in reports, in the order in which they are listed."""
+
+
+def runtime_title(name: str, computes: str = "") -> str:
+    """Return a runtime's name for people; of one that chooses its arithmetic, with what it chose."""
+    title = RUNTIMES.get(name, name)
+    return f"{title} ({computes})" if name == "openvino_default" and computes else title

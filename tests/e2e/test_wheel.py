@@ -21,6 +21,7 @@ PROMISED = {
     "hybrid": "from tunefarm import load\nimport onnxruntime",
     "verify": "import tunefarm_tuning.provenance.verification\nfrom securesystemslib.dsse import Envelope\nimport cryptography",
     "engine": f"{ENGINE}\nfrom tunefarm_tuning import XGBTuner",
+    "baselines": "import ai_edge_litert.interpreter\nimport importlib.util\nassert importlib.util.find_spec('openvino')",
     "device": "import tunefarm_workers.device.agent\nimport tvm.rpc",
     "server": NEEDS_SERVER,
     "worker": f"{ENGINE}\n{NEEDS_SERVER}\nimport tunefarm_workers.celery_app",

@@ -22,6 +22,8 @@ from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.frontend.conversion import convert_tflite
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
+from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineNetwork, LocalChild
+from tunefarm_tuning.measure.baselines.runtimes import KINDS as RUNTIMES
 from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.calibration import calibrate
 from tunefarm_tuning.measure.device import RemoteDevice
@@ -34,7 +36,7 @@ from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.process.sandbox import sandbox_state
-from tunefarm_tuning.reference.onnx_runtime import Reference
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.reference.samples import check_samples
 from tunefarm_tuning.reference.single_run import run_in_onnxruntime
 from tunefarm_tuning.space.config import Config
@@ -94,6 +96,16 @@ def _reference(blob: Path, folder: Path) -> None:
         reference.make(0)
 
 
+def _baseline(blob: Path, folder: Path) -> None:
+    arrays = folder / "inputs.npz"
+    np.savez(arrays, x=np.zeros(1, np.float32))
+    input_set = InputSet(inputs=arrays, expected=arrays)
+    network = BaselineNetwork(path=blob, names=("x",), outputs=("y",), input_set=input_set, threads=1)
+    child = LocalChild(network, ChildLimits())
+    with closing(Baseline(RUNTIMES["openvino"], network, child, timeout_sec=STALL_SEC)) as baseline:
+        baseline.open_timed()
+
+
 def _samples(blob: Path, folder: Path) -> None:
     samples = folder / "samples.npz"
     np.savez(samples, x=np.zeros(1, np.float32))
@@ -116,6 +128,7 @@ KINDS = {
     "convert": Kind(lambda blob, folder: convert_tflite(blob, folder / "out.onnx")),
     "run once": Kind(lambda blob, _: run_in_onnxruntime(model_of(blob), [], LIMITS)),
     "reference": Kind(_reference),
+    "baseline": Kind(_baseline),
     "samples": Kind(_samples),
     "artifact": Kind(_artifact),
     "source": Kind(lambda _blob, _folder: kernel_source(TASK, Config.from_json([0, []]))),
@@ -204,6 +217,7 @@ def test_a_child_under_a_required_sandbox_starts(tmp_path: Path) -> None:
         "frontend.onnx.check_child",
         "frontend.onnx.conversion_child",
         "frontend.onnx.reference_child",
+        "measure.baselines.child",
         "reference.samples_child",
         "tvm.children.build",
         "tvm.children.compile",

@@ -7,10 +7,12 @@ from typing import Any
 
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES, runtime_title
 
+_ALWAYS = ("onnxruntime", "untuned", "tuned")
 _NAMES = 4
 _ROWS = (
-    ("onnxruntime", "ONNX Runtime"),
+    *((name, title) for name, title in RUNTIMES.items() if name != "torch_compile"),
     ("torch_compile", "PyTorch, torch.compile"),
     ("untuned", "TVM, untuned"),
     ("tuned", "TVM, tuned"),
@@ -97,11 +99,15 @@ def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
     tuned = _part(latency, "tuned").get("median_sec")
     rows: list[tuple[str, ...]] = []
+    asked = _part(latency, "baselines")
     for key, name in _ROWS:
-        timing = _part(latency, key)
+        facts = _part(asked, key)
+        # In a job's report it has the timing; in the compiler's, it is beside the others.
+        timing = _part(facts, "timing") or _part(latency, key)
+        name = runtime_title(key, str(facts.get("computes") or "")) if facts else name
         if not timing:
-            missing = latency.get(f"{key}_missing")
-            if key == "torch_compile" and not missing:  # not measured, as on CPUs
+            missing = facts.get("missing") or latency.get(f"{key}_missing")
+            if key not in _ALWAYS and not missing:  # not asked for, or not measured, as torch.compile on CPUs
                 continue
             rows.append(
                 (name, quantities.NONE, quantities.NONE, quantities.NONE, str(missing or "not measured"))
@@ -120,6 +126,14 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
             )
         )
     out.table(("", ">median latency", ">samples", ">threads", ">the artifact is as fast"), rows)
+    for key, facts in asked.items():
+        checks = _part(facts, "checks")
+        if checks.get("ok") is False:
+            out.text(
+                f"note: {runtime_title(key, str(facts.get('computes') or ''))} computes something else: outputs differ by mean "
+                f"{checks['mean_rel_error']:.3g}, largest {checks['max_rel_error']:.3g} relative",
+                style="yellow",
+            )
 
 
 def _speedup(ratio: Mapping[str, Any] | None, medians: float | None) -> str:

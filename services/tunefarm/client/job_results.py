@@ -19,6 +19,7 @@ from tunefarm.client.http.paging import get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name, sha256_tag
 from tunefarm.client.http.transport import Query, Resource, segment
 from tunefarm.client.http.waiting import wait_until
+from tunefarm.client.job_terms import baseline_names
 from tunefarm.client.results.artifacts import Measurements
 from tunefarm.client.results.jobs import Event, JobTask, Record, Trial
 from tunefarm.client.results.shown import ReportPage
@@ -36,7 +37,9 @@ class AsyncJobResults(Resource):
         """The link to the server."""
         return self._transport.link
 
-    async def measure(self, job_id: str, *, timeout_sec: float | None = None) -> Measurements:
+    async def measure(
+        self, job_id: str, *, baselines: str | Sequence[str] = (), timeout_sec: float | None = None
+    ) -> Measurements:
         """Measure a job's artifact again, on a device of its pool, and wait for the result.
 
         Its network as TVM compiles it untuned and ONNX Runtime are timed beside it, as at the compile. The latest measurement on a
@@ -44,6 +47,8 @@ class AsyncJobResults(Resource):
 
         Args:
             job_id: A job that succeeded.
+            baselines: Other runtimes to time beside it from now on, with those of the job: a list of names, or a text with commas, as
+                the job's term `baselines`.
             timeout_sec: Longest wait; None for no limit, 0 for no wait.
 
         Raises:
@@ -51,7 +56,11 @@ class AsyncJobResults(Resource):
             WaitTimeoutError: If it takes longer than `timeout_sec`. The measurement goes on.
         """
         asked = Measurements.read(
-            await self._transport.post(f"jobs/{segment(job_id)}/measure", repeatable=True)
+            await self._transport.post(
+                f"jobs/{segment(job_id)}/measure",
+                {"baselines": names} if (names := baseline_names(baselines)) else None,
+                repeatable=True,
+            )
         )
         if timeout_sec == 0:
             return asked

@@ -41,6 +41,7 @@ class CompileTerms(TypedDict, total=False):
     precision: str | None
     max_error: float | None
     other_shapes: bool | None
+    baselines: str | Sequence[str] | None
     options: Mapping[str, Any] | None
 
 
@@ -59,6 +60,7 @@ class SweepTerms(JobLimits, total=False):
     target: str | Mapping[str, Any] | None
     max_error: float | None
     other_shapes: bool | None
+    baselines: str | Sequence[str] | None
     options: Mapping[str, Any] | None
     tuner: str | None
     seed: int | None
@@ -120,6 +122,8 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
     """
     check_names(terms, JobTerms)
     named = _given({name: terms.get(name) for name in _OPTIONS})
+    if baselines := baseline_names(terms.get("baselines")):
+        named["baselines"] = baselines
     options = {**(terms.get("options") or {}), **named} if named else terms.get("options")
     optional = {
         "target": terms.get("target"),
@@ -131,6 +135,12 @@ def job_json(terms: JobTerms) -> dict[str, Any]:
     }
     budget = budget_json(terms)
     return {**({} if searches_nothing(terms) and not budget else {"budget": budget}), **_given(optional)}
+
+
+def baseline_names(asked: str | Sequence[str] | None) -> list[str]:
+    """Return the names of runtimes in a list, or in a text with commas."""
+    names = asked.split(",") if isinstance(asked, str) else asked or ()
+    return [name.strip() for name in names if name.strip()]
 
 
 def searches_nothing(terms: JobTerms) -> bool:

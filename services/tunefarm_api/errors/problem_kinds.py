@@ -160,6 +160,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "too-many-tags": "More than 20 tags.",
         "too-many-jobs": "The sweep has too many combinations. `limit` is the largest number.",
         "too-many-sample-files": "The job names too many files of samples. `limit` is the largest number.",
+        "unknown-baseline": "There is no such runtime to time beside. `known` lists them.",
         "unknown-device-key": "There is no such pool. `known` lists the pools.",
         "invalid-certificate-request": "The request for a certificate cannot be used: the detail says why.",
         "no-authority": "The keys of the farm's gateway cannot be read or written: see `TUNEFARM_GATEWAY_DIR`.",

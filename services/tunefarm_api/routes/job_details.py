@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Str
 from tunefarm_api.dependencies import ServicesDep, note_download, operation
 from tunefarm_api.methods import method_of
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
-from tunefarm_api.schemas.job import Event, JobTask, Measurements, Trial
+from tunefarm_api.schemas.job import Event, JobTask, MeasureIn, Measurements, Trial
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.record import Record
 from tunefarm_api.transfer.download import Download
@@ -251,13 +251,17 @@ def download_envelope(
 
 
 @router.post("/measure", status_code=202, **operation("write", "Measure an artifact again", 404, 409, 410))
-def measure(job_id: str, services: ServicesDep) -> Measurements:
-    """Times the artifact on a device of its pool, as soon as one is free, beside its untuned network and ONNX Runtime.
+def measure(job_id: str, services: ServicesDep, body: MeasureIn | None = None) -> Measurements:
+    """Times the artifact on a device of its pool, as soon as one is free, beside its untuned network and other runtimes.
+
+    These are ONNX Runtime, those of the job, and those that the body names.
 
     Read `measurements` until `state` is no longer `waiting` or `measuring`. A measurement that is under way already is that one.
     The latest measurement on a quiet device is what report, pages and lists show, unless it timed fewer networks than the shown one.
     """
-    return Measurements.model_validate(measure_again(services, job_id))
+    return Measurements.model_validate(
+        measure_again(services, job_id, baselines=body.baselines if body else ())
+    )
 
 
 @router.get("/measurements", **operation("read", "List an artifact's measurements", 404))

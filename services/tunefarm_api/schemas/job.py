@@ -17,6 +17,9 @@ Whole = Annotated[int, Field(strict=True)]
 Priority = Whole | Literal["low", "normal", "high"]
 
 
+Baselines = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=20)]
+
+
 class BudgetIn(Input):
     """Budget of the job: the first limit reached ends the search. At least one limit is required."""
 
@@ -46,6 +49,19 @@ class JobOptions(Input):
     max_error: float | None = Field(None, description=HELP["max_error"])
     other_shapes: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["other_shapes"])
     search: Annotated[bool, Field(strict=True)] = Field(True, description=HELP["search"])
+    baselines: Baselines = Field(default_factory=list, description=HELP["baselines"])
+
+
+class MeasureIn(Input):
+    """What to time an artifact beside."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"baselines": ["openvino", "litert"]}]})
+
+    baselines: Baselines = Field(
+        default_factory=list,
+        description=HELP["baselines"]
+        + " Added to those of the job and of earlier measurements, and timed from now on.",
+    )
 
 
 class JobCheck(Input):
@@ -65,7 +81,9 @@ class JobCheck(Input):
     seed: Whole = Field(0, description=HELP["seed"])
     priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
-        JobOptions(round_size=None, precision=None, max_error=None, other_shapes=True, search=True),
+        JobOptions(
+            round_size=None, precision=None, max_error=None, other_shapes=True, search=True, baselines=[]
+        ),
         description="Options of the search.",
     )
     tags: Tags = Field(default_factory=list, description=LABELS["tags"])
@@ -251,7 +269,7 @@ class Job(Output):
     speedups: dict[str, ReportRatio] = Field(
         default_factory=dict,
         description="How many times as fast as other networks the artifact is, by their names: `untuned`, `onnxruntime`, "
-        "`torch_compile`. Empty until there is an artifact.",
+        "`torch_compile`, and the runtimes of `options.baselines`. Empty until there is an artifact.",
     )
     tags: list[str] = Field(default_factory=list, description="Tags, in order.")
     note: str = Field("", description="A person's note.")

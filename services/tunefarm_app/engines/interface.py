@@ -109,6 +109,7 @@ class Engine(Protocol):
         precision: Precision = Precision.AS_MODEL,
         max_error: float | None = None,
         other_shapes: bool = True,
+        baselines: Sequence[str] = (),
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,
         device: Device | None,
@@ -130,11 +131,12 @@ class Engine(Protocol):
         model: Model,
         *,
         precision: Precision,
+        baselines: Sequence[str],
         samples: Sequence[Path],
         device: Device,
         cancellation: Cancellation,
     ) -> TimedAgain:
-        """Time an artifact beside its untuned network and ONNX Runtime, as its compile did."""
+        """Time an artifact beside its untuned network, ONNX Runtime and other runtimes, as its compile did."""
         ...
 
     def kernel_source(

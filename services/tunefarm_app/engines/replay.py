@@ -242,6 +242,7 @@ class ReplayEngine:
         precision: Precision = Precision.AS_MODEL,
         max_error: float | None = None,  # noqa: ARG002  (nothing is off)
         other_shapes: bool = True,
+        baselines: Sequence[str] = (),
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,  # noqa: ARG002  (nothing is refined)
         device: Device | None,
@@ -270,6 +271,7 @@ class ReplayEngine:
             "device": device.name if device is not None else "",
             "coverage": {"tasks": scenario.num_tasks, "covered": len(best)},
             "samples": len(samples),
+            **({"baselines": list(baselines)} if baselines else {}),
             "other_shapes": None if other_shapes else {"entry": None, "reason": "not asked for"},
         }
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")

@@ -175,6 +175,7 @@ class TvmEngine:
         precision: Precision = Precision.AS_MODEL,
         max_error: float | None = None,
         other_shapes: bool = True,
+        baselines: Sequence[str] = (),
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,
         device: Device | None,
@@ -209,6 +210,7 @@ class TvmEngine:
                 precision=precision,
                 max_error=max_error,
                 baseline=device is not None,
+                baselines=baselines,
                 other_shapes=other_shapes,
                 samples=samples,
                 goal_sec=goal_sec,
@@ -232,6 +234,7 @@ class TvmEngine:
         model: Model,
         *,
         precision: Precision,
+        baselines: Sequence[str],
         samples: Sequence[Path],
         device: Device,
         cancellation: Cancellation,
@@ -242,6 +245,7 @@ class TvmEngine:
             model,
             device=self._remote(device),
             precision=precision,
+            baselines=baselines,
             samples=samples,
             limits=CompileLimits(
                 timing_sec=self._settings.timing_sec, samples_bytes=self._settings.max_samples_bytes

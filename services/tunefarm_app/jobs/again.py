@@ -15,7 +15,14 @@ from tunefarm_app.jobs.submit import JobRequest, SubmittedJob, add_job
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import max_error_of, own_wall_sec, precision_of, searches, wants_other_shapes
+from tunefarm_app.storage.rows import (
+    baselines_of,
+    max_error_of,
+    own_wall_sec,
+    precision_of,
+    searches,
+    wants_other_shapes,
+)
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, StepKind
@@ -122,6 +129,7 @@ def _request_of(job: Job, first: str) -> JobRequest:
         precision=precision_of(job).value,
         max_error=max_error_of(job),
         other_shapes=wants_other_shapes(job),
+        baselines=baselines_of(job),
         samples=sample_ids(job.options),
         again=first,
         tags=job.tags,

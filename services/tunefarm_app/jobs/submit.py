@@ -16,11 +16,12 @@ from tunefarm_app.models.labels import check_note, check_tags
 from tunefarm_app.models.samples import keep_for_job, sample_ids
 from tunefarm_app.models.submit import require_ready
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.storage.rows import max_error_of, precision_of, searches, wants_other_shapes
+from tunefarm_app.storage.rows import baselines_of, max_error_of, precision_of, searches, wants_other_shapes
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Job, StepKind
 from tunefarm_text.job_terms import MAX_PRIORITY
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 from tunefarm_tuning.workload.quantisation import samples_needed
 
@@ -64,6 +65,8 @@ class JobRequest(JobTerms):
             terms.append({"max_error": self.max_error})
         if not self.other_shapes:
             terms.append({"other_shapes": False})
+        if baselines := parse_baselines(self.baselines):
+            terms.append({"baselines": list(baselines)})
         text = json.dumps(terms, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -88,7 +91,7 @@ def submit_job(
             ``invalid-round-size``, ``unknown-device-key``, ``device-key-required``, ``unknown-target``,
             ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``, ``unknown-precision``,
             ``unsupported-precision``, ``samples-refused``, ``too-many-sample-files``, ``invalid-tag``,
-            ``too-many-tags``, ``note-too-long``, ``invalid-max-error``, ``samples-needed``.
+            ``too-many-tags``, ``note-too-long``, ``invalid-max-error``, ``samples-needed``, ``unknown-baseline``.
         QuotaError: ``quota-open-jobs``, ``quota-device-minutes``, ``quota-priority``.
     """
     check_idempotency_key(idempotency_key)
@@ -125,6 +128,7 @@ def compile_now(services: Services, job_id: str) -> SubmittedJob:
         precision=precision_of(job).value,
         max_error=max_error_of(job),
         other_shapes=wants_other_shapes(job),
+        baselines=baselines_of(job),
         samples=sample_ids(job.options),
         of=job.id,
         tags=job.tags,
@@ -192,6 +196,7 @@ def add_job(
     # A compile of what a job has so far comes before it, for which its key needs no higher priority than the job has.
     checked = priority if request.of is None else repos.jobs.get(request.of).priority
     check_job(repos, priority=checked, budget=budget if request.search else None)
+    baselines = parse_baselines(request.baselines)
     job = repos.jobs.add(
         model_id=model.id,
         target=target.to_json(),
@@ -206,6 +211,7 @@ def add_job(
             "precision": parse_precision(request.precision).value,
             **({} if request.max_error is None else {"max_error": request.max_error}),
             "other_shapes": request.other_shapes,
+            **({"baselines": list(baselines)} if baselines else {}),
             **({"samples": samples} if samples else {}),
             **({} if request.search else {"search": False}),
             **({} if request.of is None else {"of": request.of}),

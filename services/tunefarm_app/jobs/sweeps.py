@@ -86,6 +86,8 @@ class SweepRequest:
         budget = None if self.terms.budget is None else self.terms.budget.to_json()
         refused = [asdict(file) for file in self.refused]
         terms = {**asdict(replace(self.terms, budget=None)), "budget": budget}
+        if not terms["baselines"]:  # digests of older releases have none
+            del terms["baselines"]
         parts: list[Any] = [
             list(self.model_ids),
             list(self.device_keys),

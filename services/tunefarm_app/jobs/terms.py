@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -15,6 +15,7 @@ from tunefarm_db.values import UP_STATES, Device, DeviceState
 from tunefarm_text.job_terms import DEFAULT_TUNER, MAX_PRIORITY, PRIORITIES, TUNERS
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.target.gpu import plain_arch
 from tunefarm_tuning.target.parse import parse_target
@@ -49,6 +50,7 @@ class JobTerms:
         precision: Format of large weights, one of `Precision`; by default as in the model.
         max_error: Largest mean error of the outputs that the precision may cost; see `compile`.
         other_shapes: Whether the artifact gets code for shapes that it was not tuned for.
+        baselines: Other runtimes to time it beside; see `compile`.
     """
 
     budget: Budget | None = None
@@ -62,6 +64,7 @@ class JobTerms:
     precision: str | None = None
     max_error: float | None = None
     other_shapes: bool = True
+    baselines: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +136,7 @@ def _check_options(request: JobTerms) -> None:
     parse_precision(request.precision)
     if request.max_error is not None:
         check_max_error(request.max_error)
+    parse_baselines(request.baselines)
     if not 0 <= request.seed <= MAX_SEED:
         raise InvalidInputError(f"the seed must be between 0 and {MAX_SEED}", code="invalid-seed")
     if request.round_size is not None and not 1 <= request.round_size <= MAX_ROUND_SIZE:

@@ -7,12 +7,12 @@ farm knows that limit alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tunefarm_app.storage.rows import EXPECTED, OWN_LIMIT, PREPARED, own_wall_sec
+from tunefarm_app.storage.rows import EXPECTED, OWN_LIMIT, PREPARED, baselines_of, own_wall_sec
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json
 from tunefarm_tuning.search.budget import Budget
@@ -22,6 +22,8 @@ _OTHER_MODELS = 20
 _FIXED_SEC = 14.0
 _PER_KERNEL_SEC = 0.85
 """Where nothing was measured yet: the first compile of ResNet-18 (25 kernels), after a search of 9 s, takes 31 to 36 s on two cores (Zen 4), with a goal."""
+_PER_BASELINE_SEC = 5.0
+"""The same of another runtime beside the network: starting and opening it, and fifteen samples."""
 _LEAST_SHARE = 0.15
 _SPARE_SHARE = 0.04
 _IMPORTED_LATELY_SEC = 60.0
@@ -59,7 +61,7 @@ def search_sec(job_sec: float, spent_sec: float, compile_sec: float) -> float:
 
 
 def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
-    """Return how long the job's compile should take, from compiles that were measured.
+    """Return how long the job's compile should take, from compiles that were measured; the runtimes that it times beside included.
 
     The longest of the last compiles of its model counts: a search changes kernels, which then are checked and timed anew. If there is
     none, the time per kernel of other models' compiles on such devices counts; if there is none of these either, what one network took on two cores.
@@ -70,12 +72,26 @@ def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
         kernels: The number of its kernels.
     """
     own = repos.overview.compile_times(job, same_model=True, limit=_SAME_MODEL)
-    if own:
-        return max(sec for sec, _ in own)
     others = repos.overview.compile_times(job, same_model=False, limit=_OTHER_MODELS)
+    beside_sec = sum(
+        _baseline_sec(name, [times for *_, times in own], [times for *_, times in others])
+        for name in baselines_of(job)
+    )
+    if own:
+        return beside_sec + max(sec for sec, _, _ in own)
     if others:
-        return kernels * median(sec / max(tasks, 1) for sec, tasks in others)
-    return _FIXED_SEC + kernels * _PER_KERNEL_SEC
+        return beside_sec + kernels * median(sec / max(tasks, 1) for sec, tasks, _ in others)
+    return beside_sec + _FIXED_SEC + kernels * _PER_KERNEL_SEC
+
+
+def _baseline_sec(
+    name: str, own: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]]
+) -> float:
+    """Return how long timing another runtime should take: by compiles of the model, else by those of other models."""
+    if known := [times[name] for times in own if name in times]:
+        return max(known)
+    known = [times[name] for times in others if name in times]
+    return median(known) if known else _PER_BASELINE_SEC
 
 
 def spent_before_sec(repos: Repositories, job: Job) -> float:

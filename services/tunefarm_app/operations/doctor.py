@@ -23,6 +23,7 @@ from tunefarm_db.values import StepKind, StepState, WebhookHealth
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.baselines.runtimes import KINDS, installed_version
 from tunefarm_tuning.process.sandbox import SandboxMode, sandbox_state
 
 FREE_LITTLE_BYTES = 5 << 30
@@ -235,6 +236,17 @@ def check_sandbox(_services: Services) -> CheckResult:
     )
 
 
+def check_baselines(_services: Services) -> CheckResult:
+    """Which other runtimes this machine can time artifacts beside, if it is a worker and the device. None is needed."""
+    installed = {kind.distribution: installed_version(kind) for kind in KINDS.values()}
+    named = [f"{name} {version}" for name, version in installed.items() if version is not None]
+    missing = [name for name, version in installed.items() if version is None]
+    message = ", ".join(["onnxruntime always", *named])
+    if missing:
+        message += f"; {' and '.join(missing)} not installed here (pip install 'tunefarm[baselines]' on the device, if they are wanted)"
+    return ok("baselines", message)
+
+
 _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "database": check_database,
     "database space": check_database_space,
@@ -248,9 +260,10 @@ _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "webhooks": check_webhooks,
     "clock": check_clock,
     "sandbox": check_sandbox,
+    "baselines": check_baselines,
     "versions": device_checks.check_versions,
 }
-_AT_REST = ("database", "database space", "store", "sandbox", "versions")
+_AT_REST = ("database", "database space", "store", "sandbox", "baselines", "versions")
 
 
 def examine(services: Services) -> tuple[CheckResult, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tunefarm_app.report.document import JobReport, ReportKernel
 from tunefarm_app.report.parts import ReportLatency, ReportTiming
+from tunefarm_text.job_terms import RUNTIMES
 from tunefarm_text.quantities import plural, seconds, signed_percent, tick
 
 WIDTH = 720
@@ -77,10 +78,10 @@ class Stack:
 def latency_strip(latency: ReportLatency) -> Strip:
     """Return the chart of the network's latencies."""
     timings: list[tuple[str, str, ReportTiming]] = []
-    if latency.onnxruntime is not None:
-        timings.append(("onnxruntime", "ONNX Runtime", latency.onnxruntime))
-    if latency.torch_compile is not None:
-        timings.append(("torch-compile", "torch.compile", latency.torch_compile))
+    timings += [
+        (name.replace("_", "-"), RUNTIMES.get(name, name), timing)
+        for name, timing in latency.others().items()
+    ]
     timings.append(("untuned", "TVM, untuned", latency.untuned))
     if latency.rejected is not None:
         timings.append(("rejected", "TVM, rejected", latency.rejected))

@@ -12,6 +12,8 @@ from tunefarm_app.report.document import ReportCoverage, ReportedDevice
 from tunefarm_app.report.hybrid import ReportHybrid
 from tunefarm_app.report.parts import (
     ReportAlternative,
+    ReportBaseline,
+    ReportBaselineChecks,
     ReportChecks,
     ReportDisturbance,
     ReportedRecord,
@@ -26,6 +28,7 @@ from tunefarm_app.report.parts import (
 )
 from tunefarm_app.report.precision_parts import ReportPrecision
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES, runtime_title
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.ratio import Ratio, speedups
 from tunefarm_tuning.measure.peak import Peak
@@ -220,15 +223,46 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         overlaps_onnxruntime=_overlap(tuned, baseline) if baseline else None,
         speedup_over_torch_compile=compiled.median_sec / tuned.median_sec if compiled else None,
         overlaps_torch_compile=_overlap(tuned, compiled) if compiled else None,
+        baselines={
+            name: _baseline(name, facts, data.get(name)) for name, facts in baseline_facts(data).items()
+        },
         ratios=ratios_in(data),
+    )
+
+
+def baseline_facts(data: Data) -> dict[str, Data]:
+    """Return what the compiler's ``latency`` says of the other runtimes that were asked for, by name."""
+    facts = data.get("baselines") or {}
+    return {name: facts[name] for name in RUNTIMES if name in facts}
+
+
+def _baseline(name: str, facts: Data, timed: Data | None) -> ReportBaseline:
+    computes, checks = str(facts.get("computes") or ""), facts.get("checks")
+    return ReportBaseline(
+        title=runtime_title(name, computes),
+        timing=_network(timed) if timed else None,
+        missing=None if timed else str(facts.get("missing") or "the compiler gave no reason"),
+        version=str(facts.get("version") or ""),
+        computes=computes,
+        checks=ReportBaselineChecks.model_validate(checks) if checks else None,
     )
 
 
 def ratios_in(data: Data) -> dict[str, ReportRatio]:
     """Return the speed-ups that the compiler noted; computed from the samples, if it is of a release that noted none."""
     if data.get("ratios") is not None:
-        return {str(name): ratio_of(Ratio.from_json(ratio)) for name, ratio in data["ratios"].items()}
-    names = ("tuned", "untuned", "onnxruntime", "torch_compile")
+        off = {
+            name
+            for name, facts in baseline_facts(data).items()
+            if (facts.get("checks") or {}).get("ok") is False
+        }
+        return {
+            str(name): ratio_of(
+                Ratio.from_json(ratio), comparable=ratio.get("comparable", True) and name not in off
+            )
+            for name, ratio in data["ratios"].items()
+        }
+    names = ("tuned", "untuned", *RUNTIMES)
     latency = {
         name: Latency.from_json({"samples_sec": [data[name].get("median_sec")], "threads": 0, **data[name]})
         for name in names
@@ -237,7 +271,7 @@ def ratios_in(data: Data) -> dict[str, ReportRatio]:
     return {name: ratio_of(ratio) for name, ratio in speedups(latency).items()}
 
 
-def ratio_of(ratio: Ratio) -> ReportRatio:
+def ratio_of(ratio: Ratio, *, comparable: bool = True) -> ReportRatio:
     """Return a ratio with what people read of it."""
     low, high = ratio.low, ratio.high
     return ReportRatio(
@@ -250,7 +284,14 @@ def ratio_of(ratio: Ratio) -> ReportRatio:
         else "slower"
         if (high if high is not None else ratio.value) < 1
         else "same",
+        comparable=comparable,
     )
+
+
+def noted_ratio(ratio: ReportRatio) -> dict[str, Any]:
+    """Return what is stored of a ratio; `ratios_in` and `numbers.speedups_of` read it."""
+    noted: dict[str, Any] = {"value": ratio.value, "low": ratio.low, "high": ratio.high}
+    return noted if ratio.comparable else {**noted, "comparable": False}
 
 
 def _shape(data: Data) -> ReportShape:
@@ -262,6 +303,9 @@ def _shape(data: Data) -> ReportShape:
         tuned_sec=float(latency["tuned"]["median_sec"]),
         untuned_sec=float(latency["untuned"]["median_sec"]),
         onnxruntime_sec=float(baseline["median_sec"]) if baseline else None,
+        baselines_sec={
+            name: float(latency[name]["median_sec"]) for name in baseline_facts(latency) if latency.get(name)
+        },
         ratios=ratios_in(latency),
         batches=[int(batch) for batch in data.get("batches", [])],
         no_batches=data.get("no_batches"),

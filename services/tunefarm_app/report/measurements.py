@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tunefarm_app.records.farm_facts import TIMED_ON, device_facts
-from tunefarm_app.report.evidence import Evidence, ratios_in
+from tunefarm_app.report.evidence import Evidence, noted_ratio, ratios_in
 from tunefarm_app.report.parts import ReportMeasurement
-from tunefarm_db.values import Artifact, Device, Json
+from tunefarm_app.storage.rows import baselines_of
+from tunefarm_db.values import Artifact, Device, Job, Json
+from tunefarm_text.job_terms import BASELINES, RUNTIMES
 from tunefarm_tuning.core.latency import Latency, is_quiet
 
 _KEY = "measurements"
 _NETWORKS = {
     "tuned": "the artifact",
     "untuned": "the untuned network",
-    "onnxruntime": "ONNX Runtime",
-    "torch_compile": "torch.compile",
+    **RUNTIMES,
 }
 _OF_THE_COMPILE = ("rejected", "alone", "onnxruntime_missing", "torch_compile_missing")
 _NONSENSE = (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError)
@@ -103,6 +104,30 @@ def which_is_shown(measurements: Sequence[ReportMeasurement]) -> str:
     return f"of those that timed {' and '.join(beside)} too, {which}" if beside else which
 
 
+_BESIDE = "measured_beside"
+"""The member of an artifact's report with the runtimes that measurements were asked to time."""
+
+
+def measured_beside(job: Job, artifact: Artifact) -> tuple[str, ...]:
+    """Return the other runtimes that a measurement of a job's artifact times: the job's, and those of earlier measurements."""
+    return tuple(dict.fromkeys((*baselines_of(job), *(artifact.report.get(_BESIDE) or ()))))
+
+
+def to_measure_beside(artifact: Artifact, names: Sequence[str]) -> Json:
+    """Return the artifact's report, with runtimes that measurements time from now on."""
+    known = artifact.report.get(_BESIDE) or ()
+    return {**artifact.report, _BESIDE: list(dict.fromkeys((*known, *names)))}
+
+
+def timed_beside(measurements: Sequence[ReportMeasurement]) -> list[str]:
+    """Return the names of the runtimes that were asked for and timed in any of the measurements, besides ONNX Runtime."""
+    return [
+        name
+        for name in BASELINES
+        if name != "onnxruntime" and any(name in taken.seconds for taken in measurements)
+    ]
+
+
 def _stored(artifact: Artifact) -> list[Json]:
     """Return the measurements as they are stored; if nobody has measured again yet, that of the compile."""
     known = artifact.report.get(_KEY)
@@ -128,9 +153,7 @@ def _stored(artifact: Artifact) -> list[Json]:
 
 def _in_short(latency: Mapping[str, Any]) -> Json:
     """Return medians, ratios, and whether the device was quiet: the samples are kept of the shown measurement alone."""
-    ratios = {
-        name: ratio.model_dump(include={"value", "low", "high"}) for name, ratio in ratios_in(latency).items()
-    }
+    ratios = {name: noted_ratio(ratio) for name, ratio in ratios_in(latency).items()}
     medians = {
         name: {"median_sec": float(latency[name]["median_sec"])} for name in _NETWORKS if latency.get(name)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import structlog
 
 from tunefarm_app.access.quotas import check_own
 from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
-from tunefarm_app.report.measurements import measurements_of
+from tunefarm_app.report.measurements import measured_beside, measurements_of, to_measure_beside
 from tunefarm_app.report.parts import ReportMeasurement
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, AuditAction, Draft, Job, Json, Step, StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
+from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -41,20 +43,29 @@ class Measuring:
     waiting: str | None
 
 
-def measure_again(services: Services, job_id: str) -> Measuring:
+def measure_again(services: Services, job_id: str, *, baselines: Sequence[str] = ()) -> Measuring:
     """Ask for a measurement of a job's artifact. If one is under way, it is that one.
 
+    Args:
+        services: The process's services.
+        job_id: The job.
+        baselines: Other runtimes to time beside it from now on, with those of the job and of earlier measurements; see `compile`.
+
     Raises:
+        InvalidInputError: ``unknown-baseline``.
         NotFoundError: ``job-not-found``, ``model-deleted``; ``artifact-not-kept`` if retention deleted the artifact.
         ConflictError: ``no-artifact`` if the job has none.
         QuotaError: ``quota-own-jobs``.
     """
+    asked = parse_baselines(baselines)
     with services.uow.write() as repos:
         job = repos.jobs.get(job_id, lock=True)
         check_own(repos, job)
         artifact = artifact_of(repos, job)
         repos.models.get(job.model_id)
         artifact_file(services, artifact)
+        if set(asked) - set(measured_beside(job, artifact)):
+            repos.artifacts.set_report(job.id, to_measure_beside(artifact, asked))
         step = _newest_step(repos, job_id)
         is_new = step is None or step.state not in _OPEN
         if step is None or is_new:

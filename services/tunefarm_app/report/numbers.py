@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tunefarm_app.report.document import JobReport, ReportBreakdown
-from tunefarm_app.report.evidence import Evidence, ratio_of
+from tunefarm_app.report.evidence import Evidence, noted_ratio, ratio_of
 from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
 from tunefarm_app.report.words import NOT_TRIED
 from tunefarm_db.repositories.jobs.jobs import JobNumbers
@@ -231,15 +231,12 @@ def listed_numbers(report: Mapping[str, Any] | None) -> JobNumbers:
     latency = (report or {}).get("latency")
     tuned = latency.get("tuned") if isinstance(latency, Mapping) else None
     median_sec = tuned.get("median_sec") if isinstance(tuned, Mapping) else None
-    others = [ratio.value for name, ratio in ratios.items() if name != UNTUNED]
+    fastest = best_runtime(ratios)
     return JobNumbers(
         network_latency_sec=float(median_sec) if isinstance(median_sec, int | float) else None,
-        speedups={
-            name: {"value": ratio.value, "low": ratio.low, "high": ratio.high}
-            for name, ratio in ratios.items()
-        },
+        speedups={name: noted_ratio(ratio) for name, ratio in ratios.items()},
         over_untuned=ratios[UNTUNED].value if UNTUNED in ratios else None,
-        over_runtime=min(others, default=None),
+        over_runtime=None if fastest is None else ratios[fastest].value,
     )
 
 
@@ -251,12 +248,18 @@ def set_report(repos: Repositories, job_id: str, report: Json) -> None:
 
 def speedups_of(job: Job) -> dict[str, ReportRatio]:
     """Return how many times as fast the job's artifact is as other networks, by their names."""
-    return {str(name): ratio_of(Ratio.from_json(ratio)) for name, ratio in job.speedups.items()}
+    return {
+        str(name): ratio_of(Ratio.from_json(ratio), comparable=ratio.get("comparable", True))
+        for name, ratio in job.speedups.items()
+    }
 
 
 def best_runtime(speedups: Mapping[str, ReportRatio]) -> str | None:
-    """Return the name of the fastest other runtime that the artifact was timed beside; None if there is none."""
-    others = {name: ratio.value for name, ratio in speedups.items() if name != UNTUNED}
+    """Return the name of the fastest other runtime that the artifact was timed beside; None if there is none.
+
+    One whose outputs are further from the reference than the artifact's may be does not count: it computes something else.
+    """
+    others = {name: ratio.value for name, ratio in speedups.items() if name != UNTUNED and ratio.comparable}
     return min(others, key=lambda name: others[name], default=None)
 
 
@@ -318,7 +321,7 @@ def _contradicting_ratios(report: JobReport) -> Iterator[str]:
     if report.latency is None:
         return
     for name, ratio in report.latency.ratios.items():
-        other: ReportTiming | None = getattr(report.latency, name)
+        other = report.latency.untuned if name == UNTUNED else report.latency.others().get(name)
         if other is None or not math.isclose(
             ratio.value, other.median_sec / report.latency.tuned.median_sec, rel_tol=_SLACK
         ):

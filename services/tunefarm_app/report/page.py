@@ -16,9 +16,10 @@ from markupsafe import Markup
 
 from tunefarm_app.report import charts, words
 from tunefarm_app.report.document import JobReport, ReportKernel
-from tunefarm_app.report.measurements import which_is_shown
+from tunefarm_app.report.measurements import timed_beside, which_is_shown
 from tunefarm_app.storage.rows import file_stem
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import runtime_title
 from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.report"
@@ -40,6 +41,8 @@ def report_page(report: JobReport) -> str:
         words=words,
         width=charts.WIDTH,
         which_counts=which_is_shown(report.measurements),
+        beside=timed_beside(report.measurements),
+        runtime_title=runtime_title,
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tunefarm_text.job_terms import runtime_title
+
 
 class Part(BaseModel):
     """Base of all parts."""
@@ -58,6 +60,34 @@ class ReportRatio(Part):
     verdict: Literal["faster", "slower", "same"] = Field(
         description="What the interval says of the artifact; `same` if it cannot tell."
     )
+    comparable: bool = Field(
+        True,
+        description="Whether the other network's outputs are as near to the reference as the artifact's have to be. One that computes less "
+        "precisely is not taken for the fastest other runtime.",
+    )
+
+
+class ReportBaselineChecks(Part):
+    """A baseline's outputs against the reference, on the inputs that it was timed on."""
+
+    ok: bool = Field(description="Whether they are within what the artifact's may differ by.")
+    max_abs_error: float = Field(description="Largest difference.")
+    max_rel_error: float = Field(description="The same as a share of the output's root mean square.")
+    mean_rel_error: float = Field(description="Mean difference as a share of it.")
+    message: str = Field("", description="The first difference that is too large; empty if `ok`.")
+
+
+class ReportBaseline(Part):
+    """Another runtime that was asked for."""
+
+    title: str = Field(description="Its name for people.")
+    timing: ReportTiming | None = Field(description="Its latency; null if not timed.")
+    missing: str | None = Field(description="Reason if it was not timed.")
+    version: str = Field("", description="Version of the runtime; empty if unknown.")
+    computes: str = Field(
+        "", description="Arithmetic of its products, as the runtime says; empty if unknown."
+    )
+    checks: ReportBaselineChecks | None = Field(None, description="Its outputs; null if not compared.")
 
 
 class ReportKernelSums(Part):
@@ -79,6 +109,10 @@ class ReportLatency(Part):
     torch_compile_missing: str | None = Field(
         None, description="Reason if `torch.compile` was not timed; null on CPUs, where it is never timed."
     )
+    baselines: dict[str, ReportBaseline] = Field(
+        default_factory=dict,
+        description="Other runtimes that were asked for (`options.baselines`), by their names.",
+    )
     untuned: ReportTiming = Field(description="The untuned network, as TVM compiles it.")
     tuned: ReportTiming = Field(description="The artifact.")
     tuned_is_untuned: bool = Field(
@@ -94,7 +128,7 @@ class ReportLatency(Part):
     )
     ratios: dict[str, ReportRatio] = Field(
         default_factory=dict,
-        description="How many times as fast as `untuned`, `onnxruntime` and `torch_compile` the artifact is.",
+        description="How many times as fast as `untuned`, `onnxruntime` and the other runtimes the artifact is.",
     )
     speedup_over_untuned: float = Field(description="Median of untuned, divided by the median of tuned.")
     speedup_over_onnxruntime: float | None = Field(description="The same for ONNX Runtime.")
@@ -106,6 +140,18 @@ class ReportLatency(Part):
     overlaps_torch_compile: bool | None = Field(
         None, description="Whether the ranges of those samples overlap."
     )
+
+    def others(self) -> dict[str, ReportTiming]:
+        """Return the runtimes that were timed, by their names, in the order in which they are listed."""
+        timed = {"onnxruntime": self.onnxruntime}
+        timed |= {name: baseline.timing for name, baseline in self.baselines.items()}
+        timed["torch_compile"] = self.torch_compile
+        return {name: timing for name, timing in timed.items() if timing is not None}
+
+    def title(self, name: str) -> str:
+        """Return the name of a runtime for people."""
+        baseline = self.baselines.get(name)
+        return runtime_title(name) if baseline is None else baseline.title
 
 
 class ReportMeasurement(Part):
@@ -123,7 +169,7 @@ class ReportMeasurement(Part):
         "timed fewer networks than the shown one is only listed."
     )
     seconds: dict[str, float] = Field(
-        description="Seconds per inference of `tuned` (the artifact), `untuned`, `onnxruntime` and `torch_compile`."
+        description="Seconds per inference of `tuned` (the artifact), `untuned`, `onnxruntime` and the other runtimes."
     )
     ratios: dict[str, ReportRatio] = Field(
         description="How many times as fast as the others the artifact is."
@@ -309,8 +355,12 @@ class ReportShape(Part):
     tuned_sec: float = Field(description="Median seconds per inference of the artifact.")
     untuned_sec: float = Field(description="The same, untuned.")
     onnxruntime_sec: float | None = Field(description="The same of ONNX Runtime; null if not timed.")
+    baselines_sec: dict[str, float] = Field(
+        default_factory=dict, description="The same of other runtimes that were asked for and timed."
+    )
     ratios: dict[str, ReportRatio] = Field(
-        default_factory=dict, description="How many times as fast as `untuned` and `onnxruntime` it is."
+        default_factory=dict,
+        description="How many times as fast as `untuned`, `onnxruntime` and the other runtimes it is.",
     )
     batches: list[int] = Field(description="Smaller batch sizes that run here, filled up.")
     no_batches: str | None = Field(description="Why smaller batches do not run here; null if they do.")

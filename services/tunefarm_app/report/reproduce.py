@@ -12,6 +12,7 @@ from tunefarm_app.storage.rows import (
     EXPECTED,
     OWN_LIMIT,
     PREPARED,
+    baselines_of,
     file_end,
     file_stem,
     max_error_of,
@@ -34,6 +35,7 @@ _NAMED_BY_THE_COMMAND = (
     "max_error",
     "samples",
     "other_shapes",
+    "baselines",
     "search",
     "of",
     EXPECTED,
@@ -82,6 +84,8 @@ def _command(job: Job, model: Model, file: str) -> str:
         words += ["--max-error", f"{max_error:.10g}"]
     if not wants_other_shapes(job):
         words.append("--no-other-shapes")
+    if baselines := baselines_of(job):
+        words += ["--baselines", ",".join(baselines)]
     for name, shape in model.shapes.items():
         text = shape if isinstance(shape, str) else ",".join(map(str, shape))
         words += ["--shape", f"{name}={text}"]
@@ -112,6 +116,8 @@ def _from_artifact(
     if max_error_of(job) is not None and not quantised:
         stored += f", max_error={max_error_of(job)!r}"
     options = stored if wants_other_shapes(job) else f"{stored}, other_shapes=False"
+    if baselines_of(job):
+        options += f", baselines={','.join(baselines_of(job))!r}"
     records = f"unzip {shlex.quote(artifact.name)} records.jsonl"
     return [
         _step(f"The artifact's records, from {artifact.name}.", "sh", records),

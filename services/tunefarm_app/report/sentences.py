@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.hybrid import hybrid_sentence
 from tunefarm_app.report.parts import (
+    ReportBaseline,
     ReportChecks,
     ReportLatency,
     ReportRatio,
@@ -102,10 +103,23 @@ def _latency(latency: ReportLatency) -> list[str]:
     else:
         than = f"ONNX Runtime on the same device ({seconds(latency.onnxruntime.median_sec)})"
         sentences.append(f"It is {_against(latency.ratios['onnxruntime'], than)}.")
+    for name, baseline in latency.baselines.items():
+        if baseline.timing is None:
+            continue
+        than = f"{baseline.title} on the same device ({seconds(baseline.timing.median_sec)})"
+        sentences.append(f"It is {_against(latency.ratios[name], than)}{_how_far_off(baseline)}.")
     if latency.torch_compile is not None:
         than = f"PyTorch's torch.compile on this device ({seconds(latency.torch_compile.median_sec)})"
         sentences.append(f"It is {_against(latency.ratios['torch_compile'], than)}.")
     return sentences
+
+
+def _how_far_off(baseline: ReportBaseline) -> str:
+    """Return how far a baseline's outputs are off, where it computes something else; else an empty text."""
+    if baseline.checks is None or baseline.checks.ok:
+        return ""
+    off = f"{error(baseline.checks.mean_rel_error)} of their root mean square on average, {error(baseline.checks.max_rel_error)} at most"
+    return f"; its outputs are further off than the artifact's may be ({off})"
 
 
 def _against(ratio: ReportRatio, than: str) -> str:
@@ -139,8 +153,7 @@ def rough_latencies(latency: ReportLatency | None) -> list[str]:
         return [f"How much faster the artifact is, is known only roughly: {why}. {again}."]
     named = {
         "the artifact": latency.tuned,
-        "ONNX Runtime": latency.onnxruntime,
-        "torch.compile": latency.torch_compile,
+        **{latency.title(name): timing for name, timing in latency.others().items()},
     }
     rough = [
         f"{signed_percent(timing.spread)} ({name})"
@@ -182,12 +195,17 @@ def not_measured(report: JobReport) -> list[str]:
         )
         if latency.onnxruntime is None:
             sentences.append(f"ONNX Runtime's latency: {latency.onnxruntime_missing}.")
+        sentences += [
+            f"{baseline.title}'s latency: {baseline.missing}."
+            for baseline in latency.baselines.values()
+            if baseline.missing
+        ]
         if latency.torch_compile_missing:
             sentences.append(f"The latency of PyTorch's torch.compile: {latency.torch_compile_missing}.")
         sentences += [
             f"The spread of {name}: there is only one sample, since an inference takes long."
             for name, timing in (
-                ("ONNX Runtime", latency.onnxruntime),
+                *((latency.title(other), timing) for other, timing in latency.others().items()),
                 ("the untuned network", latency.untuned),
             )
             if _is_single(timing)

@@ -60,6 +60,7 @@ METHODS: Mapping[str, str] = {
     "latency": "Latency",
     "untuned": "“Untuned”",
     "onnxruntime": "ONNX Runtime",
+    "baselines": "Other runtimes",
     "kernels": "Single kernels",
     "outputs": "Outputs",
 }

@@ -22,6 +22,7 @@ from tunefarm_app.report.numbers import listed_numbers
 from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_app.storage.rows import (
+    baselines_of,
     best_latency_sec,
     engine_record,
     file_stem,
@@ -80,6 +81,7 @@ def run_compile(context: StepContext) -> None:
             precision=precision_of(job).of_network,
             max_error=max_error_of(job),
             other_shapes=wants_other_shapes(job),
+            baselines=baselines_of(job),
             samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
             goal_sec=compile_goal_sec(job),
             device=device.device,

@@ -8,7 +8,7 @@ from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_model
 from tunefarm_app.models.samples import sample_ids
-from tunefarm_app.report.measurements import with_measurement
+from tunefarm_app.report.measurements import measured_beside, with_measurement
 from tunefarm_app.report.measuring import artifact_file, artifact_of
 from tunefarm_app.report.numbers import set_report
 from tunefarm_app.storage.rows import precision_of
@@ -50,11 +50,12 @@ def run_measure(context: StepContext) -> None:
         path,
         job_model(services, job, row),
         precision=precision_of(job).of_network,
+        baselines=measured_beside(job, artifact),
         samples=samples,
         device=device.device,
         cancellation=context.cancellation,
     )
-    latency = latency_report(timed.latency, no_baseline=timed.no_baseline)
+    latency = latency_report(timed.latency, no_baseline=timed.no_baseline, baselines=timed.baselines)
     with context.commit(device) as repos:
         present = artifact_of(repos, repos.jobs.get(job.id, lock=True))
         report = with_measurement(present, latency, device.device, measured_at=timed.measured_at)

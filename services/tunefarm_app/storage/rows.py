@@ -62,6 +62,11 @@ def wants_other_shapes(job: Job) -> bool:
     return job.options.get("other_shapes") is not False
 
 
+def baselines_of(job: Job) -> tuple[str, ...]:
+    """Return the other runtimes that a job's artifact is timed beside, besides ONNX Runtime."""
+    return tuple(job.options.get("baselines") or ())
+
+
 EXPECTED = "expected_compile_sec"
 """The member of a job's `options` with the estimate of its compile."""
 PREPARED = "prepared_sec"

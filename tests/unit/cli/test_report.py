@@ -75,3 +75,31 @@ def test_a_report_with_little_in_it(capsys: pytest.CaptureFixture[str]) -> None:
         "kernels tuned 1 of 2"
     ]
     assert trials_text({}) == "0: "
+
+
+def test_other_runtimes_are_there_where_they_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    timing = {"median_sec": 0.05, "samples_sec": [0.05, 0.06], "threads": 2}
+    checks = {"ok": False, "max_rel_error": 0.03, "mean_rel_error": 0.0012}
+    facts: dict[str, Any] = {
+        "openvino": {"missing": "", "computes": "float32", "checks": {**checks, "ok": True}},
+        "openvino_default": {"missing": "", "computes": "bfloat16", "checks": checks},
+        "litert": {"missing": "not installed\x1b[31m"},
+    }
+    of_the_compiler = {
+        **REPORT["latency"],
+        "openvino": timing,
+        "openvino_default": timing,
+        "baselines": facts,
+    }
+    of_a_job = {
+        **REPORT["latency"],
+        "baselines": {**facts, "openvino": {**facts["openvino"], "timing": timing}},
+    }
+    lines = shown(capsys, {**REPORT, "latency": of_the_compiler})
+    assert "OpenVINO, float32 50 ms 50 ms to 60 ms 2 2.00×" in lines
+    assert "OpenVINO as it comes (bfloat16) 50 ms 50 ms to 60 ms 2 2.00×" in lines
+    assert "LiteRT – – – not installed\\x1b[31m" in lines
+    off = "OpenVINO as it comes (bfloat16) computes something else: outputs differ by mean 0.0012, largest 0.03 relative"
+    assert f"note: {off}" in lines
+    assert "OpenVINO, float32 50 ms 50 ms to 60 ms 2 2.00×" in shown(capsys, {**REPORT, "latency": of_a_job})
+    assert not any("LiteRT" in line for line in shown(capsys, REPORT))

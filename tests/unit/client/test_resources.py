@@ -181,6 +181,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         min_gain=0.01,
         precision="float16-weights",
         other_shapes=False,
+        baselines="openvino, litert",
     )
     sent = next(request.json for request in server.requests if request.path == "/v1/jobs")
     assert sent == {
@@ -189,7 +190,11 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         "device_key": "k",
         "tuner": "ga",
         "seed": 3,
-        "options": {"precision": "float16-weights", "other_shapes": False},
+        "options": {
+            "precision": "float16-weights",
+            "other_shapes": False,
+            "baselines": ["openvino", "litert"],
+        },
         "budget": {"wall_sec": 90.0, "patience_trials": 9, "min_gain_per_min": 0.01},
     }
     assert [request.path for request in server.requests][:2] == ["/v1/jobs/check", "/v1/models"]

@@ -62,7 +62,19 @@ FORBIDDEN = {
     "Direct imports of ONNX Runtime": [("tunefarm_tuning.frontend.onnx.rules", "onnxruntime")],
     "Direct imports of PyTorch": [("tunefarm_tuning.frontend.importing", "torch")],
     "Direct imports of XGBoost": [("tunefarm_tuning.tvm.base.tir", "xgboost")],
-    "Direct imports of TFLite's libraries": [("tunefarm_tuning.frontend.conversion", "tflite")],
+    "Direct imports of TFLite's schema": [("tunefarm_tuning.frontend.conversion", "tflite")],
+    "Direct imports of LiteRT": [
+        ("tunefarm_tuning.frontend.conversion", "ai_edge_litert"),
+        ("tunefarm_tuning.measure.baselines.child", "ai_edge_litert"),
+    ],
+    "Direct imports of OpenVINO": [
+        ("tunefarm_tuning.measure.baselines.child", "openvino"),
+        ("tunefarm_tuning.compiler.baselines", "openvino"),
+    ],
+    "Direct imports of baselines' runtimes": [
+        ("tunefarm_tuning.compiler.baselines", "tunefarm_tuning.measure.baselines.openvino"),
+        ("tunefarm_tuning.measure.baselines.child", "tunefarm_tuning.measure.baselines.litert"),
+    ],
     "Direct imports of XLA and MLIR": [("tunefarm_convert.tflite.convert", "jaxlib")],
     "Direct imports of SQLAlchemy": [("tunefarm_app.jobs.submit", "sqlalchemy")],
     "Direct imports of FastAPI": [("tunefarm_app.jobs.submit", "starlette")],

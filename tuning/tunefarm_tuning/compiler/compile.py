@@ -19,6 +19,7 @@ from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.core.kept_files import prune
+from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
@@ -49,6 +50,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     precision: str = Precision.AS_MODEL,
     max_error: float | None = None,
     baseline: bool = True,
+    baselines: str | Sequence[str] = (),
     other_shapes: bool = True,
     on_progress: OnProgress | None = None,
     cancellation: Cancellation | None = None,
@@ -70,6 +72,9 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         max_error: Largest mean error of an output, as a share of its root mean square, that storing weights in fewer bytes, or
             computing in bfloat16, may cost; on the samples if there are any. `quantise_model` has its own.
         baseline: Whether to time ONNX Runtime too, if the device is this machine or a GPU; on a GPU also torch.compile.
+        baselines: Further runtimes to time on the CPU that is the device, if they are installed there: ``"openvino"`` (in float32),
+            ``"openvino_default"`` (in what it chooses: bfloat16 on CPUs that have it), ``"litert"`` (TFLite files). A list, or a text with
+            commas. One that is not installed, or fails, is a note in the report.
         other_shapes: Whether to add code for all sizes of the dimensions that the model's file leaves open, which runs the shapes
             that it was not imported for. For CPUs.
         on_progress: Called with the name of a phase (one of `PHASES`) and the share of it that is done, 0.0 to 1.0.
@@ -90,7 +95,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             compile-memory, reference-failed, reference-crashed, reference-timeout, reference-memory, run-failed), or if its
             untuned network gives wrong results (code wrong-output), or its errors are larger than `max_error` (too-inaccurate).
             Nothing is written then.
-        InvalidInputError: If the output's folder does not exist (no-such-folder); if the precision is unknown, or unsupported
+        InvalidInputError: If the output's folder does not exist (no-such-folder); if there is no such baseline (unknown-baseline); if the precision is unknown, or unsupported
             for the target (unknown-precision, unsupported-precision, not-quantised), or `max_error` is no share (invalid-max-error); if this machine lacks CUDA's compiler for the target
             (no-cuda-compiler, cuda-compiler-unfit); if the samples do not fit, as `check_samples` says.
         DeviceLostError: If the device went away.
@@ -117,6 +122,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             precision=network_precision(precision, target, model.quantisation),
             max_error=max_error,
             baseline=baseline,
+            baselines=parse_baselines(baselines),
             other_shapes=other_shapes,
             limits=limits or CompileLimits(),
             goal_sec=goal_sec,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -14,6 +15,7 @@ import numpy as np
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import speedup
+from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineFailed
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.measure.machine_watch import Watched, disturbance_of, loop_slowdown
 from tunefarm_tuning.reference.onnx_runtime import Reference
@@ -71,6 +73,7 @@ def compare_latency(
     threads: int,
     limits: CompileLimits,
     on_round: Callable[[float], None],
+    others: Mapping[str, Baseline] | None = None,
     entry: str = "main",
     rounds: int = _ROUNDS,
 ) -> tuple[dict[str, Latency], bool | None]:
@@ -88,11 +91,12 @@ def compare_latency(
         limits: Limits of a call (`model_sec`) and of the slow-down (`model_ratio`), and the time for further blocks
             (`timing_sec`), of which each of many sets of shapes gets its share.
         on_round: Called with the share of a repetition that is done.
+        others: Further runtimes by name, as for `time_models`.
         entry: The libraries' function to time.
         rounds: Samples at most.
 
     Returns:
-        Latencies by the names in `libraries` (and ``"onnxruntime"``), and whether the tuned network is slower: None if only the
+        Latencies by the names in `libraries` and `others` (and ``"onnxruntime"``), and whether the tuned network is slower: None if only the
         ratios within disturbed blocks say that it is not.
 
     Raises:
@@ -109,6 +113,7 @@ def compare_latency(
             threads=threads,
             limits=limits,
             on_round=on_round,
+            others=others,
             least_samples=_MIN_SAMPLES_TO_REJECT if repetition else 1,
             entry=entry,
             rounds=rounds,
@@ -180,6 +185,7 @@ def time_models(
     threads: int,
     limits: CompileLimits,
     on_round: Callable[[float], None],
+    others: Mapping[str, Baseline] | None = None,
     least_samples: int = 1,
     entry: str = "main",
     rounds: int = _ROUNDS,
@@ -199,6 +205,7 @@ def time_models(
         threads: The number of threads of each network.
         limits: `model_sec` limits each call.
         on_round: Called with the share that is done.
+        others: Further runtimes by name. One that fails, now or while it is timed, is left out; its `facts` say why.
         least_samples: Samples that even a slow network gets.
         entry: The libraries' function to time.
         rounds: Blocks at least, unless the intervals are narrow before.
@@ -232,6 +239,9 @@ def time_models(
         timers["onnxruntime"] = _Timer(
             reference_sample, onnx_runtime.open_timed(inputs), least_samples, rounds
         )
+    for name, other in (others or {}).items():
+        with suppress(BaselineFailed):
+            timers[name] = _Timer(_sampler(other), other.open_timed(), least_samples, rounds)
     blocks = [] if blocks is None else blocks
     blocks.append(_Block(samples={name: timer.first for name, timer in timers.items() if timer.first}))
     order, rng = list(timers), random.Random(0)  # noqa: S311  (an order, not a secret)
@@ -240,8 +250,14 @@ def time_models(
         rng.shuffle(order)
         block = _Block(loop_sec=device.call("reference_loop", {}, timeout_sec=limits.model_sec)["loop_sec"])
         for name in order:
-            if (sample := timers[name].turn(number)) is not None:
+            try:
+                sample = timers[name].turn(number)
+            except BaselineFailed:
+                del timers[name]
+                continue
+            if sample is not None:
                 block.samples[name] = sample
+        order = [name for name in order if name in timers]
         blocks.append(block)
         latency = _latencies(blocks, list(timers), threads)
         fast = {name: latency[name] for name in timers if not timers[name].is_slow}
@@ -254,6 +270,14 @@ def time_models(
         on_round(min(1.0, (number + 1) / rounds))
     on_round(1.0)
     return latency
+
+
+def _sampler(baseline: Baseline) -> Callable[[int], _Sample]:
+    def sample(number: int) -> _Sample:
+        reply = baseline.sample(number)
+        return _Sample.of(reply["sample_sec"], number, reply["watched"])
+
+    return sample
 
 
 def rounds_for(entries: int) -> int:

@@ -58,6 +58,12 @@ _ONNXRUNTIME = (
     "after the artifact. The artifact, ONNX Runtime and torch.compile are synchronised with the GPU once "
     "per sample, after its last inference."
 )
+_BASELINES = (
+    "Each in a process of its own, with as many threads as the artifact, timed in the same blocks. OpenVINO runs the network with its hint "
+    "for latency, in float32 or, as it comes, in what it chooses for the CPU; an ONNX file with the shapes and values of the job, or a "
+    "TFLite file as it was uploaded. LiteRT runs the TFLite file with XNNPACK. Their inputs and outputs stay where the runtime wants "
+    "them. Their outputs on these inputs are compared with the reference as the artifact's are."
+)
 _OUTPUTS = (
     "Every output of the artifact, on each of the user's sample sets and each set of random inputs, element by element against ONNX "
     "Runtime. ONNX Runtime ran in all the ways under checks.runs; how far these are apart is the width of the comparison. "
@@ -112,6 +118,8 @@ def make_report(
     reused: Mapping[str, int] | None = None,
     before: Mapping[str, Any] | None = None,
     alone: Mapping[str, Any] | None = None,
+    baselines: Mapping[str, Mapping[str, Any]] | None = None,
+    baselines_sec: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -120,8 +128,10 @@ def make_report(
         not_tunable: The kernels that are no tasks.
         coverage: The tasks in short.
         comparison: The outputs of the artifact's network against ONNX Runtime's.
-        latency: By name: ``"untuned"``, ``"tuned"`` (the artifact's network) and, if they were timed, ``"onnxruntime"`` and
-            ``"torch_compile"``.
+        latency: By name: ``"untuned"``, ``"tuned"`` (the artifact's network) and, if they were timed, ``"onnxruntime"``,
+            ``"torch_compile"`` and other runtimes.
+        baselines: `BaselineFacts.to_json` of the other runtimes that were asked for, by name.
+        baselines_sec: Seconds of the phases that each of them took.
         rejected: The latency of the tuned network, if it fell back for being slower than the untuned one.
         no_baseline: Why ONNX Runtime was not timed; empty if it was.
         environment: The environment of all measurements.
@@ -148,6 +158,7 @@ def make_report(
             "latency": MODEL_METHOD,
             "untuned": _UNTUNED,
             "onnxruntime": _ONNXRUNTIME,
+            **({"baselines": _BASELINES} if baselines else {}),
             "kernels": KERNEL_METHOD,
             "outputs": _OUTPUTS,
         },
@@ -179,13 +190,18 @@ def make_report(
         ],
         "latency": {
             **latency_report(
-                latency, rejected=rejected, no_baseline=no_baseline, no_torch_compile=no_torch_compile
+                latency,
+                rejected=rejected,
+                no_baseline=no_baseline,
+                no_torch_compile=no_torch_compile,
+                baselines=baselines,
             ),
             **({"alone": dict(alone)} if alone is not None else {}),
         },
         "warnings": list(warnings),
         "versions": versions(),
         "phases_sec": dict(phases_sec),
+        **({"baselines_sec": dict(baselines_sec)} if baselines_sec else {}),
         "reused": dict(reused or {}),
         **({"timed_before": dict(before)} if before is not None else {}),
     }
@@ -197,6 +213,7 @@ def latency_report(
     rejected: Latency | None = None,
     no_baseline: str = "",
     no_torch_compile: str = "",
+    baselines: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Return the report's ``latency``. See `make_report` for the arguments."""
     return {
@@ -210,7 +227,13 @@ def latency_report(
         if "onnxruntime" in latency
         else None,
         "ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()},
+        **baselines_report(baselines),
     }
+
+
+def baselines_report(baselines: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return what the report's ``latency`` says of other runtimes beside their times; nothing if none was asked for."""
+    return {"baselines": {name: dict(facts) for name, facts in baselines.items()}} if baselines else {}
 
 
 def _samples(samples: Sequence[SampleSummary], comparison: ModelComparison) -> dict[str, Any] | None:

@@ -82,6 +82,7 @@ class CompileRequest:
         max_error: As for `compile`.
         goal_sec: As for `compile`.
         samples: The user's files of samples.
+        baselines: Names of other runtimes to time (`measure.baselines.runtimes.KINDS`).
         folder: Where libraries and inputs are written on the way; the caller deletes it.
     """
 
@@ -93,6 +94,7 @@ class CompileRequest:
     precision: Precision = Precision.AS_MODEL
     max_error: float | None = None
     baseline: bool
+    baselines: tuple[str, ...] = ()
     other_shapes: bool = True
     limits: CompileLimits
     goal_sec: float | None = None

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
+from tunefarm_tuning.compiler.baselines import open_baselines
 from tunefarm_tuning.compiler.model_timing import time_models
 from tunefarm_tuning.compiler.phases.load import opened
 from tunefarm_tuning.compiler.phases.untuned import build_untuned
@@ -17,6 +18,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.core.kept_files import usable_folder
 from tunefarm_tuning.core.latency import TimedAgain
+from tunefarm_tuning.measure.baselines.runtimes import parse_baselines
 from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildClosed, ChildLimits
@@ -37,6 +39,7 @@ def time_again(
     *,
     device: RemoteDevice | None = None,
     precision: Precision = Precision.AS_MODEL,
+    baselines: Sequence[str] = (),
     samples: Sequence[Path] = (),
     limits: CompileLimits | None = None,
     cancellation: Cancellation | None = None,
@@ -49,6 +52,7 @@ def time_again(
         model: The model that it was compiled from.
         device: Where to run it; None is this machine, where ONNX Runtime is timed beside it, unless it is a GPU.
         precision: The precision that it was compiled with.
+        baselines: Further runtimes to time, as for `compile`.
         samples: Files of the user's samples; it is timed on the first of them.
         limits: Limits of the child processes, and the time for further blocks (`timing_sec`).
         cancellation: Ends it from another thread.
@@ -68,6 +72,7 @@ def time_again(
             model,
             device,
             precision,
+            parse_baselines(baselines),
             samples,
             limits or CompileLimits(),
             cancellation,
@@ -82,6 +87,7 @@ def _time_again(
     model: Model,
     device: RemoteDevice | None,
     precision: Precision,
+    baselines: Sequence[str],
     samples: Sequence[Path],
     limits: CompileLimits,
     cancellation: Cancellation,
@@ -121,7 +127,9 @@ def _time_again(
         )
         stack.enter_context(closing(reference))
         stack.enter_context(cancellation.attach(reference))
-        inputs = reference.make(0, feeds=feeds.fitting(0))[0]
+        input_set = reference.make(0, feeds=feeds.fitting(0))[0]
+        if tolerance := manifest.get("tolerance"):  # what the artifact's outputs may differ by
+            input_set = input_set.with_rounding(str(tolerance))
         runner = stack.enter_context(
             opened(
                 DeviceRun(
@@ -131,21 +139,37 @@ def _time_again(
             )
         )
         threads = runner.connect()
-        runner.use_parts(fetch_parts(artifact, folder), [part.to_json() for part in inputs.parts])
+        runner.use_parts(fetch_parts(artifact, folder), [part.to_json() for part in input_set.parts])
         is_tuned = (manifest.get("coverage") or {}).get("covered") != 0
         no_baseline = why_no_baseline(wanted=True, here=is_this_machine(device))
         if on_gpu:
             no_baseline = "it is timed at the compile alone, on GPUs"
+        beside = stack.enter_context(
+            open_baselines(
+                baselines,
+                model.each[0],
+                input_set,
+                reference,
+                threads=threads,
+                limits=limits,
+                cancellation=cancellation,
+                on_gpu=on_gpu,
+                device=None if is_this_machine(device) else runner,
+                folder=folder,
+            )
+        )
         latency = time_models(
             runner,
             {"tuned": library, "untuned": untuned.library} if is_tuned else {"untuned": library},
             None if no_baseline else reference,
-            inputs.inputs,
+            input_set.inputs,
             threads=threads,
             limits=limits,
             on_round=lambda _done: None,
+            others=beside.running,
             rounds=_ROUNDS,
             until=time.monotonic() + limits.timing_sec,
         )
         latency.setdefault("tuned", latency["untuned"])
-    return TimedAgain(measured_at=time.time(), latency=latency, no_baseline=no_baseline)
+        facts = {name: each.to_json() for name, each in beside.facts.items()}
+    return TimedAgain(measured_at=time.time(), latency=latency, no_baseline=no_baseline, baselines=facts)

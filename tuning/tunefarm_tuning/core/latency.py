@@ -136,8 +136,10 @@ class TimedAgain:
         measured_at: When it ended, in Unix seconds.
         latency: Latencies by name: ``"tuned"`` is the artifact's, ``"untuned"``, and ``"onnxruntime"`` if it was timed.
         no_baseline: Why ONNX Runtime was not timed; empty if it was.
+        baselines: What is known of the other runtimes that were asked for, by name: `BaselineFacts.to_json`.
     """
 
     measured_at: float
     latency: Mapping[str, Latency]
     no_baseline: str = ""
+    baselines: Mapping[str, Any] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Functions that a device offers to a session beside running kernels; `tvm.children.run` calls them.
 
-Every device tells what else its machine does (`WATCH_FUNCTIONS`). A GPU's device also times baselines and checks artifacts
+Every device tells what else its machine does (`WATCH_FUNCTIONS`), and times other runtimes (`BASELINE`). A GPU's device also times baselines and checks artifacts
 (`FUNCTIONS`), each in a child process of the session, so that a crash ends neither. The caller may be on another machine: all
 files are uploaded. Nobody else uses the GPU meanwhile, since a device has one session at a time and the caller holds the lease.
 """
@@ -25,6 +25,7 @@ TIME_OTHER = "tunefarm.time_other"
 CHECK_ARTIFACT = "tunefarm.check_artifact"
 MACHINE_STATE = "tunefarm.machine_state"
 REFERENCE_LOOP = "tunefarm.reference_loop"
+BASELINE = "tunefarm.baseline"
 """The names under which a session calls them; older devices know the same names."""
 
 ARRAY_FILES = ("inputs", "expected", "widths")

@@ -244,6 +244,18 @@ class Reference:
         )
         return {**reply, "files": files}
 
+    def write_network(self) -> Path | None:
+        """Write the model as `open_timed` runs it, for other runtimes: ONNX, its inputs bound. Return the file.
+
+        None if the model's own file is TFLite, which they read themselves.
+
+        Raises:
+            InvalidModelError: If it cannot be written (too-large), or as any call.
+        """
+        path = self._folder / "network.onnx"
+        written: bool = self._call("write_network", {**self._common(), "to": str(path)})
+        return path if written else None
+
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return the seconds of a first inference."""
         return float(self._call("open_timed", {**self._common(), "feeds": str(inputs)})["first_sec"])

@@ -152,8 +152,12 @@ class Overview(Repository):
         query = select(ArtifactRow.job_id, ArtifactRow.report).where(ArtifactRow.job_id.in_(list(job_ids)))
         return {row[0]: row[1] for row in self._run(query)}
 
-    def compile_times(self, job: Job, *, same_model: bool, limit: int) -> list[tuple[float, int]]:
-        """Return seconds and number of tasks of the newest compiles after a search, on such devices, the newest first.
+    def compile_times(
+        self, job: Job, *, same_model: bool, limit: int
+    ) -> list[tuple[float, int, dict[str, float]]]:
+        """Return seconds, number of tasks, and seconds of each other runtime that was timed, of the newest compiles, the newest first.
+
+        They followed a search, on such devices. The first seconds are without those of the other runtimes.
 
         Args:
             job: For its pool and target.
@@ -162,7 +166,7 @@ class Overview(Repository):
         """
         tasks = select(func.count()).where(JobTaskRow.job_id == JobRow.id).scalar_subquery()
         query = (
-            select(ArtifactRow.report["phases_sec"], tasks)
+            select(ArtifactRow.report["phases_sec"], tasks, ArtifactRow.report["baselines_sec"])
             .join(JobRow, JobRow.id == ArtifactRow.job_id)
             .where(
                 JobRow.device_key == job.device_key,
@@ -173,7 +177,11 @@ class Overview(Repository):
             .order_by(JobRow.id.desc())
             .limit(limit)
         )
-        return [(float(sum(row[0].values())), row[1]) for row in self._run(query) if row[0]]
+        return [
+            (max(float(sum(phases.values())) - sum((others or {}).values()), 0.0), count, dict(others or {}))
+            for phases, count, others in self._run(query)
+            if phases
+        ]
 
     def earlier_report(self, job: Job) -> Json | None:
         """Return the newest report of an earlier job of the same model, target and pool."""

@@ -53,6 +53,9 @@ DeviceKey = Annotated[
 PrecisionOption = Annotated[str | None, typer.Option("--precision", help=HELP["precision"])]
 MaxError = Annotated[float | None, typer.Option("--max-error", help=HELP["max_error"])]
 OtherShapes = Annotated[bool, typer.Option("--other-shapes/--no-other-shapes", help=HELP["other_shapes"])]
+BaselineNames = Annotated[
+    str | None, typer.Option("--baselines", metavar="NAME,NAME", help=HELP["baselines"])
+]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
@@ -176,6 +179,7 @@ class TermOptions(LimitOptions):
     precision: PrecisionOption = None
     max_error: MaxError = None
     other_shapes: OtherShapes = True
+    baselines: BaselineNames = None
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
@@ -197,6 +201,7 @@ class CompileOptions(OptionGroup):
     precision: PrecisionOption = None
     max_error: MaxError = None
     other_shapes: OtherShapes = True
+    baselines: BaselineNames = None
 
     def terms(self) -> dict[str, Any]:
         """Return the keyword arguments for the client's methods."""
@@ -210,6 +215,7 @@ def _compiled_terms(options: TermOptions | CompileOptions) -> dict[str, Any]:
         "priority": _as_priority(options.priority),
         "precision": options.precision,
         "max_error": options.max_error,
+        "baselines": options.baselines,
         "other_shapes": None if options.other_shapes else False,  # older servers have no such option
     }
 

@@ -17,6 +17,7 @@ from tunefarm.cli.base.options import Limit, Tags, Text
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.references import find_job, find_model, find_sweep
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES, runtime_title
 
 if TYPE_CHECKING:
     from tunefarm.client import Job, JobTask
@@ -147,6 +148,9 @@ def compare_jobs(
         out.data(comparison)
         return
     jobs = comparison["jobs"]
+    beside = [
+        name for name in RUNTIMES if name != "onnxruntime" and any(name in job["ratios"] for job in jobs)
+    ]
     out.table(
         (
             "job",
@@ -155,6 +159,7 @@ def compare_jobs(
             "state",
             ">latency",
             ">over ONNX Runtime",
+            *(f">over {runtime_title(name)}" for name in beside),
             ">untuned",
             ">trials",
             ">searched",
@@ -169,7 +174,7 @@ def compare_jobs(
                 + (" (kernels)" if job["latency_sec"] and not job["is_measured"] else ""),
                 *(
                     job["ratios"].get(name, {}).get("text", quantities.NONE)
-                    for name in ("onnxruntime", "untuned")
+                    for name in ("onnxruntime", *beside, "untuned")
                 ),
                 job["trials"],
                 quantities.duration(job["tuned_sec"]),
@@ -300,6 +305,10 @@ def show_state(out: Output, job: Job) -> None:
         ("tuner", f"{job.tuner}, seed {job.seed}"),
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
         ("left out", "the code for other shapes" if _leaves_out_other_shapes(job) else quantities.NONE),
+        *(
+            ("beside", ", ".join(job.raw["options"]["baselines"]))
+            for _ in job.raw.get("options", {}).get("baselines", ())[:1]
+        ),
         ("budget", quantities.budget(job.budget)),
         ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("time left", quantities.duration(job.eta_sec)),

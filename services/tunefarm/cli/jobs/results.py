@@ -14,7 +14,7 @@ import typer
 
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import OutFile
+from tunefarm.cli.base.options import BaselineNames, OutFile
 from tunefarm.cli.base.output import Output, check_folder, write_whole
 from tunefarm.cli.base.references import find_job
 from tunefarm.cli.jobs.look import JobId, app
@@ -136,29 +136,24 @@ def measure_job(
     server: Server,
     job_id: JobId,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is measured.")] = True,
+    baselines: BaselineNames = None,
 ) -> None:
     """Measure a job's artifact again, now, on a device of its pool, and list all its measurements.
 
-    Its network as TVM compiles it untuned and ONNX Runtime are timed beside it. The latest measurement on a quiet device is what
+    Its network as TVM compiles it untuned, ONNX Runtime and the job's other runtimes are timed beside it; --baselines adds some. The latest measurement on a quiet device is what
     report, pages and lists show, unless it timed fewer networks than the shown one.
     """
     with server.connect() as client:
         job_id = find_job(client, job_id)
-        measurements = client.jobs.measure(job_id, timeout_sec=None if wait else 0)
+        measurements = client.jobs.measure(job_id, baselines=baselines or (), timeout_sec=None if wait else 0)
     if out.json:
         out.data(measurements.raw)
         return
     rows = [taken.summary() for taken in measurements.items]
-    columns = (
-        "measured",
-        "device",
-        "other work",
-        ">artifact",
-        ">over untuned",
-        ">over ONNX Runtime",
-        "shown",
-    )
-    out.table(columns, [tuple(row.values()) for row in rows])
+    over = list(dict.fromkeys(name for row in rows for name in row if name.startswith("over ")))
+    named = ("", "device", "other work", "artifact", *over, "shown")
+    columns = ("measured", "device", "other work", ">artifact", *(f">{name}" for name in over), "shown")
+    out.table(columns, [tuple(row.get(name, quantities.NONE) for name in named) for row in rows])
     if measurements.is_open:
         state = measurements.waiting or measurements.state
         out.note(f"it is {state}; `tunefarm jobs report {job_id}` shows it when it is done")

@@ -9,6 +9,7 @@ from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES, runtime_title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,8 @@ class Speedup(Result):
         high: Upper end of it.
         text: The ratio as far as it is known: ``1.24×``, or ``between 1.2 and 3.9×``.
         verdict: ``faster``, ``slower``, or ``same`` if the interval cannot tell.
+        comparable: Whether the other network computes as precisely as the artifact has to; if not, it is not taken for the fastest
+            other runtime.
     """
 
     value: float
@@ -28,6 +31,7 @@ class Speedup(Result):
     high: float | None = None
     text: str = ""
     verdict: str = ""
+    comparable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ class Measurement(Shown, Result):
         quiet: Whether other work on the device hardly slowed it; None if nobody looked.
         shown: Whether the job's report, page and lists show this one: the latest quiet one; if none is quiet, the latest. One that
             timed fewer networks than the shown one is only listed.
-        seconds: Seconds per inference of ``tuned`` (the artifact), ``untuned``, ``onnxruntime`` and ``torch_compile``.
+        seconds: Seconds per inference of ``tuned`` (the artifact), ``untuned``, ``onnxruntime`` and other runtimes.
         ratios: How many times as fast as the others the artifact is.
     """
 
@@ -78,7 +82,9 @@ class Measurement(Shown, Result):
 
     def summary(self) -> Mapping[str, str]:
         """Return the measurement's row in a notebook: column name to text."""
+        further = [name for name in RUNTIMES if name in self.ratios and name != "onnxruntime"]
         names = {"untuned": "over untuned", "onnxruntime": "over ONNX Runtime"}
+        names |= {name: f"over {runtime_title(name)}" for name in further}
         return {
             "": quantities.local_time(self.measured_at) + (" (compile)" if self.at_compile else ""),
             "device": self.device or quantities.NONE,

@@ -117,7 +117,11 @@ class Job(Shown, Answer):
     @property
     def over_runtime_text(self) -> str:
         """The same over the fastest other runtime that was timed beside it; its name follows unless it is ONNX Runtime."""
-        others = {name: speedup for name, speedup in self.speedups.items() if name != "untuned"}
+        others = {
+            name: speedup
+            for name, speedup in self.speedups.items()
+            if name != "untuned" and speedup.comparable
+        }
         if not others:
             return quantities.NONE
         name = min(others, key=lambda name: others[name].value)

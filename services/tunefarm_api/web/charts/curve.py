@@ -11,6 +11,7 @@ from typing import Any
 
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Json
+from tunefarm_text.job_terms import RUNTIMES
 
 MOST_POINTS = 600
 RATE_STRETCHES = 5
@@ -121,8 +122,7 @@ def chart(
 
 
 _BASELINES = {
-    "onnxruntime": "ONNX Runtime",
-    "torch_compile": "torch.compile",
+    **RUNTIMES,
     "untuned": "untuned",
     "tuned": "tuned",
 }

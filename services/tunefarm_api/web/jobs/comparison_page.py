@@ -15,6 +15,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.rendering import page
 from tunefarm_app.report.comparison import LEAST, MOST, ComparedJob, compare_jobs
+from tunefarm_text.job_terms import RUNTIMES, runtime_title
 from tunefarm_text.quantities import duration, latency
 
 router = APIRouter(include_in_schema=False)
@@ -65,6 +66,14 @@ def comparison_page(
         too_many=len(chosen) > MOST,
         most=MOST,
         chart=None if comparison is None else chart_of(comparison.jobs),
+        beside=[]
+        if comparison is None
+        else [
+            name
+            for name in RUNTIMES
+            if name != "onnxruntime" and any(name in item.ratios for item in comparison.jobs)
+        ],
+        runtime_title=runtime_title,
         kernels=[] if comparison is None else comparison.kernels[:_KERNELS_SHOWN],
         offered=list(offered.values())[:_OFFERED],
         width=WIDTH,

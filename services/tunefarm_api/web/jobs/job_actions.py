@@ -13,6 +13,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.routes.job_details import download_artifact, get_report, get_report_page
 from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of
+from tunefarm_api.web.jobs.job_form import baselines_in
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.control import cancel_job, finish_job, pause_job, resume_job, retry_job
 from tunefarm_app.jobs.submit import compile_now
@@ -25,7 +26,6 @@ from tunefarm_tuning.core.errors import InvalidInputError
 router = APIRouter(include_in_schema=False)
 
 _COMMANDS: dict[str, Callable[[Services, str], object]] = {
-    "measure": measure_again,
     "pause": pause_job,
     "resume": resume_job,
     "finish": finish_job,
@@ -47,6 +47,13 @@ def compile_so_far(job_id: str, services: ServicesDep) -> Response:
     return _back(compile_now(services, job_id).job.id)
 
 
+@router.post("/jobs/{job_id}/measure", dependencies=[needs("write")])
+async def measure(job_id: str, form: FormDep, services: ServicesDep) -> Response:
+    """Measure the artifact again, beside the runtimes that the form names."""
+    await run_in_threadpool(measure_again, services, job_id, baselines=baselines_in(form))
+    return _back(job_id)
+
+
 @router.post("/jobs/{job_id}/labels", dependencies=[needs("write")])
 async def label(job_id: str, form: FormDep, services: ServicesDep) -> Response:
     """Sets the tags and the note."""
@@ -57,7 +64,7 @@ async def label(job_id: str, form: FormDep, services: ServicesDep) -> Response:
 
 @router.post("/jobs/{job_id}/{command}", dependencies=[needs("write")])
 def command_job(job_id: str, command: str, services: ServicesDep) -> Response:
-    """Cancel, finish, pause, resume or retry a job, or measure its artifact again."""
+    """Cancel, finish, pause, resume or retry a job."""
     if command not in _COMMANDS:
         raise InvalidInputError("there is no such command", code="invalid-request")
     _COMMANDS[command](services, job_id)

@@ -10,7 +10,7 @@ from tunefarm_app.jobs.submit import JobRequest
 from tunefarm_app.jobs.whole_budget import JobBudget
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES
-from tunefarm_text.job_terms import DEFAULT_TUNER
+from tunefarm_text.job_terms import BASELINES, DEFAULT_TUNER
 from tunefarm_tuning.core.errors import InvalidInputError
 
 
@@ -70,6 +70,11 @@ def request_of(model_id: str, form: Form) -> JobRequest:
     return JobRequest(model_id=model_id, samples=samples, **terms_of(form))
 
 
+def baselines_in(form: Form) -> list[str]:
+    """Return the other runtimes that a form names."""
+    return [name for name in BASELINES if f"baseline-{name}" in form]
+
+
 def terms_of(form: Form) -> dict[str, Any]:
     """Return the terms that a form has, of a job or of a sweep.
 
@@ -98,4 +103,5 @@ def terms_of(form: Form) -> dict[str, Any]:
         "precision": form.get("precision") or None,
         "max_error": number_of(form, "max_error") if form.get("max_error", "").strip() else None,
         "other_shapes": "no_other_shapes" not in form,
+        "baselines": baselines_in(form),
     }

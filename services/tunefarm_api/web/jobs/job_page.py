@@ -30,7 +30,7 @@ from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.jobs.trace import job_trace, short_trace
 from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
-from tunefarm_app.report.measurements import which_is_shown
+from tunefarm_app.report.measurements import measured_beside, timed_beside, which_is_shown
 from tunefarm_app.report.measuring import measuring_of
 from tunefarm_app.report.numbers import (
     latency_of,
@@ -42,6 +42,7 @@ from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Draft, Job, JobTask
+from tunefarm_text import job_terms
 
 router = APIRouter(include_in_schema=False)
 
@@ -116,6 +117,9 @@ def job_page(
         disturbed=disturbance_note(report),
         measuring=measuring,
         which_counts=which_is_shown(measuring.items) if measuring is not None else "",
+        beside=timed_beside(measuring.items) if measuring is not None else [],
+        terms=job_terms,
+        measured_beside=() if artifact is None else measured_beside(job, artifact),
         untried=_unreached(job, tasks, report),
         latencies=latency_lines(report),
         shapes=shape_lines(report),

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.evidence import Evidence, baseline_facts
 from tunefarm_app.report.numbers import ratios_of
 from tunefarm_app.report.parts import ReportRatio
 from tunefarm_app.report.sentences import rough_latencies
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import RUNTIMES, runtime_title
 
+_ALWAYS = ("onnxruntime", "untuned", "tuned")
 _NAMES = {
-    "onnxruntime": "ONNX Runtime",
+    **RUNTIMES,
     "torch_compile": "PyTorch, torch.compile",
     "untuned": "TVM, untuned",
     "tuned": "TVM, tuned: the artifact",
@@ -22,7 +24,10 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyLine:
-    """How fast the whole network is, in one way of running it. `median_sec` is None where it was not measured."""
+    """How fast the whole network is, in one way of running it. `median_sec` is None where it was not measured.
+
+    `missing` says why it was not, or, of another runtime, that its outputs are further off than the artifact's may be.
+    """
 
     key: str
     name: str
@@ -40,11 +45,22 @@ def latency_lines(report: Mapping[str, Any] | None) -> list[LatencyLine]:
     latency = (report or {}).get("latency")
     if not isinstance(latency, Mapping) or not isinstance(latency.get("tuned"), Mapping):
         return []
-    ratios = ratios_of(report)
+    ratios, facts = ratios_of(report), baseline_facts(latency)
+    missing = {
+        **{key: latency.get(f"{key}_missing") for key in ("onnxruntime", "torch_compile")},
+        **{key: asked.get("missing") for key, asked in facts.items()},
+    }
     return [
-        _line(key, name, latency.get(key), ratios.get(key), latency)
+        _line(
+            key,
+            runtime_title(key, str(facts[key].get("computes") or "")) if key in facts else name,
+            latency.get(key),
+            ratios.get(key),
+            missing.get(key),
+            (facts.get(key) or {}).get("checks"),
+        )
         for key, name in _NAMES.items()
-        if key != "torch_compile" or latency.get(key) or latency.get(f"{key}_missing")  # asked for on GPUs
+        if key in _ALWAYS or latency.get(key) or missing.get(key)
     ]
 
 
@@ -53,7 +69,8 @@ def _line(
     name: str,
     timing: Mapping[str, Any] | None,
     ratio: ReportRatio | None,
-    latency: Mapping[str, Any],
+    missing: object,
+    checks: Mapping[str, Any] | None,
 ) -> LatencyLine:
     median_sec = (timing or {}).get("median_sec")
     samples = (timing or {}).get("samples_sec") or ([] if median_sec is None else [median_sec])
@@ -68,8 +85,15 @@ def _line(
         interval=""
         if ratio is None or quantities.is_wide(ratio.low, ratio.high)
         else quantities.interval(ratio.low, ratio.high),
-        missing=str(latency.get(f"{key}_missing") or "") if median_sec is None else "",
+        missing=str(missing or "") if median_sec is None else _off(checks),
     )
+
+
+def _off(checks: Mapping[str, Any] | None) -> str:
+    """Return how far a runtime's outputs are off, where it computes something else than the artifact may; else an empty text."""
+    if not checks or checks.get("ok") is not False:
+        return ""
+    return f"computes something else: outputs {quantities.error(checks.get('mean_rel_error') or 0.0)} off on average"
 
 
 def disturbance_note(report: Mapping[str, Any] | None) -> str:
@@ -87,6 +111,7 @@ class ShapeLine:
     tuned_sec: float | None
     untuned_sec: float | None
     onnxruntime_sec: float | None
+    others: str
     speedup: str
     batches: str
     fallback: str
@@ -103,13 +128,18 @@ def shape_lines(report: Mapping[str, Any] | None) -> list[ShapeLine]:
 def _shape_line(shape: Mapping[str, Any]) -> ShapeLine:
     latency = shape.get("latency") or {}
     seconds = {key: (latency.get(key) or {}).get("median_sec") for key in ("tuned", "untuned", "onnxruntime")}
-    ratio = ratios_of(shape).get("onnxruntime")
+    ratios = ratios_of(shape)
+    ratio = ratios.get("onnxruntime")
+    others = [
+        f"{ratios[name].text} {runtime_title(name)}" for name in baseline_facts(latency) if name in ratios
+    ]
     return ShapeLine(
         inputs=_inputs(shape),
         weight=shape.get("weight"),
         tuned_sec=seconds["tuned"],
         untuned_sec=seconds["untuned"],
         onnxruntime_sec=seconds["onnxruntime"],
+        others="; ".join(others),
         speedup=quantities.NONE if ratio is None else ratio.text,
         batches=", ".join(map(str, shape.get("batches") or ())),
         fallback=str(shape.get("fallback") or ""),

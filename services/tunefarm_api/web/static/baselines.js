@@ -1,8 +1,8 @@
 // Horizontal lines of baselines across a chart. Their names are at the left end, where the curve has not begun or is far above.
 import { css, fmt } from "./chart.js";
 
-const DASHES = { onnxruntime: [10, 5], torch_compile: [6, 3, 1, 3], untuned: [3, 4], tuned: [14, 4, 2, 4] };
-const COLOURS = { onnxruntime: "--base-b", torch_compile: "--base-b", untuned: "--base-a", tuned: "--curve-time" };
+const DASHES = { onnxruntime: [10, 5], openvino: [8, 3], openvino_default: [8, 3, 2, 3], litert: [4, 2], torch_compile: [6, 3, 1, 3], untuned: [3, 4], tuned: [14, 4, 2, 4] };
+const COLOURS = { onnxruntime: "--base-b", openvino: "--base-b", openvino_default: "--base-b", litert: "--base-b", torch_compile: "--base-b", untuned: "--base-a", tuned: "--curve-time" };
 const TEXT = 13;
 
 export const series = (baselines) => baselines.map((baseline) => ({

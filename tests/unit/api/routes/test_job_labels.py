@@ -75,3 +75,22 @@ def test_an_artifact_is_measured_again(
     assert client.get(f"/v1/jobs/{waiting['id']}/measurements").json() == idle
     problem(client.post("/v1/jobs/job_0/measure"), 404, "job-not-found")
     problem(client.get("/v1/jobs/job_0/measurements"), 404, "job-not-found")
+
+
+def test_other_runtimes_are_named_in_the_body(
+    client: TestClient, finished_job: dict[str, Any], body: dict[str, Any], problem: Any
+) -> None:
+    path = f"/v1/jobs/{finished_job['id']}/measure"
+    assert client.post(path, json={"baselines": ["openvino"]}).json()["state"] == "waiting"
+    refused = client.post(path, json={"baselines": ["openvino", "tvm"]})
+    problem(refused, 422, "unknown-baseline")
+    assert refused.json()["known"] == ["onnxruntime", "openvino", "openvino_default", "litert"]
+    problem(client.post(path, json={"baseline": "openvino"}), 422, "invalid-request")
+    asked = {**body, "options": {"baselines": ["litert", "openvino"]}}
+    assert client.post("/v1/jobs", json=asked).json()["options"]["baselines"] == ["openvino", "litert"]
+    problem(
+        client.post("/v1/jobs", json={**body, "options": {"baselines": ["tvm"]}}), 422, "unknown-baseline"
+    )
+    problem(
+        client.post("/v1/jobs", json={**body, "options": {"baselines": "litert"}}), 422, "invalid-request"
+    )

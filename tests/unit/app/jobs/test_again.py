@@ -52,6 +52,7 @@ def test_a_job_runs_again_on_its_terms_and_goes_on_from_its_records(farm: Farm) 
         precision="float16-weights",
         max_error=0.5,
         other_shapes=False,
+        baselines=["openvino"],
         samples=[samples.id],
         tags=["nightly"],
         note="as ever",
@@ -64,7 +65,7 @@ def test_a_job_runs_again_on_its_terms_and_goes_on_from_its_records(farm: Farm) 
     assert again.created
     assert [getattr(again.job, name) for name in TERMS] == [getattr(first, name) for name in TERMS]
     assert again.job.budget == {**first.budget, "wall_sec": None}
-    asked = ("round_size", "precision", "max_error", "other_shapes", "samples")
+    asked = ("round_size", "precision", "max_error", "other_shapes", "baselines", "samples")
     assert {name: again.job.options[name] for name in asked} == {name: first.options[name] for name in asked}
     assert again.job.options["again"] == first.id
     farm.run_until_quiet()

@@ -173,6 +173,25 @@ def test_the_code_for_other_shapes_is_part_of_the_request(farm) -> None:
     assert submit_job(farm.services, without).job.options["other_shapes"] is False
 
 
+def test_other_runtimes_are_part_of_the_request(farm) -> None:
+    farm.add_device()
+    request = JobRequest(model_id=farm.ready_model().id, budget=Budget(trials=8))
+    first = submit_job(farm.services, request, idempotency_key="k")
+    same = submit_job(farm.services, replace(request, baselines=["onnxruntime"]), idempotency_key="k")
+    assert same.job.id == first.job.id, "ONNX Runtime always is one"
+    assert "baselines" not in first.job.options
+    asked = replace(request, baselines=["litert", "OpenVINO-default"])
+    assert submit_job(farm.services, asked).job.options["baselines"] == ["openvino_default", "litert"]
+    with pytest.raises(ConflictError) as caught:
+        submit_job(farm.services, asked, idempotency_key="k")
+    assert caught.value.code == "idempotency-key-reused"
+    with pytest.raises(
+        InvalidInputError, match="there is no baseline 'tvm': there are onnxruntime, openvino"
+    ) as refused:
+        submit_job(farm.services, replace(request, baselines=["tvm"]))
+    assert refused.value.code == "unknown-baseline"
+
+
 @pytest.mark.parametrize("key", ["", "x" * 201, "naïve", "a\nb"])
 def test_idempotency_keys_are_plain(farm, key) -> None:
     farm.add_device()

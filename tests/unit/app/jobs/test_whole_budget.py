@@ -11,7 +11,7 @@ from sqlalchemy import update
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.submit import JobRequest, compile_now
+from tunefarm_app.jobs.submit import JobRequest, compile_now, submit_job
 from tunefarm_app.jobs.whole_budget import (
     JobBudget,
     compile_goal_sec,
@@ -39,9 +39,13 @@ class NotingEngine(ReplayEngine):
 
 
 def give_phases(farm, job_id: str, phases_sec: dict[str, float]) -> None:
+    give_report(farm, job_id, {"phases_sec": phases_sec})
+
+
+def give_report(farm, job_id: str, report: dict[str, Any]) -> None:
     with farm.services.uow.engine.begin() as connection:
         row = update(ArtifactRow).where(ArtifactRow.job_id == job_id)
-        connection.execute(row.values(report={"phases_sec": phases_sec}))
+        connection.execute(row.values(report=report))
 
 
 def expected(farm, job, kernels: int) -> float:
@@ -191,3 +195,26 @@ def test_the_users_own_limit_of_the_search_is_kept(farm) -> None:
     plain = farm.submit(model, budget=Budget(wall_sec=30.0))
     farm.with_settings(step_chain_sec=0.0).run(steps=2)
     assert changed(plain, job_sec=900.0)["wall_sec"] == 30.0
+
+
+def test_a_compile_beside_other_runtimes_is_expected_to_take_longer(farm) -> None:
+    farm.add_device()
+    first, other = farm.ready_model(Scenario(tasks=2)), farm.ready_model(Scenario(tasks=3))
+    job = farm.submit(first, trials=8)
+    plain_sec = expected(farm, job, 2)
+    asked = submit_job(
+        farm.services,
+        JobRequest(model_id=first.id, budget=Budget(trials=8), baselines=["openvino", "litert"]),
+    ).job
+    assert expected(farm, asked, 2) == pytest.approx(plain_sec + 10.0), "nothing is known yet"
+    farm.run_until_quiet()
+    give_report(farm, asked.id, {"phases_sec": {"measure": 40.0}, "baselines_sec": {"openvino": 12.0}})
+    give_report(farm, job.id, {"phases_sec": {"measure": 20.0}})
+    assert expected(farm, job, 2) == 28.0, "the longest without the time of other runtimes"
+    assert expected(farm, asked, 2) == 28.0 + 12.0 + 5.0
+    elsewhere = submit_job(
+        farm.services, JobRequest(model_id=other.id, budget=Budget(trials=8), baselines=["openvino"])
+    ).job
+    assert expected(farm, elsewhere, 2) == pytest.approx(24.0 + 12.0), (
+        "24 s of other models for as many kernels"
+    )

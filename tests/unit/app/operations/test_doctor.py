@@ -262,6 +262,16 @@ def test_what_confines_children(
     assert message.startswith(mode)
 
 
+def test_which_runtimes_are_here(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("openvino", "ai_edge_litert"):
+        monkeypatch.setitem(sys.modules, package, None)
+    verdict, message = findings(farm)["baselines"]
+    assert verdict == "ok", "nobody needs them"
+    assert message.startswith(
+        "onnxruntime always; openvino and ai-edge-litert not installed here (pip install"
+    )
+
+
 def test_versions(farm: Any) -> None:
     pins = pinned()
     assert set(pins) == {"apache-tvm", "apache-tvm-ffi"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from app_farm import Farm
@@ -17,7 +18,7 @@ from tunefarm_app.report.page import report_page
 from tunefarm_app.report.parts import ReportKernelSums
 from tunefarm_db.values import Json
 from tunefarm_tuning.compiler.report import latency_report
-from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.latency import Latency, TimedAgain
 
 GPU = {"untuned": 0.04}
 """What is timed again on a GPU, in seconds."""
@@ -133,3 +134,78 @@ def test_a_report_does_not_grow_without_limit(farm: Farm) -> None:
     report = stored_report(farm, job_id)
     assert "samples_sec" not in json.dumps(report["measurements"])
     assert len(json.dumps(report)) < before + 600 * (2 + KEPT)
+
+
+BASELINES: dict[str, Json] = {
+    "openvino": {
+        "missing": "",
+        "version": "2026.4",
+        "computes": "float32",
+        "checks": {
+            "ok": True,
+            "max_abs_error": 1e-6,
+            "max_rel_error": 1e-6,
+            "mean_rel_error": 1e-7,
+            "message": "",
+        },
+    },
+    "openvino_default": {
+        "missing": "",
+        "version": "2026.4",
+        "computes": "bfloat16",
+        "checks": {
+            "ok": False,
+            "max_abs_error": 0.1,
+            "max_rel_error": 0.03,
+            "mean_rel_error": 0.002,
+            "message": "<i>",
+        },
+    },
+    "litert": {"missing": "not installed <b>", "version": "", "computes": "", "checks": {}},
+}
+
+
+def beside(tuned_sec: float) -> TimedAgain:
+    others = {"untuned": 0.04, "onnxruntime": 0.03, "openvino": 0.025, "openvino_default": 0.015}
+    return replace(timed(tuned_sec, others=others), baselines=BASELINES)
+
+
+def test_a_report_shows_other_runtimes_as_onnx_runtime(farm: Farm) -> None:
+    farm, job_id = finished_job(farm, ReportingEngine())
+    measured(farm, job_id, timed(0.02), beside(0.01))
+    report = checked_report(farm, job_id)
+    assert report.latency is not None
+    assert {name: baseline.title for name, baseline in report.latency.baselines.items()} == {
+        "openvino": "OpenVINO, float32",
+        "openvino_default": "OpenVINO as it comes (bfloat16)",
+        "litert": "LiteRT",
+    }
+    assert [name for name, taken in report.latency.others().items() if taken.median_sec == 0.025] == [
+        "openvino"
+    ]
+    assert report.latency.baselines["litert"].missing == "not installed <b>"
+    assert report.latency.ratios["openvino_default"].comparable is False
+    assert "It is 2.50× as fast as OpenVINO, float32 on the same device (25.0 ms)." in report.summary
+    off = next(sentence for sentence in report.summary if "OpenVINO as it comes (bfloat16)" in sentence)
+    assert "its outputs are further off than the artifact's may be" in off
+    assert "LiteRT's latency: not installed <b>." in report.not_measured
+    page = report_page(report)
+    assert "OpenVINO, float32 2026.4" in page
+    assert "not timed: not installed &lt;b&gt;" in page
+    assert "OpenVINO as it comes (bfloat16) computes something else" in page
+    assert page.count('class="openvino median"') == page.count('class="openvino-default median"') == 1
+    assert "Over OpenVINO, float32" in page, "the table of measurements has its column"
+    job = farm.job(job_id)
+    assert job.over_runtime == pytest.approx(2.5), "OpenVINO in float32: what computes less is not counted"
+    assert [
+        taken.ratios["openvino"].value for taken in report.measurements if "openvino" in taken.ratios
+    ] == [pytest.approx(2.5)]
+
+
+def test_one_without_the_other_runtimes_does_not_replace_it(farm: Farm) -> None:
+    farm, job_id = finished_job(farm, ReportingEngine())
+    measured(farm, job_id, beside(0.01), timed(0.02))
+    assert shown(farm, job_id)[-2:] == [True, False]
+    assert which_is_shown(checked_report(farm, job_id).measurements).startswith(
+        "of those that timed OpenVINO, float32 and "
+    )

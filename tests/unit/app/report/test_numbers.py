@@ -277,3 +277,29 @@ def test_lists_have_the_numbers_of_the_report() -> None:
     assert (stored.over_untuned, stored.over_runtime) == (pytest.approx(4), pytest.approx(2))
     assert best_runtime(speedups_of(stored)) == "torch_compile"
     assert best_runtime({}) is best_runtime(speedups_of(job(**listed_numbers(None)))) is None
+
+
+def test_a_runtime_that_computes_something_else_is_not_the_fastest() -> None:
+    latency = {
+        name: Latency(samples_sec=(sec,) * 5, threads=2)
+        for name, sec in (("tuned", 0.1), ("untuned", 0.4), ("openvino", 0.3), ("openvino_default", 0.2))
+    }
+    checks = {"max_abs_error": 0.0, "max_rel_error": 0.0, "mean_rel_error": 0.0}
+    facts = {
+        name: {"computes": computes, "checks": {"ok": ok, **checks}}
+        for name, computes, ok in (("openvino", "float32", True), ("openvino_default", "bfloat16", False))
+    }
+    report = {
+        "latency": {name: taken.to_json() for name, taken in latency.items()}
+        | {"ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()}, "baselines": facts}
+    }
+    numbers = listed_numbers(report)
+    stored = job(**{**numbers, "speedups": json.loads(json.dumps(numbers["speedups"]))})
+    assert speedups_of(stored) == ratios_of(report)
+    assert {name: ratio.comparable for name, ratio in speedups_of(stored).items()} == {
+        "untuned": True,
+        "openvino": True,
+        "openvino_default": False,
+    }
+    assert best_runtime(speedups_of(stored)) == "openvino"
+    assert stored.over_runtime == pytest.approx(3)

@@ -20,7 +20,13 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceLease, Job, StepKind
 from tunefarm_tuning.compiler.report import latency_report
-from tunefarm_tuning.core.errors import ConflictError, DeviceLostError, InvalidModelError, NotFoundError
+from tunefarm_tuning.core.errors import (
+    ConflictError,
+    DeviceLostError,
+    InvalidInputError,
+    InvalidModelError,
+    NotFoundError,
+)
 from tunefarm_tuning.core.latency import TimedAgain
 
 
@@ -224,3 +230,26 @@ def test_a_running_measurement_is_cancelled(farm: Farm, done: Job) -> None:
     assert measuring(farm, done).state == "idle"
     with farm.services.uow.read() as repos:
         assert repos.devices.counts(done.device_key).free == 1
+
+
+class NotingEngine(TimingEngine):
+    """Notes beside which runtimes it is asked to time."""
+
+    def __init__(self, *results: TimedAgain) -> None:
+        super().__init__(*results)
+        self.asked: list[tuple[str, ...]] = []
+
+    def time_artifact(self, *_: Any, **named: Any) -> TimedAgain:
+        self.asked.append(tuple(named["baselines"]))
+        return super().time_artifact()
+
+
+def test_runtimes_that_were_asked_for_once_are_timed_from_then_on(farm: Farm, done: Job) -> None:
+    engine = NotingEngine(timed(0.02), timed(0.02), timed(0.02))
+    for baselines in (["litert"], ["openvino", "litert"], []):
+        measure_again(farm.services, done.id, baselines=baselines)
+        farm.with_engine(engine).run()
+    assert engine.asked == [("litert",), ("litert", "openvino"), ("litert", "openvino")]
+    assert "baselines" not in farm.job(done.id).options, "they are no term of the job"
+    with pytest.raises(InvalidInputError, match="there is no baseline 'x'"):
+        measure_again(farm.services, done.id, baselines=["x"])

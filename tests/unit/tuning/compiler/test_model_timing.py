@@ -12,8 +12,11 @@ import pytest
 from tunefarm_tuning.compiler.model_timing import compare_latency, is_slower, time_models
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.latency import Disturbance, Latency
+from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineFailed, BaselineNetwork
+from tunefarm_tuning.measure.baselines.runtimes import KINDS
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.measure.machine_watch import Watched
+from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 QUIET = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0]
 BUSY = [1.0, 1.0, 1.0, 1.6, 2.0, 2.1, 1.9, 2.3]
@@ -163,3 +166,45 @@ def test_what_a_device_says_once_it_is_quiet_decides(tuned_sec: float, slower: b
     networks = Networks(others_sec=0.06, disturbed=12, tuned=[tuned_sec], untuned=[0.0440])
     assert compared(networks, timing_sec=60.0) is slower
     assert networks.timed["tuned"] < 30
+
+
+class FailingChild:
+    """Stands in for a baseline's child process: it opens, answers some samples, and then is gone."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+
+    def call(self, method: str, params: Any, timeout_sec: float) -> dict[str, Any]:
+        if method == "open":
+            return {"missing": "", "first_sec": 0.01, "version": "1", "computes": "float32", "checks": {}}
+        if not self.answers:
+            raise BaselineFailed("it failed: killed")
+        self.answers -= 1
+        return {"sample_sec": 0.02, "watched": None}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("answers", "timed"), [(0, False), (3, False), (1000, True)])
+def test_a_runtime_that_fails_while_it_is_timed_is_left_out(
+    answers: int, timed: bool, tmp_path: Path
+) -> None:
+    inputs = InputSet(inputs=tmp_path / "in.npz", expected=tmp_path / "out.npz")
+    network = BaselineNetwork(path=tmp_path / "net", names=(), outputs=(), input_set=inputs, threads=1)
+    baseline = Baseline(KINDS["openvino"], network, FailingChild(answers), timeout_sec=1.0)
+    networks = Networks(tuned=[0.0100, 0.0101], untuned=[0.0120, 0.0121])
+    latency, slower = compare_latency(
+        cast("DeviceRun", networks),
+        {"tuned": Path("tuned.so"), "untuned": Path("untuned.so")},
+        None,
+        Path("inputs.npz"),
+        threads=2,
+        limits=CompileLimits(timing_sec=0.0),
+        on_round=lambda _: None,
+        others={"openvino": baseline},
+    )
+    assert slower is False
+    assert len(latency["tuned"].samples_sec) >= 5
+    assert ("openvino" in latency) is timed
+    assert baseline.facts.missing == ("" if timed else "it failed: killed")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.compiler.baselines import Baselines
 from tunefarm_tuning.compiler.model_timing import time_models
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.json_fields import JsonFields
 from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.measure.baselines.baseline import BaselineFacts
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
@@ -47,8 +49,9 @@ def known_latency(
     number: int,
     threads: int,
     baseline: bool,
-) -> tuple[dict[str, Latency], TimedBefore] | None:
-    """Return the latencies of an earlier compile, if the tuned network takes as long as there; else None.
+    baselines: Baselines,
+) -> tuple[dict[str, Latency], TimedBefore, dict[str, BaselineFacts]] | None:
+    """Return the latencies of an earlier compile, and the facts of baselines, if the tuned network takes as long as there; else None.
 
     Args:
         request: The compile.
@@ -59,11 +62,14 @@ def known_latency(
         number: Of the set of shapes.
         threads: The number of threads.
         baseline: Whether ONNX Runtime's latency is needed, too.
+        baselines: Further runtimes whose latencies are needed.
 
     Raises:
         RunFailed: If the network crashed or exceeded its time.
     """
-    facts = _facts(request, built, input_set, number=number, threads=threads, baseline=baseline)
+    facts = _facts(
+        request, built, input_set, number=number, threads=threads, baseline=baseline, baselines=baselines
+    )
     known = None if facts is None else request.findings.peek(_KIND, facts)
     if facts is None or known is None:
         return None
@@ -82,7 +88,12 @@ def known_latency(
     if not 1 / _AS_LONG <= ratio <= _AS_LONG:
         return None
     request.findings.find(_KIND, facts)
-    return latency, TimedBefore(measured_at=float(known["measured_at"]), again_sec=again.median_sec)
+    noted = {
+        name: replace(BaselineFacts.from_json(json), took_sec=0.0)
+        for name, json in known.get("baselines", {}).items()
+    }
+    before = TimedBefore(measured_at=float(known["measured_at"]), again_sec=again.median_sec)
+    return latency, before, {**baselines.facts, **noted}
 
 
 def note_latency(
@@ -94,14 +105,21 @@ def note_latency(
     number: int,
     threads: int,
     baseline: bool,
+    baselines: Baselines,
 ) -> None:
-    """Remember latencies that were measured side by side on a device that was quiet enough."""
-    facts = _facts(request, built, input_set, number=number, threads=threads, baseline=baseline)
+    """Remember latencies that were measured side by side on a device that was quiet enough, unless a baseline failed."""
+    facts = _facts(
+        request, built, input_set, number=number, threads=threads, baseline=baseline, baselines=baselines
+    )
+    if not baselines.running.keys() <= latency.keys():
+        return
     if facts is not None and all(each.slowdown <= _QUIET for each in latency.values()):
         finding = {
             "latency": {name: each.to_json() for name, each in latency.items()},
             "measured_at": time.time(),
         }
+        if baselines.running:
+            finding["baselines"] = {name: each.facts.to_json() for name, each in baselines.running.items()}
         request.findings.note(_KIND, facts, finding)
 
 
@@ -113,9 +131,10 @@ def _facts(
     number: int,
     threads: int,
     baseline: bool,
+    baselines: Baselines,
 ) -> dict[str, Any] | None:
-    """Return what latencies depend on; None where they are always measured: on GPUs, and on samples."""
-    if request.on_gpu or input_set.sample is not None or built.plain:
+    """Return what latencies depend on; None where they are always measured: on GPUs, on samples, beside runtimes of another machine."""
+    if request.on_gpu or input_set.sample is not None or built.plain or baselines.versions is None:
         return None
     return {
         "device": "" if request.device is None else request.device.info.name,
@@ -130,5 +149,6 @@ def _facts(
         "algorithms": dict(built.alternatives.algorithms),
         "threads": threads,
         "baseline": baseline,
+        **({"baselines": dict(baselines.versions)} if baselines.versions else {}),
         "seed": request.seed,
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 
 from tunefarm_text.quantities import seconds
+from tunefarm_tuning.compiler.baselines import Baselines, open_baselines
 from tunefarm_tuning.compiler.kernel_sums import KernelSums, kernel_sums
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.model_timing import compare_latency, rounds_for
@@ -20,9 +22,11 @@ from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.runtime_parts import PartTimes, time_parts
 from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.measure.baselines.baseline import BaselineFacts
 from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.measure.gpu.baseline import budget_sec, time_baselines
 from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.model import entry_name
 
 _MAIN = entry_name(0)
@@ -34,6 +38,7 @@ class _TimedWith(TypedDict):
     number: int
     threads: int
     baseline: bool
+    baselines: Baselines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,7 @@ class EntryTiming:
         fallback: Why its tuned kernels are left out; None if they are not.
         before: When an earlier compile measured the latencies; None if this one did.
         alone: What the kernels take alone, which decided whether it is tuned; None if the latencies did.
+        baselines: What is known of the other runtimes that were asked for, by name.
     """
 
     latency: Mapping[str, Latency]
@@ -53,6 +59,7 @@ class EntryTiming:
     fallback: Fallback | None = None
     before: TimedBefore | None = None
     alone: KernelSums | None = None
+    baselines: Mapping[str, BaselineFacts] = field(default_factory=dict)
 
     @property
     def as_untuned(self) -> EntryTiming:
@@ -95,6 +102,19 @@ class TimedModel:
     def rejected(self) -> Latency | None:
         """`EntryTiming.rejected` of the main set of shapes."""
         return self.entries[_MAIN].rejected
+
+    @property
+    def beside(self) -> Mapping[str, BaselineFacts]:
+        """`EntryTiming.baselines` of the main set of shapes."""
+        return self.entries[_MAIN].baselines
+
+    @property
+    def baselines_sec(self) -> dict[str, float]:
+        """Seconds that each of the other runtimes took of the compile, over all sets of shapes."""
+        return {
+            name: sum(entry.baselines[name].took_sec for entry in self.entries.values())
+            for name in self.beside
+        }
 
     @property
     def alone(self) -> KernelSums | None:
@@ -202,6 +222,25 @@ def _time_all(
     return timings
 
 
+def _baselines(
+    request: CompileRequest, loaded: LoadedModel, number: int, input_set: InputSet
+) -> AbstractContextManager[Baselines]:
+    if not request.baselines:
+        return nullcontext(Baselines())
+    return open_baselines(
+        request.baselines,
+        request.model.each[number],
+        input_set,
+        loaded.references.of(number),
+        threads=loaded.threads,
+        limits=request.limits,
+        cancellation=request.cancellation,
+        on_gpu=request.on_gpu,
+        device=None if request.here else loaded.runner,
+        folder=request.folder,
+    )
+
+
 def _time_entry(
     request: CompileRequest,
     loaded: LoadedModel,
@@ -219,24 +258,33 @@ def _time_entry(
         {"untuned": checked.untuned} if untuned else {"tuned": checked.library, "untuned": checked.untuned}
     )
     input_set = sets_of(loaded.sets, entry)[0]
-    timed_with: _TimedWith = {"number": number, "threads": loaded.threads, "baseline": use_reference}
     remember = checked.library == built.tuned and not untuned
     try:
-        if remember and (
-            known := known_latency(request, built, checked.library, input_set, loaded.runner, **timed_with)
-        ):
-            return EntryTiming(latency=known[0], before=known[1])
-        latency, slower = compare_latency(
-            loaded.runner,
-            libraries,
-            loaded.references.of(number) if use_reference else None,
-            input_set.inputs,
-            threads=loaded.threads,
-            limits=replace(request.limits, timing_sec=request.spare_sec(request.limits.timing_sec)),
-            on_round=on_round,
-            entry=entry,
-            rounds=min(rounds_for(len(loaded.info.entries)), request.limits.timing_blocks),
-        )
+        with _baselines(request, loaded, number, input_set) as baselines:
+            timed_with: _TimedWith = {
+                "number": number,
+                "threads": loaded.threads,
+                "baseline": use_reference,
+                "baselines": baselines,
+            }
+            if remember and (
+                known := known_latency(
+                    request, built, checked.library, input_set, loaded.runner, **timed_with
+                )
+            ):
+                return EntryTiming(latency=known[0], before=known[1], baselines=known[2])
+            latency, slower = compare_latency(
+                loaded.runner,
+                libraries,
+                loaded.references.of(number) if use_reference else None,
+                input_set.inputs,
+                threads=loaded.threads,
+                limits=replace(request.limits, timing_sec=request.spare_sec(request.limits.timing_sec)),
+                on_round=on_round,
+                others=baselines.running,
+                entry=entry,
+                rounds=min(rounds_for(len(loaded.info.entries)), request.limits.timing_blocks),
+            )
     except RunFailed as error:
         if untuned:
             raise does_not_run(error) from error
@@ -246,7 +294,7 @@ def _time_entry(
         timing = _time_entry(request, loaded, built, checked, number, untuned=True, on_round=on_round)
         return replace(timing, fallback=fallback)
     tuned = latency.setdefault("tuned", latency["untuned"])
-    timing = EntryTiming(latency=latency)
+    timing = EntryTiming(latency=latency, baselines=baselines.facts)
     told = f"{seconds(tuned.median_sec)} tuned, {seconds(latency['untuned'].median_sec)} untuned"
     if slower is None:
         alone = kernel_sums(built.direct, built.alternatives, loaded.info.entries[number])

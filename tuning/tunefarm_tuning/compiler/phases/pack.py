@@ -83,6 +83,7 @@ def write_artifact(
         before=None if timed.before is None else timed.before.to_json(),
         rejected=timed.rejected,
         alone=None if timed.alone is None else timed.alone.to_json(),
+        baselines={name: facts.to_json() for name, facts in timed.beside.items()},
         no_baseline=timed.not_timed.get(ONNXRUNTIME, "")
         if request.on_gpu
         else why_no_baseline(wanted=request.baseline, here=request.here),
@@ -95,6 +96,7 @@ def write_artifact(
         ),
         warnings=_warnings(request, loaded, checked, timed, others),
         phases_sec=request.progress.phases_sec,
+        baselines_sec=timed.baselines_sec,
         reused=request.history.findings.reused,
         alternatives=alternatives.to_json(),
         replaced=alternatives.replaced(direct),

@@ -8,6 +8,7 @@ from typing import Any
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.phases.measure import EntryTiming
 from tunefarm_tuning.compiler.phases.prove_batches import ProvedBatches
+from tunefarm_tuning.compiler.report import baselines_report
 from tunefarm_tuning.compiler.session import LoadedInfo
 from tunefarm_tuning.core.ratio import speedups
 from tunefarm_tuning.workload.model import Model
@@ -43,6 +44,7 @@ def shape_reports(
                     **{f"speedup_over_{name}": seconds / tuned_sec for name, seconds in others.items()},
                     **({"alone": timing.alone.to_json()} if timing.alone else {}),
                     "ratios": {name: ratio.to_json() for name, ratio in speedups(latency).items()},
+                    **baselines_report({name: facts.to_json() for name, facts in timing.baselines.items()}),
                 },
                 "checks": {"ok": part.ok, **part.errors()},
                 "fallback": timing.fallback.message if timing.fallback else None,

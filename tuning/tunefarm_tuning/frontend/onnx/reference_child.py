@@ -16,6 +16,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
+from tunefarm_convert import FileFormat, file_format
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError
 from tunefarm_tuning.core.latency import wait_until_idle
@@ -269,6 +270,21 @@ def run_once(params: dict[str, Any]) -> None:
     save_arrays(Path(params["outputs"]), _run(session, network.inputs, load_arrays(params["feeds"])))
 
 
+def write_network(params: dict[str, Any]) -> bool:
+    """Write the model as ONNX Runtime is timed with it, for other runtimes: ``{"path", "binding", "to" (a file)}``.
+
+    Returns:
+        Whether it was written; a TFLite file is not, since they read it themselves.
+
+    Raises:
+        InvalidModelError: too-large.
+    """
+    if file_format(Path(params["path"]).read_bytes()) is FileFormat.TFLITE:
+        return False
+    Path(params["to"]).write_bytes(runnable_bytes(_network(params).model, rounds=False))
+    return True
+
+
 def open_timed(params: dict[str, Any]) -> dict[str, Any]:
     """Load the model with the best settings and run it once: ``{"path", "binding", "feeds" (a file), "threads"}``.
 
@@ -329,4 +345,5 @@ HANDLERS = {
     "run_once": run_once,
     "run_samples": run_samples,
     "sample": sample,
+    "write_network": write_network,
 }

@@ -19,7 +19,7 @@ Handlers:
 - `time_model`: ``path``, ``entry``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat; ``watched`` (`Watched`).
 - `reference_loop`: {} -> ``loop_sec``: of the device's reference loop, null if it has none.
 - `time_parts`: the same -> ``samples_sec``; ``parts_sec``: of each part, a sample a repeat; ``missing``: why parts were not run, else empty.
-- `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
+- `baseline`, `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
   are uploaded first; ``missing`` or ``not_offered`` where the device does not have them.
 
 Each takes ``parts`` if ONNX Runtime runs parts of the network: ``models`` (files), and ``recorded``, to be replayed where it is missing.
@@ -49,6 +49,7 @@ from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions
+from tunefarm_tuning.measure.baselines.session import FILES as BASELINE_FILES
 from tunefarm_tuning.measure.device_functions import ARRAY_FILES
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.machine_watch import MachineState, Watched, machine_state, reference_loop_sec
@@ -267,6 +268,19 @@ def time_other(params: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
+def baseline(params: dict[str, Any]) -> dict[str, Any]:
+    """Call a handler of another runtime's child on the device (`measure.baselines.session`)."""
+    run = _offered(device_functions.BASELINE)
+    if run is None:
+        return {"failed": "the device's agent is older than this farm, and times no other runtime: update it"}
+    files = {
+        name: _get().upload(params["params"][name]) for name in BASELINE_FILES if params["params"].get(name)
+    }
+    request = {**params, "params": {**params["params"], **files}}
+    reply: dict[str, Any] = json.loads(str(run(json.dumps(request))))
+    return reply
+
+
 def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
     """Have the device run an artifact by its own loader."""
     run = _offered(device_functions.CHECK_ARTIFACT)
@@ -349,6 +363,7 @@ def _failure_as_value(handler: Handler) -> Handler:
 HANDLERS: Handlers = {
     "connect": connect,
     "hang_up": hang_up,
+    "baseline": _failure_as_value(baseline),
     "time_other": _failure_as_value(time_other),
     "check_artifact": _failure_as_value(check_artifact),
     "run_untuned": _failure_as_value(run_untuned),

@@ -13,7 +13,8 @@ from typing import Any
 
 from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
 from tunefarm_tuning.artifact.part_calls import serve
-from tunefarm_tuning.measure.device_functions import FUNCTIONS, WATCH_FUNCTIONS
+from tunefarm_tuning.measure.baselines.session import SessionBaselines
+from tunefarm_tuning.measure.device_functions import BASELINE, FUNCTIONS, WATCH_FUNCTIONS
 from tunefarm_tuning.measure.gpu.nvml import preload
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.reading import state_and_users
@@ -100,7 +101,7 @@ def _write(events: int, event: dict[str, Any]) -> None:
 
 
 def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None:
-    """Let sessions run parts of networks in ONNX Runtime and watch the machine; if the agent named one GPU, also what a GPU offers.
+    """Let sessions run parts of networks in ONNX Runtime, time other runtimes and watch the machine; if the agent named one GPU, also what a GPU offers.
 
     The first call opens ONNX Runtime or the driver.
     """
@@ -109,6 +110,7 @@ def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None
     from tunefarm_tuning.tvm.device.kernel_check import KERNEL_FUNCTIONS
 
     tvm.register_global_func(CONTROL, _control_parts, override=True)
+    tvm.register_global_func(BASELINE, lambda request: _baselines.control(str(request)), override=True)
     for name, function in (WATCH_FUNCTIONS | KERNEL_FUNCTIONS).items():
         tvm.register_global_func(name, function, override=True)
     uuid = environment.get(_VISIBLE, "")
@@ -129,6 +131,7 @@ def _control_parts(request: str) -> str:
 
 
 _parts = SessionParts()
+_baselines = SessionBaselines()
 """Each session has its own: it is a forked process."""
 
 

@@ -75,7 +75,12 @@ def test_the_times_of_compiles(seed: Any, uow: UnitOfWork) -> None:
         (model, "p", 5, {"phases_sec": {}}),
         (model, "p", 0, {"phases_sec": {"load": 9.0}}),  # without a search
         (model, "q", 5, {"phases_sec": {"load": 8.0}}),  # on other devices
-        (other, "p", 5, {"phases_sec": {"load": 4}}),
+        (
+            other,
+            "p",
+            5,
+            {"phases_sec": {"load": 4, "measure": 6.0}, "baselines_sec": {"openvino": 5.0, "litert": 1.0}},
+        ),
         (model, "p", 5, {}),
     ]
     jobs = [seed.job(model, device_key=pool) for model, pool, _, _ in facts]
@@ -88,8 +93,10 @@ def test_the_times_of_compiles(seed: Any, uow: UnitOfWork) -> None:
                 job_id=job.id, sha256=digest, size_bytes=1, name="a", manifest={}, report=report
             )
     with uow.read() as repos:
-        assert repos.overview.compile_times(jobs[0], same_model=True, limit=9) == [(3.5, 0)]
-        assert repos.overview.compile_times(jobs[0], same_model=False, limit=9) == [(4.0, 0)]
+        assert repos.overview.compile_times(jobs[0], same_model=True, limit=9) == [(3.5, 0, {})]
+        assert repos.overview.compile_times(jobs[0], same_model=False, limit=9) == [
+            (4.0, 0, {"openvino": 5.0, "litert": 1.0})
+        ]
         assert repos.overview.compile_times(jobs[3], same_model=False, limit=9) == []
 
 

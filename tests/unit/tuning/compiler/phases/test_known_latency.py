@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
+from tunefarm_tuning.compiler.baselines import Baselines
 from tunefarm_tuning.compiler.phases.build_model import BuiltModels
 from tunefarm_tuning.compiler.phases.known_latency import known_latency, note_latency
 from tunefarm_tuning.compiler.request import CompileRequest, Progress
@@ -16,6 +17,13 @@ from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.latency import Disturbance, Latency
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.measure.baselines.baseline import (
+    Baseline,
+    BaselineChild,
+    BaselineFacts,
+    BaselineNetwork,
+)
+from tunefarm_tuning.measure.baselines.runtimes import KINDS
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.measure.interfaces import DeviceInfo
@@ -97,6 +105,7 @@ def again(
     config: Config | None = None,
     input_set: InputSet = INPUTS,
     baseline: bool = True,
+    baselines: Baselines = Baselines(),  # noqa: B008  (frozen)
     on: RemoteDevice | None = None,
 ) -> Any:
     """Ask a later compile for what the first one noted; return its answer and what it counts as reused."""
@@ -110,6 +119,7 @@ def again(
         number=0,
         threads=1,
         baseline=baseline,
+        baselines=baselines,
     )
     return known, dict(later.reused)
 
@@ -121,7 +131,9 @@ def noted(tmp_path: Path) -> Findings:
     return findings
 
 
-def note(folder: Path, findings: Findings, latency: dict[str, Latency]) -> None:
+def note(
+    folder: Path, findings: Findings, latency: dict[str, Latency], baselines: Baselines | None = None
+) -> None:
     note_latency(
         request_of(folder, findings),
         built_of(Config(0, ())),
@@ -130,13 +142,15 @@ def note(folder: Path, findings: Findings, latency: dict[str, Latency]) -> None:
         number=0,
         threads=1,
         baseline=True,
+        baselines=Baselines() if baselines is None else baselines,
     )
 
 
 def test_the_same_network_as_fast_as_before_is_timed_alone(tmp_path: Path, noted: Findings) -> None:
     device = Device(0.0103)
-    (latency, before), reused = again(tmp_path, noted, device)
+    (latency, before, facts), reused = again(tmp_path, noted, device)
     assert latency == LATENCY
+    assert facts == {}
     assert before.again_sec == 0.0103
     assert before.measured_at > 0
     assert device.timed == {str(TUNED)}
@@ -171,3 +185,35 @@ def test_what_others_disturbed_is_not_remembered(tmp_path: Path) -> None:
     disturbed = replace(LATENCY["untuned"], disturbance=Disturbance(blocks=15, slowdown=1.3))
     note(tmp_path, findings, {**LATENCY, "untuned": disturbed})
     assert findings.noted == {}
+
+
+def baselines_of(version: str) -> Baselines:
+    """Return OpenVINO of a version, which ran, and LiteRT, which did not."""
+    baseline = Baseline(
+        KINDS["openvino"], cast("BaselineNetwork", None), cast("BaselineChild", None), timeout_sec=1.0
+    )
+    baseline.facts = BaselineFacts(version=version, computes="float32", took_sec=4.0)
+    return Baselines(
+        names=("openvino", "litert"),
+        running={"openvino": baseline},
+        refused={"litert": "it is not here"},
+        versions={"openvino": version},
+    )
+
+
+def test_other_runtimes_are_known_by_their_versions(tmp_path: Path) -> None:
+    findings = Findings()
+    latency = {**LATENCY, "openvino": LATENCY["untuned"]}
+    note(tmp_path, findings, LATENCY, baselines_of("1"))
+    assert findings.noted == {}, "OpenVINO failed"
+    note(tmp_path, findings, latency, baselines_of("1"))
+    (known, _, facts), _ = again(tmp_path, findings, Device(0.0103), baselines=baselines_of("1"))
+    assert known == latency
+    assert facts["openvino"] == BaselineFacts(version="1", computes="float32"), (
+        "it took no time of this compile"
+    )
+    assert facts["litert"].missing == "it is not here"
+    assert again(tmp_path, findings, Device(0.0103), baselines=baselines_of("2")) == (None, {})
+    assert again(tmp_path, findings, Device(0.0103)) == (None, {}), "without them, it is another question"
+    elsewhere = replace(baselines_of("1"), versions=None)
+    assert again(tmp_path, findings, Device(0.0103), baselines=elsewhere) == (None, {})
