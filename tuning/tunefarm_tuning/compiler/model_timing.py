@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +138,8 @@ def is_slower(tuned: Latency, untuned: Latency, ratio: float) -> bool | None:
     It does if both the medians and the lower quartiles say so: other work makes samples longer, never shorter. Of samples that
     other work slowed, only the ratio's whole interval tells anything.
     """
+    if math.isinf(ratio):
+        return False
     is_disturbed = is_quiet([tuned, untuned]) is False
     if not is_disturbed and tuned.median_sec <= ratio * untuned.median_sec:
         return False
@@ -254,6 +257,30 @@ def time_models(
         on_round(min(1.0, (number + 1) / rounds))
     on_round(1.0)
     return latency
+
+
+def latency_of_samples(
+    samples_sec: Sequence[float],
+    watched: Sequence[Watched | None],
+    loops_sec: Sequence[float | None],
+    *,
+    threads: int,
+    inferences: int,
+) -> Latency:
+    """Return the latency of a network that was timed alone, from its samples; disturbed ones do not count if enough others do.
+
+    Args:
+        samples_sec: Seconds per inference of each sample.
+        watched: What happened on the machine during each.
+        loops_sec: The reference loop before each.
+        threads: The threads that it ran on.
+        inferences: Number of inferences in a sample.
+    """
+    blocks = [
+        _Block(samples={"network": _Sample(sec, inferences, stretch)}, loop_sec=loop_sec)
+        for sec, stretch, loop_sec in zip(samples_sec, watched, loops_sec, strict=True)
+    ]
+    return _latencies(blocks, ["network"], threads)["network"]
 
 
 def rounds_for(entries: int) -> int:

@@ -82,6 +82,7 @@ class CompileRequest:
         max_error: As for `compile`.
         goal_sec: As for `compile`.
         samples: The user's files of samples.
+        keep_inputs: Where the inputs that the network is compared on first are copied to; None if nobody needs them.
         folder: Where libraries and inputs are written on the way; the caller deletes it.
     """
 
@@ -98,6 +99,7 @@ class CompileRequest:
     goal_sec: float | None = None
     seed: int
     samples: tuple[Path, ...] = ()
+    keep_inputs: Path | None = None
     folder: Path
     progress: Progress
     cancellation: Cancellation
