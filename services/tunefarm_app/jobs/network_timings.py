@@ -16,7 +16,7 @@ from tunefarm_db.values import Draft, Job, Json, NetworkTiming
 from tunefarm_tuning.search.task_groups import latency_sec
 
 MOST_TRIES = 2
-SAMPLING_SEC = 1.0
+SAMPLING_SEC = 0.6
 _START_SEC = 0.5
 _BYTES_PER_SEC = 50e6
 _INFERENCES = 5

@@ -17,6 +17,7 @@ from tunefarm_app.report.parts import (
     ReportedRecord,
     ReportLatency,
     ReportMeasurement,
+    ReportNetwork,
     ReportOtherShapes,
     ReportPlace,
     ReportShape,
@@ -233,6 +234,10 @@ class JobReport(Part):
         default_factory=list,
         description="Measurements of the whole network, oldest first: that of the compile, and those asked for later (the newest 20). "
         "`latency` is the shown one.",
+    )
+    networks: list[ReportNetwork] = Field(
+        default_factory=list,
+        description="The network as its search timed it on the way, with its kernels so far, oldest first.",
     )
     shapes: list[ReportShape] = Field(
         default_factory=list,

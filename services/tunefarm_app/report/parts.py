@@ -130,6 +130,25 @@ class ReportMeasurement(Part):
     )
 
 
+class ReportNetwork(Part):
+    """The whole network as a search compiled and timed it, with its kernels so far."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    number: int = Field(description="Number of the network in its search; 0 is the untuned one.")
+    tasks: int = Field(description="Number of kernels to tune.")
+    covered: int = Field(description="Number of those that are tuned in it.")
+    latency_sec: float = Field(description="Seconds per inference: the median.")
+    low_sec: float | None = Field(description="Lower end of its 95 % interval; null if there is one sample.")
+    high_sec: float | None = Field(description="Upper end of it.")
+    quiet: bool | None = Field(
+        description="Whether other work on the device hardly slowed it; null if nobody looked."
+    )
+    device: str | None = Field(description="Name of the device.")
+    tuned_sec: float = Field(description="Seconds of search when it was timed.")
+    timed_at: float = Field(description="When, Unix seconds.")
+
+
 class ReportedRecord(Part):
     """The record that a tuned kernel in the artifact comes from."""
 

@@ -35,7 +35,7 @@ log = structlog.stdlib.get_logger(__name__)
 _INPUTS = "application/vnd.tunefarm.inputs"
 _LOOK_SEC = 1.0
 _BUSY_LOOKS = 2
-_BUSY_SEC = 60.0
+_BUSY_SEC = 15.0
 _LONGEST_BUSY_SEC = 600.0
 """How long a draft waits after it made room: twice as long each time, up to this."""
 _ELSEWHERE = "draft-elsewhere"

@@ -267,15 +267,7 @@ def latency_of_samples(
     threads: int,
     inferences: int,
 ) -> Latency:
-    """Return the latency of a network that was timed alone, from its samples; disturbed ones do not count if enough others do.
-
-    Args:
-        samples_sec: Seconds per inference of each sample.
-        watched: What happened on the machine during each.
-        loops_sec: The reference loop before each.
-        threads: The threads that it ran on.
-        inferences: Number of inferences in a sample.
-    """
+    """Return the latency of a network that was timed alone, from what was noted of each sample, as `time_models` does of many."""
     blocks = [
         _Block(samples={"network": _Sample(sec, inferences, stretch)}, loop_sec=loop_sec)
         for sec, stretch, loop_sec in zip(samples_sec, watched, loops_sec, strict=True)

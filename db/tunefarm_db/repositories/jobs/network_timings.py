@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NotRequired, TypedDict, Unpack
 
 from sqlalchemy import ColumnElement, and_, delete, func, select, update
@@ -62,6 +63,14 @@ class NetworkTimings(Repository):
         """Return all networks of a job."""
         query = select(_TIMINGS).where(NetworkTimingRow.job_id == job_id)
         return self._all(NetworkTiming, query.order_by(NetworkTimingRow.number))
+
+    def of_jobs(self, job_ids: Sequence[str]) -> dict[str, list[NetworkTiming]]:
+        """Return the networks of these jobs, by the job."""
+        query = select(_TIMINGS).where(NetworkTimingRow.job_id.in_(list(job_ids)))
+        by_job: dict[str, list[NetworkTiming]] = {}
+        for network in self._all(NetworkTiming, query.order_by(NetworkTimingRow.number)):
+            by_job.setdefault(network.job_id, []).append(network)
+        return by_job
 
     def begin(self, job_id: str, number: int, *, most_tries: int, within_sec: float) -> bool:
         """Claim the timing of a network for so many seconds; return whether nobody else has it, and it was not tried too often."""
