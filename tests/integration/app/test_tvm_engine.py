@@ -191,7 +191,7 @@ def test_a_search_times_its_network_with_the_kernels_so_far(
     monkeypatch.setattr("tunefarm_app.jobs.drafts.expected_sec", lambda **_: 0.0)
     monkeypatch.setattr("tunefarm_app.jobs.network_timings._LEAST_GAIN", -9.0)  # whatever the kernels promise
     model = imported(farm, tiny_model)
-    timings = {"network_timing_after_sec": 0.0, "network_timing_share": 0.5}
+    timings = {"network_timing_after_sec": 0.0, "network_timing_share": 1e6}
     farm = farm.with_settings(max_drafts_bytes=1 << 30, **timings)
 
     def rounds(trials: int) -> None:
@@ -221,7 +221,7 @@ def test_a_search_times_its_network_with_the_kernels_so_far(
             tracker_port=rpc.device.tracker_port,
             rpc_key=rpc.device.key,
         )
-        farm = farm.with_settings(step_turn_sec=0.0)  # each round is a message
+        farm = farm.with_settings(step_chain_sec=0.0)  # each round is a message
         job = farm.submit(model, trials=24, round_size=4)
         farm.run(steps=1)
         draft(0)

@@ -1,4 +1,4 @@
-"""`time_network`: times a network alone, for a second or so, while the search that tunes it goes on."""
+"""`time_network`: times a network alone, while the search that tunes it goes on."""
 
 from __future__ import annotations
 

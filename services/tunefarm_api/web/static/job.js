@@ -61,14 +61,19 @@ function options() {
   const byTime = axis() === "sec";
   const stepped = uPlot.paths.stepped({ align: 1 });
   const thin = data.networks.length > 0;
-  const heights = [...data.ms, ...data.networks.flatMap((network) => [network.ms, network.low, network.high]), ...data.baselines.map((baseline) => baseline.ms)];
+  const ends = data.networks.flatMap((network) => [network.ms, network.low, network.high]);
+  const scale = scaleOf([...data.ms, ...ends, ...data.baselines.map((baseline) => baseline.ms)].filter((ms) => ms != null));
+  const inSight = ends.filter((ms) => ms != null);
   return {
     width: host.clientWidth,
     height: HEIGHT,
     cursor: { drag: { x: true, y: false } },
     hooks: atRest,
     plugins: [measured(), names(data.baselines)],
-    scales: { x: { time: false }, y: scaleOf(heights.filter((ms) => ms != null)) },
+    scales: {
+      x: { time: false },
+      y: { ...scale, range: (u, from, to) => scale.range(u, Math.min(from, ...inSight), Math.max(to, ...inSight)) },
+    },
     axes: axes({ time: byTime }),
     series: [
       { label: byTime ? "after" : "trials", value: (_, v) => v == null ? NONE : byTime ? duration(v) : v.toLocaleString() },
