@@ -8,6 +8,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,9 @@ def test_a_draft_is_compiled_and_checked_without_the_device(
 def test_a_search_times_its_network_with_the_kernels_so_far(
     farm: Any, tiny_model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        "tunefarm_app.engines.tvm.in_background", nullcontext
+    )  # nothing goes on beside it here
     monkeypatch.setattr("tunefarm_app.jobs.drafts.expected_sec", lambda **_: 0.0)
     monkeypatch.setattr("tunefarm_app.jobs.network_timings._LEAST_GAIN", -9.0)  # whatever the kernels promise
     model = imported(farm, tiny_model)

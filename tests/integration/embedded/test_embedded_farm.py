@@ -245,7 +245,8 @@ def test_a_network_is_timed_before_its_search_ends(tmp_path: Path) -> None:
                 assert seen[0].state in ("queued", "extracting", "tuning"), seen[0]
                 return bool(seen[0].networks)
 
-            wait_until(is_timed, lambda: f"a network that was timed: {seen}")
+            # A draft takes what nobody else wants, which is little on a busy machine.
+            wait_until(is_timed, lambda: f"a network that was timed: {seen}", within_sec=900)
             (timed, *_) = seen[0].networks
             assert seen[0].network_latency_sec == min(each.latency_sec for each in seen[0].networks)
             assert timed.device is not None
