@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource
-from tunefarm_tuning.compiler.network_timing import NetworkFiles
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.measure.calibration import CalibrationRun
@@ -41,6 +40,14 @@ class CompiledFile:
     manifest: Mapping[str, Any]
     report: Mapping[str, Any]
     inputs: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFiles:
+    """A network that can be timed: its artifact, and the file of inputs that its compile compared it on."""
+
+    artifact: Path
+    inputs: Path
 
 
 class Engine(Protocol):

@@ -21,12 +21,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tunefarm_app.engines.interface import CompiledFile, OnProgress
+from tunefarm_app.engines.interface import CompiledFile, NetworkFiles, OnProgress
 from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
 from tunefarm_app.engines.simulated_tasks import landscape_answer, scenario_space, task_facts
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
-from tunefarm_tuning.compiler.network_timing import NetworkFiles
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain

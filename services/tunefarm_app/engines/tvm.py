@@ -12,14 +12,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tunefarm_app.engines.interface import CompiledFile, OnProgress
+from tunefarm_app.engines.interface import CompiledFile, NetworkFiles, OnProgress
 from tunefarm_app.identity.authority import device_identity
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.settings import Settings, host_and_port
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
-from tunefarm_tuning.compiler.network_timing import NetworkFiles, time_network
+from tunefarm_tuning.compiler.network_timing import time_network
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.compiler.time_again import time_again
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -242,7 +242,8 @@ class TvmEngine:
             with cancellation.attach(runner):
                 return time_network(
                     runner,
-                    files,
+                    files.artifact,
+                    files.inputs,
                     builder.folder,
                     sampling_sec=sampling_sec,
                     timeout_sec=_NETWORK_TIMEOUT_SEC,

@@ -6,6 +6,7 @@ import time
 
 import structlog
 
+from tunefarm_app.engines.interface import NetworkFiles
 from tunefarm_app.jobs.network_timings import (
     MOST_TRIES,
     SAMPLING_SEC,
@@ -15,7 +16,6 @@ from tunefarm_app.jobs.network_timings import (
 )
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_db.values import DeviceLease, Job, NetworkTiming
-from tunefarm_tuning.compiler.network_timing import NetworkFiles
 from tunefarm_tuning.core.errors import (
     CancelledError,
     DeviceLostError,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from farm_processes import free_port
-from noted_timing import note_timing
 from playwright.sync_api import Browser, expect
 from replay_server import ReplayServer, replay_server
+from timing_engine import note_timing
 from waiting import wait_until
 
 from tunefarm_app.access.api_keys import verify_api_key

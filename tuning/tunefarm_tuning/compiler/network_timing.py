@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,16 +24,14 @@ class NetworkRunner(Protocol):
     ) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkFiles:
-    """A network that can be timed: its artifact, and the file of inputs that its compile compared it on."""
-
-    artifact: Path
-    inputs: Path
-
-
 def time_network(
-    runner: NetworkRunner, files: NetworkFiles, folder: Path, *, sampling_sec: float, timeout_sec: float
+    runner: NetworkRunner,
+    artifact: Path,
+    inputs: Path,
+    folder: Path,
+    *,
+    sampling_sec: float,
+    timeout_sec: float,
 ) -> Latency:
     """Time a network in its main set of shapes, on the device that a search uses.
 
@@ -42,7 +39,8 @@ def time_network(
 
     Args:
         runner: Of the search.
-        files: The network.
+        artifact: The network's artifact.
+        inputs: The file of inputs that its compile compared it on.
         folder: A folder that the runner's process may read, for copies of them.
         sampling_sec: Seconds of sampling.
         timeout_sec: Seconds after which it is given up.
@@ -52,17 +50,17 @@ def time_network(
         RunFailed: If the network crashed, or exceeded its time.
         DeviceLostError: If the device went away.
     """
-    if manifest_of(files.artifact).get("parts"):
+    if manifest_of(artifact).get("parts"):
         raise InvalidInputError("ONNX Runtime runs parts of the network", code="runs-parts")
     number = next(_numbers)  # the dynamic loader would return the first library loaded from a path
-    library, inputs = folder / f"network-{number}.so", folder / f"network-{number}.npz"
+    library, copied = folder / f"network-{number}.so", folder / f"network-{number}.npz"
     try:
-        fetch_library(files.artifact, library)
-        inputs.write_bytes(files.inputs.read_bytes())
-        reply = runner.time_network(library, inputs, sampling_sec=sampling_sec, timeout_sec=timeout_sec)
+        fetch_library(artifact, library)
+        copied.write_bytes(inputs.read_bytes())
+        reply = runner.time_network(library, copied, sampling_sec=sampling_sec, timeout_sec=timeout_sec)
     finally:
         library.unlink(missing_ok=True)
-        inputs.unlink(missing_ok=True)
+        copied.unlink(missing_ok=True)
     watched: Sequence[dict[str, Any] | None] = reply["watched"]
     return latency_of_samples(
         reply["samples_sec"],
