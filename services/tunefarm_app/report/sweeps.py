@@ -10,7 +10,7 @@ from pydantic import Field
 from tunefarm_app.report.numbers import UNTUNED, best_runtime, latency_of, speedups_of
 from tunefarm_app.report.page import render
 from tunefarm_app.report.parts import Part, ReportRatio
-from tunefarm_db.states.job import OPEN_STATES, JobState
+from tunefarm_db.states.job import OPEN_STATES
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Page, Sweep, SweepCell
 from tunefarm_text.job_terms import RUNTIMES, SWEEP_RULE
@@ -144,7 +144,8 @@ def _fastest(cells: Sequence[SweepCell], jobs: dict[str, Job]) -> set[str]:
     measured: dict[tuple[str | None, str], list[tuple[float, float, str]]] = {}
     for cell in cells:
         job = jobs.get(cell.job_id or "")
-        if job is not None and job.state is JobState.SUCCEEDED and job.network_latency_sec is not None:
+        # Without speed-ups it is not of an artifact, but of the network on the way.
+        if job is not None and job.network_latency_sec is not None and job.speedups:
             error = _error_of(job)
             bounds = (job.network_latency_sec * error, job.network_latency_sec / error)
             measured.setdefault((cell.model_id, cell.device_key), []).append((*bounds, job.id))
