@@ -21,13 +21,12 @@ from tunefarm_app.steps.compile_step import MEDIA_TYPE
 from tunefarm_app.storage.rows import engine_record, file_stem, max_error_of, precision_of
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, JobTask, StepKind, StepState
+from tunefarm_db.values import Job, JobTask, Record, StepKind, StepState
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, TransientError
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.records.findings import Findings
 from tunefarm_tuning.records.history import History
-from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
@@ -80,7 +79,9 @@ def run_draft(context: StepContext) -> None:
             compiled = context.engine.compile(
                 model,
                 target,
-                History(records, Findings(objects=services.settings.objects_dir)),
+                History(
+                    map(engine_record, records.values()), Findings(objects=services.settings.objects_dir)
+                ),
                 precision=precision_of(job).of_network,
                 max_error=max_error_of(job),
                 other_shapes=False,
@@ -105,6 +106,7 @@ def run_draft(context: StepContext) -> None:
         model=row,
         compiled_sha256=model.sha256,
         samples=samples,
+        records=records,
         took_sec=time.monotonic() - began,
     )
     envelope = signer.sign(compiled, blob, compile_facts)
@@ -140,18 +142,17 @@ def run_draft(context: StepContext) -> None:
 
 def _records_so_far(
     context: StepContext, repos: Repositories, job: Job, tasks: Sequence[JobTask]
-) -> list[TuningRecord]:
-    """Return the best record of each task, for the device model that the job's newest record is of."""
+) -> dict[str, Record]:
+    """Return the best record of each task, by workload key, for the device model that the job's newest record is of."""
     newest = repos.records.query(RecordFilter(job_id=job.id), limit=1).items if tasks else ()
     if not newest:
-        return []
-    best = repos.records.best(
+        return {}
+    return repos.records.best(
         [task.workload_key for task in tasks],
         target_key=job.target_key,
         device_model=newest[0].device_model,
         toolchain=context.engine.toolchain,
     )
-    return [engine_record(record) for record in best.values()]
 
 
 _UNWANTED = "nobody"

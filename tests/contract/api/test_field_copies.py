@@ -87,7 +87,7 @@ COPIES = (
         schema=ReportNetwork,
         result=client.TimedNetwork,
         value=values.NetworkTiming,
-        not_sent="began_sec costs created_at device_id error expected_sec inputs_sha256 job_id name not_before sha256 size_bytes "
+        not_sent="began_sec costs created_at device_id envelope error expected_sec inputs_sha256 job_id name not_before sha256 size_bytes "
         "spent_sec tries",
     ),
     Copies(schema=job.Measurements, result=client.Measurements),
