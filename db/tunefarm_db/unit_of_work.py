@@ -27,6 +27,7 @@ from tunefarm_db.repositories.farm.usage import Usage
 from tunefarm_db.repositories.jobs.artifacts import Artifacts, Drafts
 from tunefarm_db.repositories.jobs.events import Events
 from tunefarm_db.repositories.jobs.jobs import Jobs
+from tunefarm_db.repositories.jobs.network_timings import NetworkTimings
 from tunefarm_db.repositories.jobs.steps import Steps
 from tunefarm_db.repositories.jobs.sweeps import Sweeps
 from tunefarm_db.repositories.jobs.traces import Traces
@@ -85,6 +86,7 @@ class Repositories:
         self.deliveries = Deliveries(connection)
         self.artifacts = Artifacts(connection)
         self.drafts = Drafts(connection)
+        self.network_timings = NetworkTimings(connection)
         self.counters = Counters(connection)
         self.overview = Overview(connection)
         self.searches = Searches(connection)

@@ -11,6 +11,7 @@ from tunefarm_api.schemas.model import Model
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.jobs.progress import eta_sec
 from tunefarm_app.leases.device_turns import import_wait, why_waiting, without_wait
+from tunefarm_app.report.networks import networks_of
 from tunefarm_app.report.numbers import speedups_of
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import values
@@ -50,12 +51,14 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
     counts = repos.jobs.count_tasks(ids)
     steps = repos.steps.open_of(ids)
     drafts = repos.drafts.of(ids)
+    networks = repos.network_timings.of_jobs(ids)
     now = repos.now()
     return [
         _job(
             job,
             why_waiting(job, steps.get(job.id), now),
             drafts.get(job.id),
+            networks.get(job.id, []),
             *counts.get(job.id, (0, 0)),
         )
         for job in jobs
@@ -66,6 +69,7 @@ def _job(
     job: values.Job,
     waiting: str | None,
     draft: values.Draft | None,
+    networks: Sequence[values.NetworkTiming],
     tasks_total: int,
     tasks_with_record: int,
 ) -> Job:
@@ -73,6 +77,7 @@ def _job(
         **asdict(job),
         "waiting": waiting,
         "draft": None if draft is None else asdict(draft),
+        "networks": networks_of(networks),
         "eta_sec": eta_sec(job),
         "speedups": speedups_of(job),
     }

@@ -128,6 +128,9 @@ class Settings(BaseSettings):
             kept.
         max_drafts_bytes: Largest size of all drafts together: what jobs offer until they have an artifact. The oldest give way. 0: no
             job offers an untuned one by itself.
+        network_timing_share: How much of a search may go into timing the whole network with the kernels so far, so that the job shows its
+            latency early. 0: it is timed at the compile alone.
+        network_timing_after_sec: Seconds of search before the first such timing.
         keep_failures_days: Messages of failed candidates (from the compiler, for example) are deleted this many days
             after their job; never if not set. Their outcomes are kept.
         keep_sources_days: A kernel's source is deleted this many days after it was made; never if not set. It is made
@@ -195,6 +198,8 @@ class Settings(BaseSettings):
     keep_models_days: PositiveFloat | None = None
     keep_artifacts_days: PositiveFloat | None = None
     max_drafts_bytes: NonNegativeInt = 2 << 30
+    network_timing_share: Annotated[float, Field(ge=0.0, le=0.5)] = 0.03
+    network_timing_after_sec: NonNegativeFloat = 60.0
     keep_failures_days: PositiveFloat | None = None
     keep_sources_days: PositiveFloat | None = None
     keep_traces_days: PositiveFloat = 30.0

@@ -206,6 +206,40 @@ class DraftRow(Base):
     envelope: Mapped[str | None]
 
 
+class NetworkTimingRow(Base):
+    """A network that a search compiled with its kernels so far, to be timed."""
+
+    __tablename__ = "network_timings"
+    __table_args__ = (Index(None, "sha256"), Index(None, "inputs_sha256"))
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    # No foreign keys: the files go when the network was timed, or its job has ended.
+    sha256: Mapped[str]
+    inputs_sha256: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    name: Mapped[str]
+    tasks: Mapped[int]
+    covered: Mapped[int]
+    began_sec: Mapped[float]
+    costs: Mapped[Json]
+    expected_sec: Mapped[float]
+    tries: Mapped[int] = mapped_column(default=0, server_default="0")
+    not_before: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    error: Mapped[Json | None]
+    latency_sec: Mapped[float | None]
+    low_sec: Mapped[float | None]
+    high_sec: Mapped[float | None]
+    quiet: Mapped[bool | None]
+    device_id: Mapped[str | None]
+    device: Mapped[str | None]
+    tuned_sec: Mapped[float | None]
+    spent_sec: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    timed_at: Mapped[float | None]
+    envelope: Mapped[str | None]
+
+
 class TrialRow(Base):
     """A trial: a config of a task, its outcome and cost."""
 

@@ -319,3 +319,57 @@ class Draft:
     covered: int
     created_at: float
     envelope: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkTiming:
+    """A network that a search compiled with its kernels so far, and how fast it was on a device of the search.
+
+    Attributes:
+        number: The round of the draft step that compiled it; 0 is the untuned network.
+        sha256: Its artifact's blob, and `inputs_sha256` that of its inputs; both are kept until it was timed.
+        tasks: The tuning tasks of the network. `covered`: how many of them run a tuned kernel.
+        began_sec: Seconds of search when its compile began.
+        costs: Best cost by the position of the task, as far as it was known then.
+        expected_sec: How long timing it should take.
+        tries: How often that was begun.
+        not_before: Before this time, nobody else begins.
+        error: Why it cannot be timed; None if it was, or may be.
+        latency_sec: Seconds per inference; None until it was timed. `low_sec` and `high_sec` are its 95 % interval.
+        quiet: Whether other work hardly slowed it; None if nobody looked.
+        device: The name of the device.
+        tuned_sec: Seconds of search when it was timed.
+        spent_sec: What the timing took.
+        envelope: The signed statement about the artifact, as a draft's.
+    """
+
+    job_id: str
+    number: int
+    sha256: str
+    inputs_sha256: str
+    size_bytes: int
+    name: str
+    tasks: int
+    covered: int
+    began_sec: float
+    costs: Json
+    expected_sec: float
+    tries: int
+    not_before: float
+    error: Json | None
+    latency_sec: float | None
+    low_sec: float | None
+    high_sec: float | None
+    quiet: bool | None
+    device_id: str | None
+    device: str | None
+    tuned_sec: float | None
+    spent_sec: float
+    created_at: float
+    timed_at: float | None
+    envelope: str | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is still to be timed."""
+        return self.latency_sec is None and self.error is None

@@ -132,7 +132,7 @@ def _latency(cell: SweepCell) -> str:
     text = quantities.latency(cell.latency_sec)
     if cell.is_fastest:
         return f"{text} (fastest)"
-    return text if cell.is_measured or cell.latency_sec is None else f"{text} (sum of kernels)"
+    return text if cell.is_measured or cell.latency_sec is None else f"{text} (estimate)"
 
 
 def _over_runtime(cell: SweepCell) -> str:

@@ -23,7 +23,7 @@ from tunefarm.client.handle import AsyncJobHandle, Download, JobHandle
 from tunefarm.client.http.paging import Page
 from tunefarm.client.http.retry import NO_RETRY, RetryPolicy
 from tunefarm.client.keys import ApiKey, KeyLimits, NewApiKey, SignInLink
-from tunefarm.client.results.artifacts import Draft, Measurement, Measurements, Speedup
+from tunefarm.client.results.artifacts import Draft, Measurement, Measurements, Speedup, TimedNetwork
 from tunefarm.client.results.devices import (
     Device,
     DeviceCalibration,
@@ -107,6 +107,7 @@ __all__ = [
     "Sweep",
     "SweepCell",
     "Tensor",
+    "TimedNetwork",
     "Trial",
     "UnavailableError",
     "WaitTimeoutError",

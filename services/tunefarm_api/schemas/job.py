@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from tunefarm_api.schemas.base import OWNER, Input, Note, Output, Tags
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
-from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
+from tunefarm_app.report.parts import ReportMeasurement, ReportNetwork, ReportRatio
 from tunefarm_db.states.job import JobState
 from tunefarm_text.job_terms import DEFAULT_TUNER, HELP, LABELS
 
@@ -263,8 +263,8 @@ class Job(Output):
     )
     network_latency_sec: float | None = Field(
         None,
-        description="Measured latency of the whole network: the artifact's median. null until there is an artifact. "
-        "`best_latency_sec` leaves out what is between kernels.",
+        description="Measured latency of the whole network: the artifact's median, and before there is one the least of `networks`. "
+        "null until the network was timed; then `best_latency_sec` is an estimate, which leaves out what is between kernels.",
     )
     speedups: dict[str, ReportRatio] = Field(
         default_factory=dict,
@@ -289,6 +289,11 @@ class Job(Output):
         None,
         description="What can be downloaded as the artifact so far (`GET /v1/jobs/{id}/artifact?so_far=true`) while there is none; "
         "null until it is compiled and checked.",
+    )
+    networks: list[ReportNetwork] = Field(
+        default_factory=list,
+        description="The network with its kernels so far, as the search timed it on the way, oldest first: after a minute, and each time "
+        "that the kernels promised to save 5 % of it.",
     )
     owner: str | None = Field(description=OWNER)
     created_at: float = Field(description="Creation time, Unix seconds.")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.latency import TimedAgain
+from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak
@@ -30,11 +30,24 @@ OnProgress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFile:
-    """A packed artifact on the worker's disk, with its manifest and report."""
+    """A packed artifact on the worker's disk, with its manifest and report.
+
+    Attributes:
+        inputs: The file of inputs that the network can be timed on; None if it was not asked for, or ONNX Runtime runs parts of it.
+    """
 
     path: Path
     manifest: Mapping[str, Any]
     report: Mapping[str, Any]
+    inputs: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFiles:
+    """A network that can be timed: its artifact, and the file of inputs that its compile compared it on."""
+
+    artifact: Path
+    inputs: Path
 
 
 class Engine(Protocol):
@@ -118,7 +131,17 @@ class Engine(Protocol):
         cancellation: Cancellation,
         on_progress: OnProgress,
     ) -> CompiledFile:
-        """Compile, check and time a network. Without a device that happens here, with the processor time that nobody else wants."""
+        """Compile, check and time a network.
+
+        Without a device that happens here, with the processor time that nobody else wants, for whatever device model the records
+        are of: kernels are checked for their results alone, as their times would tell nothing.
+        """
+        ...
+
+    def time_network(
+        self, files: NetworkFiles, *, device: Device, sampling_sec: float, cancellation: Cancellation
+    ) -> Latency:
+        """Time a network alone on a device, by the process that measures a search's kernels there."""
         ...
 
     def runs_here(self, target: Target) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +12,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tunefarm_app.engines.interface import CompiledFile, OnProgress
+from tunefarm_app.engines.interface import CompiledFile, NetworkFiles, OnProgress
 from tunefarm_app.identity.authority import device_identity
 from tunefarm_app.identity.tickets import GatewayWay
 from tunefarm_app.settings import Settings, host_and_port
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
+from tunefarm_tuning.compiler.network_timing import time_network
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.compiler.time_again import time_again
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import TransientError
-from tunefarm_tuning.core.latency import TimedAgain
+from tunefarm_tuning.core.errors import CancelledError, TransientError
+from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.frontend.quantising import quantise_model
@@ -32,13 +34,14 @@ from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureOption
 from tunefarm_tuning.measure.peak import Peak, measure_peak
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
-from tunefarm_tuning.process import ChildLimits, in_background
+from tunefarm_tuning.process import ChildClosed, ChildLimits, in_background
 from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.process.warm import WARM
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.samples import SampleSummary, check_samples
+from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.parse import is_for_this_cpu
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build, toolchain_key
@@ -51,6 +54,7 @@ _MAX_RUNNERS = 4
 _COST_MODEL = "tunefarm_tuning.cost_model.xgb"
 _DRAFT_BLOCKS = 3
 """Samples of a draft's latency: other work disturbs them in any case."""
+_NETWORK_TIMEOUT_SEC = 60.0
 
 
 class TvmEngine:
@@ -197,11 +201,15 @@ class TvmEngine:
                 load_sec=longest_sec,
                 kernel_sec=longest_sec,
                 model_sec=longest_sec,
+                kernel_ratio=math.inf,  # times tell nothing beside a search
+                model_ratio=math.inf,
                 timing_sec=0.0,
                 timing_blocks=_DRAFT_BLOCKS,
             )
+            history = _for_this_machine(history)
         else:
             self._end_children()  # the compiler needs their memory
+        inputs = output.with_suffix(".npz") if device is None and not model.parts else None
         with in_background() if device is None else nullcontext():
             artifact = compile_model(
                 model,
@@ -220,10 +228,35 @@ class TvmEngine:
                 on_progress=on_progress,
                 cancellation=cancellation,
                 limits=limits,
+                keep_inputs=inputs,
             )
         if device is not None:
             WARM.keep(self._settings.warm_children)  # for the next job
-        return CompiledFile(path=artifact.path, manifest=artifact.manifest, report=artifact.report)
+        return CompiledFile(
+            path=artifact.path, manifest=artifact.manifest, report=artifact.report, inputs=inputs
+        )
+
+    def time_network(
+        self, files: NetworkFiles, *, device: Device, sampling_sec: float, cancellation: Cancellation
+    ) -> Latency:
+        builder, runner = self._take(device)
+        try:
+            with cancellation.attach(runner):
+                return time_network(
+                    runner,
+                    files.artifact,
+                    files.inputs,
+                    builder.folder,
+                    sampling_sec=sampling_sec,
+                    timeout_sec=_NETWORK_TIMEOUT_SEC,
+                )
+        except ChildClosed as error:
+            raise CancelledError("the timing was cancelled") from error
+        finally:
+            if cancellation.cancelled:
+                self._end_children()
+            else:
+                self._rest()
 
     def runs_here(self, target: Target) -> bool:
         return is_for_this_cpu(target)
@@ -312,6 +345,12 @@ class TvmEngine:
             builder.close()
         for runner in runners.values():
             runner.close()
+
+
+def _for_this_machine(history: History) -> History:
+    """Return the history as if this machine had measured it: a compile looks for records of the machine that checks it."""
+    own = host_device_model()
+    return History((replace(record, device_model=own) for record in history.records), history.findings)
 
 
 def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDevice:

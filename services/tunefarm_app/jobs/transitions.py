@@ -49,7 +49,8 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         repos.events.add(step.subject_id, "unmeasured", {"error": error})  # its artifact stays as it is
         return
     if step.kind is StepKind.DRAFT:
-        repos.events.add(step.subject_id, "undrafted", {"error": error})  # its search goes on
+        # Its search goes on.
+        repos.events.add(step.subject_id, "undrafted", {"number": step.round, "error": error})
         return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:

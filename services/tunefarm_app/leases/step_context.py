@@ -70,6 +70,7 @@ class StepContext:
 
     Attributes:
         following: The steps to start or to send once this one is committed, in order.
+        beside: The steps to send then, whatever follows.
         prefetch: Holds work for the next step; None if this process runs none.
     """
 
@@ -77,6 +78,7 @@ class StepContext:
     step: Step
     lease: StepLease
     following: list[Step] = field(default_factory=list)
+    beside: list[Step] = field(default_factory=list)
     prefetch: PrefetchSlot | None = None
 
     @property
@@ -132,6 +134,11 @@ class StepContext:
         """Start or send `step`, which the present transaction added, after the commit."""
         repos.steps.mark_sent([step.id])
         self.following.append(step)
+
+    def send_along(self, repos: Repositories, step: Step) -> None:
+        """Send `step`, which the present transaction added, after the commit; it does not end the turn of the steps that follow."""
+        repos.steps.mark_sent([step.id])
+        self.beside.append(step)
 
     def job(self, repos: Repositories) -> Job:
         """Return the step's job, its row locked until the end of the transaction.

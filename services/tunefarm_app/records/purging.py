@@ -26,6 +26,7 @@ def purge_records(services: Services, device_id: str, *, by_key_id: str | None =
     with services.uow.write() as repos:
         device = repos.devices.get(device_id, removed=True)
         purged = repos.purges.purge_device(device.id)
+        repos.network_timings.purge_device(device.id)
         for job_id in purged.shown_by:
             repos.jobs.set_best_latency(job_id, best_latency_sec(repos.jobs.tasks(job_id)))
         repos.audit.note(AuditAction.RECORDS_PURGED, device.id, records=purged.records)

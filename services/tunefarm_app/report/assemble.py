@@ -21,6 +21,7 @@ from tunefarm_app.report.document import (
 )
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.measurements import measurements_of
+from tunefarm_app.report.networks import networks_of
 from tunefarm_app.report.numbers import (
     KernelNumbers,
     breakdown,
@@ -66,7 +67,9 @@ def job_report(services: Services, job_id: str) -> JobReport:
         outcomes = repos.trials.outcomes(job_id)
         workloads = _workloads(repos, tasks)
         computations = task_computations(repos, job.target_key, tasks)
-    return assemble_report(job, model, artifact, tasks, outcomes, workloads, computations)
+        networks = repos.network_timings.of(job_id)
+    report = assemble_report(job, model, artifact, tasks, outcomes, workloads, computations)
+    return report.model_copy(update={"networks": networks_of(networks)})
 
 
 def _workloads(repos: Repositories, tasks: Sequence[JobTask]) -> dict[str, Workload]:

@@ -17,14 +17,14 @@ from tunefarm_app.report.parts import (
     ReportedRecord,
     ReportLatency,
     ReportMeasurement,
-    ReportOtherShapes,
+    ReportNetwork,
     ReportPlace,
-    ReportShape,
     ReportTiming,
     ReportUntunable,
 )
 from tunefarm_app.report.peak_parts import ReportPeak, ReportRoofline
 from tunefarm_app.report.precision_parts import ReportPrecision
+from tunefarm_app.report.shape_parts import ReportOtherShapes, ReportShape
 from tunefarm_db.states.job import JobState
 
 FORMAT: Literal["tunefarm-job-report"] = "tunefarm-job-report"
@@ -233,6 +233,10 @@ class JobReport(Part):
         default_factory=list,
         description="Measurements of the whole network, oldest first: that of the compile, and those asked for later (the newest 20). "
         "`latency` is the shown one.",
+    )
+    networks: list[ReportNetwork] = Field(
+        default_factory=list,
+        description="The network as its search timed it on the way, with its kernels so far, oldest first.",
     )
     shapes: list[ReportShape] = Field(
         default_factory=list,

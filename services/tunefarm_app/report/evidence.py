@@ -19,14 +19,13 @@ from tunefarm_app.report.parts import (
     ReportedRecord,
     ReportKernelSums,
     ReportLatency,
-    ReportOtherShapes,
     ReportPlace,
     ReportRatio,
-    ReportShape,
     ReportTiming,
     ReportUntunable,
 )
 from tunefarm_app.report.precision_parts import ReportPrecision
+from tunefarm_app.report.shape_parts import ReportOtherShapes, ReportShape
 from tunefarm_text import quantities
 from tunefarm_text.job_terms import RUNTIMES, runtime_title
 from tunefarm_tuning.core.latency import Latency

@@ -176,6 +176,25 @@ class ReportMeasurement(Part):
     )
 
 
+class ReportNetwork(Part):
+    """The whole network as a search compiled and timed it, with its kernels so far."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    number: int = Field(description="Number of the network in its search; 0 is the untuned one.")
+    tasks: int = Field(description="Number of kernels to tune.")
+    covered: int = Field(description="Number of those that are tuned in it.")
+    latency_sec: float = Field(description="Seconds per inference: the median.")
+    low_sec: float | None = Field(description="Lower end of its 95 % interval; null if there is one sample.")
+    high_sec: float | None = Field(description="Upper end of it.")
+    quiet: bool | None = Field(
+        description="Whether other work on the device hardly slowed it; null if nobody looked."
+    )
+    device: str | None = Field(description="Name of the device.")
+    tuned_sec: float = Field(description="Seconds of search when it was timed.")
+    timed_at: float = Field(description="When, Unix seconds.")
+
+
 class ReportedRecord(Part):
     """The record that a tuned kernel in the artifact comes from."""
 
@@ -345,54 +364,3 @@ class ReportPlace(Part):
     threads: int = Field(description="Number of threads of the kernels.")
     seed: int = Field(description="Seed of the first set of inputs, and of the kernels' inputs.")
     system: str | None = Field(description="Operating system; null if it is another machine.")
-
-
-class ReportShape(Part):
-    """A set of shapes that the artifact runs."""
-
-    inputs: list[dict[str, Any]] = Field(description="Name, shape and element type of each input.")
-    weight: int = Field(description="How often the user runs it, relative to the other sets.")
-    tuned_sec: float = Field(description="Median seconds per inference of the artifact.")
-    untuned_sec: float = Field(description="The same, untuned.")
-    onnxruntime_sec: float | None = Field(description="The same of ONNX Runtime; null if not timed.")
-    baselines_sec: dict[str, float] = Field(
-        default_factory=dict, description="The same of other runtimes that were asked for and timed."
-    )
-    ratios: dict[str, ReportRatio] = Field(
-        default_factory=dict,
-        description="How many times as fast as `untuned`, `onnxruntime` and the other runtimes it is.",
-    )
-    batches: list[int] = Field(description="Smaller batch sizes that run here, filled up.")
-    no_batches: str | None = Field(description="Why smaller batches do not run here; null if they do.")
-    fallback: str | None = Field(description="Why its tuned kernels are left out; null if they are not.")
-
-
-class ReportOpenDimension(Part):
-    """A dimension of any size in the code for all other shapes."""
-
-    name: str = Field(description="Its name in `inputs`.")
-    multiple: int = Field(description="What its sizes are multiples of.")
-    least: int | None = Field(description="Smallest size; null if there is no limit.")
-    most: int | None = Field(description="Largest size; null if there is no limit.")
-
-
-class ReportOtherShapes(Part):
-    """The code for all shapes that have none of their own."""
-
-    reason: str | None = Field(None, description="Why there is none; null if there is.")
-    inputs: list[dict[str, Any]] = Field(
-        default_factory=list,
-        description="Name, element type and shape of each input; a name in a shape stands for an open dimension.",
-    )
-    dimensions: list[ReportOpenDimension] = Field(default_factory=list, description="Open dimensions.")
-    conditions: list[dict[str, Any]] = Field(
-        default_factory=list,
-        description="Conditions that several dimensions have to meet together, each with its text.",
-    )
-    compared: list[dict[str, Any]] = Field(
-        default_factory=list,
-        description="Shapes in which its outputs were compared with ONNX Runtime's, each with the largest errors.",
-    )
-    latency_sec: float | None = Field(
-        None, description="Median seconds per inference in the most important shapes."
-    )

@@ -144,7 +144,8 @@ def _fastest(cells: Sequence[SweepCell], jobs: dict[str, Job]) -> set[str]:
     measured: dict[tuple[str | None, str], list[tuple[float, float, str]]] = {}
     for cell in cells:
         job = jobs.get(cell.job_id or "")
-        if job is not None and job.network_latency_sec is not None:
+        # Without speed-ups it is not of an artifact, but of the network on the way.
+        if job is not None and job.network_latency_sec is not None and job.speedups:
             error = _error_of(job)
             bounds = (job.network_latency_sec * error, job.network_latency_sec / error)
             measured.setdefault((cell.model_id, cell.device_key), []).append((*bounds, job.id))

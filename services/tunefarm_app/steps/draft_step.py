@@ -1,15 +1,16 @@
-"""The draft step: compiles a job's network untuned, in the background, so that the job has something to offer early."""
+"""The draft step: compiles a job's network in the background, so that the job has something to offer, and to time, early."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import structlog
 
-from tunefarm_app.jobs.drafts import holds_draft, offer_draft, wants_draft
+from tunefarm_app.jobs.drafts import holds_draft, note_network, wants_draft
+from tunefarm_app.jobs.network_timings import costs_now
 from tunefarm_app.jobs.transitions import fail_subject
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_model
@@ -17,8 +18,10 @@ from tunefarm_app.models.samples import sample_ids
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.steps.attestation import CompileFacts, Signer
 from tunefarm_app.steps.compile_step import MEDIA_TYPE
-from tunefarm_app.storage.rows import file_stem, max_error_of, precision_of
-from tunefarm_db.values import Job, StepKind, StepState
+from tunefarm_app.storage.rows import engine_record, file_stem, max_error_of, precision_of
+from tunefarm_db.repositories.records.records import RecordFilter
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, JobTask, Record, StepKind, StepState
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, TransientError
 from tunefarm_tuning.process.scratch import ScratchDir
@@ -28,9 +31,10 @@ from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
 
+_INPUTS = "application/vnd.tunefarm.inputs"
 _LOOK_SEC = 1.0
 _BUSY_LOOKS = 2
-_BUSY_SEC = 60.0
+_BUSY_SEC = 15.0
 _LONGEST_BUSY_SEC = 600.0
 """How long a draft waits after it made room: twice as long each time, up to this."""
 _ELSEWHERE = "draft-elsewhere"
@@ -41,9 +45,9 @@ _LONGEST_ELSEWHERE_SEC = 60.0
 
 
 def run_draft(context: StepContext) -> None:
-    """Compile the network without records, check it on this machine, and offer it as the job's draft.
+    """Compile the network, check it on this machine, and offer it as the job's draft, or have it timed first.
 
-    It takes no device and ranks behind other work for processor time; as soon as another step waits for a worker, it makes room
+    The first one (round 0) is untuned, later ones have the kernels so far. It takes no device and ranks behind other work for processor time; as soon as another step waits for a worker, it makes room
     for that. A worker whose machine cannot run the target's code leaves it to another one. Its kernels' object code is kept for
     the job's own compile.
 
@@ -56,8 +60,10 @@ def run_draft(context: StepContext) -> None:
         job = repos.jobs.get(step.subject_id)
         row = repos.models.get(job.model_id)
         samples = [repos.samples.get(row.id, samples_id) for samples_id in sample_ids(job.options)]
+        tasks = repos.jobs.tasks(job.id) if step.round else ()
+        records = _records_so_far(context, repos, job, tasks)
     target = Target.from_json(job.target)
-    if not wants_draft(job):
+    if not wants_draft(job, step.round):
         with context.commit():
             return
     if holds_draft(job):
@@ -73,7 +79,9 @@ def run_draft(context: StepContext) -> None:
             compiled = context.engine.compile(
                 model,
                 target,
-                History((), Findings(objects=services.settings.objects_dir)),
+                History(
+                    map(engine_record, records.values()), Findings(objects=services.settings.objects_dir)
+                ),
                 precision=precision_of(job).of_network,
                 max_error=max_error_of(job),
                 other_shapes=False,
@@ -92,17 +100,19 @@ def run_draft(context: StepContext) -> None:
             _give_way(context, watch.way_for)
             return
         blob = services.blobs.put_file(compiled.path)
+        inputs = None if compiled.inputs is None else services.blobs.put_file(compiled.inputs)
     compile_facts = CompileFacts(
         job=job,
         model=row,
         compiled_sha256=model.sha256,
         samples=samples,
+        records=records,
         took_sec=time.monotonic() - began,
     )
     envelope = signer.sign(compiled, blob, compile_facts)
     with context.commit() as repos:
-        job = repos.jobs.get(job.id, lock=True)
-        if not wants_draft(job):
+        began_sec, job = job.tuned_sec, repos.jobs.get(job.id, lock=True)
+        if not wants_draft(job, step.round):
             return
         limit_bytes = services.settings.max_drafts_bytes
         if blob.size_bytes > limit_bytes:
@@ -113,8 +123,36 @@ def run_draft(context: StepContext) -> None:
             return
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
         services.blobs.path(blob.sha256)  # a sweep may have come between
-        offer_draft(repos, job.id, blob, compiled, envelope=envelope, limit_bytes=limit_bytes)
+        if inputs is not None:
+            repos.blobs.add(inputs.sha256, size_bytes=inputs.size_bytes, media_type=_INPUTS)
+            services.blobs.path(inputs.sha256)
+        note_network(
+            repos,
+            services.settings,
+            job,
+            step.round,
+            compiled,
+            (blob, inputs),
+            began_sec=began_sec,
+            costs=costs_now(tasks),
+            envelope=envelope,
+        )
     log.info("draft stored", job_id=job.id, size_bytes=blob.size_bytes)
+
+
+def _records_so_far(
+    context: StepContext, repos: Repositories, job: Job, tasks: Sequence[JobTask]
+) -> dict[str, Record]:
+    """Return the best record of each task, by workload key, for the device model that the job's newest record is of."""
+    newest = repos.records.query(RecordFilter(job_id=job.id), limit=1).items if tasks else ()
+    if not newest:
+        return {}
+    return repos.records.best(
+        [task.workload_key for task in tasks],
+        target_key=job.target_key,
+        device_model=newest[0].device_model,
+        toolchain=context.engine.toolchain,
+    )
 
 
 _UNWANTED = "nobody"
@@ -130,11 +168,12 @@ class _Watch(Closing):
             wait for a worker; None while it may go on.
     """
 
-    def __init__(self, services: Services, job_id: str) -> None:
+    def __init__(self, services: Services, job_id: str, number: int) -> None:
         self.cancellation = Cancellation()
         self.way_for: str | None = None
         self._services = services
         self._job_id = job_id
+        self._number = number
         self._busy_looks = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"draft-{job_id}", daemon=True)
@@ -162,7 +201,7 @@ class _Watch(Closing):
     def _look(self) -> str | None:
         with self._services.uow.read() as repos:
             job = repos.jobs.get(self._job_id)
-        if not wants_draft(job):
+        if not wants_draft(job, self._number):
             return _UNWANTED
         if holds_draft(job):
             return _OWN_JOB
@@ -173,7 +212,7 @@ class _Watch(Closing):
 
 @contextmanager
 def _giving_way(context: StepContext, job: Job) -> Iterator[_Watch]:
-    watch = _Watch(context.services, job.id)
+    watch = _Watch(context.services, job.id, context.step.round)
     try:
         with context.cancellation.attach(watch):
             yield watch

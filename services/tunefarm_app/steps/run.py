@@ -155,6 +155,8 @@ def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[
         try:
             _HANDLERS[step.kind](context)
             log.info("step done", attempt=step.attempts, seconds=round(time.monotonic() - started, 3))
+            for beside in context.beside:
+                services.dispatcher.send(beside.id, beside.kind)
             return context.following
         except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
             if isinstance(error, DeviceLostError) and lease.reason is None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import structlog
 
+from tunefarm_app.jobs.drafts import plan_next_draft
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import best_latency_sec, record_rows, space_row
 from tunefarm_app.tuning.plan import Choice, PlannedTask, why_spent
@@ -232,6 +233,7 @@ def _plan_next(
         return
     if stop_reason is None:
         context.follow_with(repos, repos.steps.add_next(StepKind.TUNE, job))
+        plan_next_draft(context, repos, job)
         return
     due = due_re_measurements(context, repos, job, repos.jobs.tasks(job.id), device)
     re_measure_or_compile(context, repos, job, due, stop_reason=stop_reason)

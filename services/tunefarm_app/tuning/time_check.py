@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import structlog
+
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.rooflines import device_model_peak
 from tunefarm_app.storage.rows import precision_of
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_text.quantities import flops_per_sec
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.measure.roofline import kernel_dtype
+from tunefarm_tuning.measure.roofline import DISPROVED, kernel_dtype
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TuningTask
+
+log = structlog.stdlib.get_logger(__name__)
 
 _IMPOSSIBLE = 4.0
 """A peak that was measured on a busy device is too low, though not by this factor: the best of several runs counts."""
 _IMPOSSIBLE_IN_NARROW = 64.0
 """Products of 8 and 16 bits reach many times the peak of float32: 32 times with AMX."""
+_RECENT_SEC = 600.0
+"""A peak is measured again no sooner than this: a kernel that always exceeds it must not keep its device from the search."""
 _NARROW = frozenset({"int8", "uint8", "int16", "uint16", "float16", "bfloat16"})
 
 
@@ -30,6 +36,8 @@ def check_times(
     outcomes: Sequence[TrialOutcome],
 ) -> None:
     """Hold a device that reports a time far above its roofline, until a person releases it.
+
+    A peak that a kernel exceeds by little was measured on a busy device: it is measured again at once, if it is not from just now.
 
     Raises:
         DeviceLostError: ``impossible-times``: nothing of the round may be stored.
@@ -49,6 +57,8 @@ def check_times(
     factor = _IMPOSSIBLE_IN_NARROW if is_narrow else _IMPOSSIBLE
     rate = task.workload.flops / min(costs)
     if rate <= factor * most:
+        if rate > DISPROVED * most and not is_narrow:
+            _measure_peak_again(context, device)
         return
     why = (
         f"{task.workload.name} at {flops_per_sec(task.workload.flops, min(costs))} cannot be: its peak is "
@@ -60,3 +70,12 @@ def check_times(
     raise DeviceLostError(
         f"device {device.device.name}: {why}", code="impossible-times", device_id=device.device.id
     )
+
+
+def _measure_peak_again(context: StepContext, device: DeviceLease) -> None:
+    with context.note() as repos:
+        peak = repos.peaks.get(device.device.id)
+        if peak is None or repos.now() - peak.measured_at < _RECENT_SEC:
+            return
+        repos.peaks.doubt(device.device.id)
+    log.info("peak is measured again: a kernel exceeds it", device_id=device.device.id)

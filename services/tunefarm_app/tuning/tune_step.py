@@ -1,4 +1,4 @@
-"""The tune step: one round of one task of a job, on one leased device: plan, prefetch, round, commit."""
+"""The tune step: one round of one task of a job, on one leased device: plan, time the network, prefetch, round, commit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.tuning.commit import commit_round, commit_without_round
+from tunefarm_app.tuning.network_timing import time_network_if_due
 from tunefarm_app.tuning.plan import choose_round
 from tunefarm_app.tuning.prefetch import PrefetchedRound, take_prefetched
 from tunefarm_app.tuning.round import measure_round
@@ -36,11 +37,12 @@ def _run(context: StepContext, prefetched: PrefetchedRound | None) -> None:
     if device is None:
         wait_for_device(context, job)
         return
-    began = time.monotonic()
     choice = choose_round(context, job, rows, device, prefetched.in_flight if prefetched else None)
     if choice.round is None:
         commit_without_round(context, device, choice)
         return
+    time_network_if_due(context, job, device)
+    began = time.monotonic()
     measured = measure_round(context, job, choice, device, prefetched, began=began)  # prefetches the next one
     if context.prefetch is not None:
         context.prefetch.settle()

@@ -35,6 +35,8 @@ KINDS = (
     "quantised",
     "draft",
     "undrafted",
+    "network-timed",
+    "network-untimed",
     "measure",
     "measured",
     "unmeasured",

@@ -32,13 +32,14 @@ from tunefarm_api.schemas import (
     problem,
     record,
     samples,
+    signing,
     webhook,
 )
 from tunefarm_app.access import quotas
 from tunefarm_app.jobs import terms as app_terms
 from tunefarm_app.records import importing
 from tunefarm_app.report import sweeps as report_sweeps
-from tunefarm_app.report.parts import ReportMeasurement, ReportRatio
+from tunefarm_app.report.parts import ReportMeasurement, ReportNetwork, ReportRatio
 from tunefarm_db import values
 from tunefarm_db.repositories.records import purges
 from tunefarm_text.job_terms import API_LIMITS, HELP, LABELS
@@ -75,14 +76,22 @@ COPIES = (
         in_raw="event_seq options started_tuning_at target trials_since_improvement updated_at",
         value=values.Job,
         not_sent="counted_until idempotency_key over_runtime over_untuned request_digest turn_sec",
-        added="draft eta_sec waiting",
+        added="draft eta_sec networks waiting",
     ),
-    Copies(schema=job.Draft, result=client.Draft, value=values.Draft, not_sent="job_id"),
+    Copies(schema=job.Draft, result=client.Draft, value=values.Draft, not_sent="envelope job_id"),
     Copies(schema=audit.AuditEntry, result=client.AuditEntry, value=values.AuditEntry),
     Copies(schema=audit.AuditCheck, result=client.AuditCheck),
     Copies(schema=audit.AuditBreak, result=client.AuditBreak),
+    Copies(schema=signing.SigningKey, result=client.SigningKey),
     Copies(schema=ReportRatio, result=client.Speedup),
     Copies(schema=ReportMeasurement, result=client.Measurement),
+    Copies(
+        schema=ReportNetwork,
+        result=client.TimedNetwork,
+        value=values.NetworkTiming,
+        not_sent="began_sec costs created_at device_id envelope error expected_sec inputs_sha256 job_id name not_before sha256 size_bytes "
+        "spent_sec tries",
+    ),
     Copies(schema=job.Measurements, result=client.Measurements),
     Copies(schema=job.Progress, result=Progress, in_raw="budget"),
     Copies(

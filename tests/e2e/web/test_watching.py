@@ -7,12 +7,13 @@ import pytest
 from farm_processes import free_port
 from playwright.sync_api import Browser, expect
 from replay_server import ReplayServer, replay_server
+from timing_engine import note_timing
 from waiting import wait_until
 
 from tunefarm_app.access.api_keys import verify_api_key
 from tunefarm_app.access.browser_sessions import make_link
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.control import pause_job
+from tunefarm_app.jobs.control import cancel_job, pause_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.values import Job
@@ -205,3 +206,46 @@ def test_every_page_fits_and_can_be_read_by_all(seat, server: ReplayServer) -> N
     expect(page.get_by_role("heading", name="Job not found")).to_be_visible()
     seat.nothing_serious(page)
     seat.complaints.clear()  # the browser's own line about the status 404
+
+
+WIDTHS = (390, 1280, 1920)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_network_is_seen_before_the_search_ends(seat, server: ReplayServer, width: int) -> None:
+    """The network's own latency replaces the estimate in the figures, the list and the curve, without a reload."""
+    page = seat.sign_in()
+    page.set_viewport_size({"width": width, "height": 900})
+    job = start_job(server, model_of(server, trial_sec=0.05, tasks=2), trials=100_000)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    expect(page.locator("#latency")).to_contain_text("an estimate: the sum of the kernels' best times")
+    expect(page.locator("#curve-note")).to_contain_text(
+        "The network itself is timed after 1 min 00 s of search"
+    )
+    expect(page.locator("#chart .u-legend").get_by_text("kernels' sum, an estimate")).to_be_visible()
+    expect(page.locator("#chart .u-legend").get_by_text("network, measured")).to_be_hidden()
+    points = ((12.5, 0, 9.0), (42.0, 1, 7.0))
+    with server.services.uow.write() as repos:
+        for number, (sec, covered, ms) in enumerate(points):
+            note_timing(repos, job.id, number, tuned_sec=sec, covered=covered, latency_sec=ms * 1e-3)
+    expect(page.locator("#latency dd").first).to_have_text("7 ms")
+    expect(page.locator("#latency")).to_contain_text("measured after 42 s of search, 1 of 2 kernels tuned")
+    expect(page.locator("#chart .u-legend").get_by_text("network, measured")).to_be_visible()
+    expect(page.locator("#curve-note")).to_contain_text("The thin curve is an estimate")
+    drawn = page.evaluate(
+        "fetch(document.getElementById('chart').dataset.url).then((answer) => answer.json())"
+    )
+    assert [(p["sec"], p["ms"], p["low"]) for p in drawn["networks"]] == [
+        (12.5, pytest.approx(9.0), pytest.approx(8.1)),
+        (42.0, pytest.approx(7.0), pytest.approx(6.3)),
+    ]
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.get_by_label("trials", exact=True).check()
+    expect(page.locator("#chart canvas")).to_be_visible()
+    seat.nothing_serious(page)
+    page.goto(f"{server.url}/jobs")
+    row = page.locator("tr", has_text="net.onnx").first
+    if width > 390:
+        expect(row).to_contain_text("7 ms")
+        expect(row).to_contain_text("measured")
+    cancel_job(server.services, job.id)

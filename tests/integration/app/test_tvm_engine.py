@@ -8,6 +8,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,67 @@ def test_a_draft_is_compiled_and_checked_without_the_device(
     x = np.random.default_rng(7).standard_normal((1, 32)).astype(np.float32)
     (expected,) = onnxruntime.InferenceSession(str(tmp_path / "net.onnx")).run(None, {"x": x})
     np.testing.assert_allclose(next(iter(load(path)(x).values())), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_search_times_its_network_with_the_kernels_so_far(
+    farm: Any, tiny_model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tunefarm_app.engines.tvm.in_background", nullcontext
+    )  # nothing goes on beside it here
+    monkeypatch.setattr("tunefarm_app.jobs.drafts.expected_sec", lambda **_: 0.0)
+    monkeypatch.setattr("tunefarm_app.jobs.network_timings._LEAST_GAIN", -9.0)  # whatever the kernels promise
+    model = imported(farm, tiny_model)
+    timings = {"network_timing_after_sec": 0.0, "network_timing_share": 1e6}
+    farm = farm.with_settings(max_drafts_bytes=1 << 30, **timings)
+
+    def rounds(trials: int) -> None:
+        """Run rounds alone, until the job has so many trials."""
+        waiting = farm.inbox.messages[:]
+        while farm.job(job.id).trials < trials:
+            farm.inbox.messages[:] = [message for message in waiting if farm.inbox.queues[message] != "draft"]
+            farm.run(steps=1)
+            waiting = [m for m in waiting if farm.inbox.queues[m] == "draft"] + farm.inbox.messages
+        farm.inbox.messages[:] = waiting
+
+    def draft(number: int) -> None:
+        with farm.services.uow.read() as repos:
+            step = repos.steps.find(StepKind.DRAFT, job.id, number)
+        assert step is not None
+        # Nothing else is to wait for a worker, so that it gives way to nothing.
+        waiting = [message for message in farm.inbox.messages if message != step.id]
+        farm.inbox.messages[:] = [step.id]
+        farm.run()
+        farm.inbox.messages += waiting
+
+    with local_rpc() as rpc:
+        farm.add_device(
+            target=detect_host_target().to_json(),
+            device_model=host_device_model(),
+            tracker_host=rpc.device.tracker_host,
+            tracker_port=rpc.device.tracker_port,
+            rpc_key=rpc.device.key,
+        )
+        farm = farm.with_settings(step_chain_sec=0.0)  # each round is a message
+        job = farm.submit(model, trials=24, round_size=4)
+        farm.run(steps=1)
+        draft(0)
+        rounds(4)
+        with farm.services.uow.read() as repos:
+            (untuned,) = repos.network_timings.of(job.id)
+        assert untuned.error is None
+        assert untuned.latency_sec is not None
+        assert 1e-7 < untuned.low_sec <= untuned.latency_sec <= untuned.high_sec < 1e-2
+        assert farm.job(job.id).network_latency_sec == untuned.latency_sec
+        draft(1)
+        rounds(8)
+        with farm.services.uow.read() as repos:
+            tuned = repos.network_timings.of(job.id)[1]
+        assert (tuned.error, tuned.covered > 0) == (None, True)
+        assert tuned.latency_sec is not None
+        farm.run_until_quiet()
+        assert farm.job(job.id).state is JobState.SUCCEEDED
+    assert len(job_report(farm.services, job.id).networks) >= 2
 
 
 def test_a_job_for_a_network_that_onnx_runtime_runs_in_part(farm: Any, tmp_path: Path) -> None:

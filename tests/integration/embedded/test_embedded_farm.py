@@ -17,9 +17,11 @@ import httpx
 import psutil
 import pytest
 from farm_processes import command_line
+from onnx_models import GraphBuilder
 from waiting import wait_gone, wait_until
 
-from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmHome
+from tunefarm.client import Client, Job
+from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmHome, FarmOptions
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 MARKS = {
@@ -220,3 +222,34 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path, victim: str) -> None:
         wait_gone((part.pid for part in everything), "everything")
         owner.kill()
     assert FarmHome(tmp_path).running() is None
+
+
+def test_a_network_is_timed_before_its_search_ends(tmp_path: Path) -> None:
+    """Across real processes: the worker compiles drafts beside its search, and times them on this machine's device."""
+    path = tmp_path / "mlp.onnx"
+    graph = GraphBuilder()
+    x = graph.input("x", [1, 64])
+    hidden = graph.node("Relu", graph.node("MatMul", x, graph.weight(64, 96)))
+    graph.output(graph.node("MatMul", hidden, graph.weight(96, 16)), [1, 16])
+    path.write_bytes(graph.model().SerializeToString())
+    settings = {"NETWORK_TIMING_AFTER_SEC": "0", "NETWORK_TIMING_SHARE": "0.5", "ROUND_SIZE": "4"}
+    with EmbeddedFarm(tmp_path / "home", FarmOptions(settings=settings)) as farm:
+        farm.wait_ready()
+        with Client(farm.url, farm.api_key) as client:
+            model = client.models.wait(client.models.upload(path).id)
+            job = client.jobs.create(model.id, trials=100_000)
+            seen: list[Job] = []
+
+            def is_timed() -> bool:
+                seen[:] = [client.jobs.get(job.id)]
+                assert seen[0].state in ("queued", "extracting", "tuning"), seen[0]
+                return bool(seen[0].networks)
+
+            # A draft takes what nobody else wants, which is little on a busy machine.
+            wait_until(is_timed, lambda: f"a network that was timed: {seen}", within_sec=900)
+            (timed, *_) = seen[0].networks
+            assert seen[0].network_latency_sec == min(each.latency_sec for each in seen[0].networks)
+            assert timed.device is not None
+            assert timed.latency_sec < 1
+            assert "an estimate" not in seen[0].latency_text
+            client.jobs.cancel(job.id)

@@ -71,7 +71,7 @@ def test_everything_is_shown() -> None:
         "jobs: 1 at work, 1 waiting, 0 paused · devices: 2 of 3 at work · 130 trials per minute" in lines[0]
     )
     text = "\n".join(lines)
-    assert "job_a lenet tuning ██░░░░░░░░ 25 % 25 2 130 8.1 ms (kernels) dev-1" in text
+    assert "job_a lenet tuning ██░░░░░░░░ 25 % 25 2 130 8.1 ms (estimate) dev-1" in text
     assert "job_b lenet tuning ░░░░░░░░░░ 0.0 % 0 0 – – waiting for its turn" in text
     assert "job_c lenet succeeded ██████████ 100 %" in text
     assert "dev-1 leased job_a lenet" in text

@@ -46,6 +46,7 @@ MIRRORS: list[tuple[type[Base], type[Any]]] = [
     (tables.JobTaskRow, values.JobTask),
     (tables.ModelRow, values.Model),
     (tables.ModelTaskRow, values.ModelTask),
+    (tables.NetworkTimingRow, values.NetworkTiming),
     (tables.RecordRow, values.Record),
     (tables.SourceRow, values.Source),
     (tables.SpaceRow, values.Space),

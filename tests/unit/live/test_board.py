@@ -79,7 +79,7 @@ def test_a_run_from_upload_to_end() -> None:
     board.on_job(tuning(8, failures=2, best_latency_sec=0.0123))
     assert states[Phase.EXTRACT].text == "4 kernels to tune"
     assert states[Phase.TUNE].fraction == 0.25
-    assert states[Phase.TUNE].text == "8 trials, 2 failed, 4 of 4 kernels, best 12.3 ms (kernels)"
+    assert states[Phase.TUNE].text == "8 trials, 2 failed, 4 of 4 kernels, best 12.3 ms (estimate)"
     board.on_job(
         job("compiling", trials=32, progress={"phase": "compiling", "step": "check-kernels", "done": 0.5})
     )
@@ -148,7 +148,7 @@ def test_bars_on_a_terminal() -> None:
     text = screen.getvalue()
     for phase in Phase:
         assert phase.value in text
-    assert "best 12.3 ms (kernels)" in text
+    assert "best 12.3 ms (estimate)" in text
     assert "[red]builds" in text
     assert "\x1b[2J" not in text
 

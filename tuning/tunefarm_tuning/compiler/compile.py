@@ -58,6 +58,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     goal_sec: float | None = None,
     seed: int = 0,
     samples: Path | str | Sequence[Path | str] = (),
+    keep_inputs: Path | None = None,
 ) -> Artifact:
     """Compile a model with the best records of its history, check it, time it, and write the artifact.
 
@@ -86,6 +87,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         seed: Seed of the random inputs that the network is checked with.
         samples: Real inputs: an ``.npz`` file, or several, with an array per input that has the input's shape or one more
             dimension in front (see `check_samples`). The network is compared on them first, and timed on the first of them.
+        keep_inputs: A file that the inputs on which the network is timed are copied to.
 
     Returns:
         The written artifact, with its manifest and its report. `History.coverage` says which tasks run a tuned kernel.
@@ -128,6 +130,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             goal_sec=goal_sec,
             seed=seed,
             samples=sample_paths(samples),
+            keep_inputs=keep_inputs,
             folder=scratch.path,
             progress=Progress(on_progress or (lambda _phase, _done: None), cancellation),
             cancellation=cancellation,

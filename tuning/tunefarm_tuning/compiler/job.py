@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 
 from tunefarm_tuning.compiler.phases.build_model import build_models
 from tunefarm_tuning.compiler.phases.check_kernels import check_kernels
@@ -42,6 +43,8 @@ class CompileJob:
             checked = check_model(request, loaded, built, self.open_compiler)
             timed = time_model(request, loaded, built, checked, self.open_compiler)
             proved = prove_batches(request, loaded, timed.library)
+            if request.keep_inputs is not None:
+                copyfile(loaded.sets[0].inputs, request.keep_inputs)
             others = add_other_shapes(request, loaded, built, checked, timed, self.open_compiler)
             loaded.references.close()
             if request.device is None or not request.on_gpu:

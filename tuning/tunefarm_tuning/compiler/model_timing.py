@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -17,17 +17,12 @@ from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import speedup
 from tunefarm_tuning.measure.baselines.baseline import Baseline, BaselineFailed
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.machine_watch import Watched, disturbance_of, loop_slowdown
+from tunefarm_tuning.measure.timing_blocks import LEAST_QUIET, Block, Sample, latencies_of
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _ROUNDS = 15
 _LEAST_ROUNDS = 5
 _MAX_BLOCKS = 200
-_LEAST_QUIET = 5
-"""Quiet blocks that count alone; with fewer of them, the least disturbed ones count as well."""
-_ALIKE = 0.1
-"""Blocks are alike if the cores that others took differ by no more than this."""
-_LEAST_KEPT = 3
 _LEAST_BLOCKS = 7
 _LEAST_DECIDING = 5
 """Blocks after which a difference that no noise explains may be decided upon."""
@@ -56,7 +51,7 @@ METHOD = (
     f"{_SLOW_SEC:g} s per inference gets as many samples as fit into {_SLOW_BUDGET_SEC:g} s, including its "
     "first inference. Meanwhile the device's processor time is watched, and a loop of constant work runs before each block. "
     "Blocks in which other programs, or a hypervisor's other guests, took processor time do not count, if at least "
-    f"{_LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
+    f"{LEAST_QUIET} others do; more blocks follow while intervals are wide and time is left. The latency is the median of the "
     "samples. A ratio of two latencies has a 95 % interval, from a bootstrap over blocks; where too few blocks were quiet, it is "
     "wider by as much as the others may have slowed the samples. If that leaves open whether the tuned network is slower than the "
     "untuned one, it is dropped, unless it takes no longer within most blocks, and its kernels take no longer alone."
@@ -104,7 +99,7 @@ def compare_latency(
     """
     until = time.monotonic() + limits.timing_sec * rounds / _ROUNDS
     for repetition in range(_MAX_REPETITIONS):
-        blocks: list[_Block] = []
+        blocks: list[Block] = []
         latency = time_models(
             device,
             libraries,
@@ -142,6 +137,8 @@ def is_slower(tuned: Latency, untuned: Latency, ratio: float) -> bool | None:
     It does if both the medians and the lower quartiles say so: other work makes samples longer, never shorter. Of samples that
     other work slowed, only the ratio's whole interval tells anything.
     """
+    if math.isinf(ratio):
+        return False
     is_disturbed = is_quiet([tuned, untuned]) is False
     if not is_disturbed and tuned.median_sec <= ratio * untuned.median_sec:
         return False
@@ -158,7 +155,7 @@ def is_slower(tuned: Latency, untuned: Latency, ratio: float) -> bool | None:
     return True if _undisturbed_sec(tuned) > ratio * _undisturbed_sec(untuned) else None
 
 
-def _ratio_within_blocks(blocks: Sequence[_Block], name: str, other: str) -> float | None:
+def _ratio_within_blocks(blocks: Sequence[Block], name: str, other: str) -> float | None:
     """Return the median, over the blocks with both, of one network's time in another's; None if there is none."""
     ratios = [
         block.samples[name].sec / block.samples[other].sec
@@ -191,7 +188,7 @@ def time_models(
     rounds: int = _ROUNDS,
     until: float = 0.0,
     decide: float | None = None,
-    blocks: list[_Block] | None = None,
+    blocks: list[Block] | None = None,
 ) -> dict[str, Latency]:
     """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in blocks: a busy machine slows all of them.
 
@@ -219,12 +216,12 @@ def time_models(
     """
 
     def library_timer(path: Path) -> _Timer:
-        def sample(number: int) -> _Sample:
+        def sample(number: int) -> Sample:
             params = {
                 "path": str(path), "entry": entry, "inputs": str(inputs), "number": number, "repeat": 1
             }  # fmt: skip
             reply = device.call("time_model", params, timeout_sec=limits.model_sec)
-            return _Sample.of(reply["samples_sec"][0], number, reply["watched"])
+            return Sample.of(reply["samples_sec"][0], number, reply["watched"])
 
         return _Timer(sample, sample(1).sec, least_samples, rounds)
 
@@ -232,9 +229,9 @@ def time_models(
     if reference is not None:
         onnx_runtime = reference  # for mypy: the closure below does not know that it is not None
 
-        def reference_sample(number: int) -> _Sample:
+        def reference_sample(number: int) -> Sample:
             reply = onnx_runtime.sample(number)
-            return _Sample.of(reply["sample_sec"], number, reply["watched"])
+            return Sample.of(reply["sample_sec"], number, reply["watched"])
 
         timers["onnxruntime"] = _Timer(
             reference_sample, onnx_runtime.open_timed(inputs), least_samples, rounds
@@ -243,12 +240,12 @@ def time_models(
         with suppress(BaselineFailed):
             timers[name] = _Timer(_sampler(other), other.open_timed(), least_samples, rounds)
     blocks = [] if blocks is None else blocks
-    blocks.append(_Block(samples={name: timer.first for name, timer in timers.items() if timer.first}))
+    blocks.append(Block(samples={name: timer.first for name, timer in timers.items() if timer.first}))
     order, rng = list(timers), random.Random(0)  # noqa: S311  (an order, not a secret)
     for number in range(_MAX_BLOCKS):
         # In random order, so that no network always follows the same one.
         rng.shuffle(order)
-        block = _Block(loop_sec=device.call("reference_loop", {}, timeout_sec=limits.model_sec)["loop_sec"])
+        block = Block(loop_sec=device.call("reference_loop", {}, timeout_sec=limits.model_sec)["loop_sec"])
         for name in order:
             try:
                 sample = timers[name].turn(number)
@@ -259,7 +256,7 @@ def time_models(
                 block.samples[name] = sample
         order = [name for name in order if name in timers]
         blocks.append(block)
-        latency = _latencies(blocks, list(timers), threads)
+        latency = latencies_of(blocks, list(timers), threads)
         fast = {name: latency[name] for name in timers if not timers[name].is_slow}
         if number + 1 >= _LEAST_BLOCKS and _are_narrow(fast):
             break
@@ -272,10 +269,10 @@ def time_models(
     return latency
 
 
-def _sampler(baseline: Baseline) -> Callable[[int], _Sample]:
-    def sample(number: int) -> _Sample:
+def _sampler(baseline: Baseline) -> Callable[[int], Sample]:
+    def sample(number: int) -> Sample:
         reply = baseline.sample(number)
-        return _Sample.of(reply["sample_sec"], number, reply["watched"])
+        return Sample.of(reply["sample_sec"], number, reply["watched"])
 
     return sample
 
@@ -283,71 +280,6 @@ def _sampler(baseline: Baseline) -> Callable[[int], _Sample]:
 def rounds_for(entries: int) -> int:
     """Return how many samples a network gets in each of its sets of shapes: fewer if there are many."""
     return max(_LEAST_ROUNDS, min(_ROUNDS, _ALL_ROUNDS // entries))
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    sec: float
-    inferences: int
-    watched: Watched | None
-
-    @classmethod
-    def of(cls, sec: float, inferences: int, watched: Mapping[str, object] | None) -> _Sample:
-        return cls(float(sec), inferences, None if watched is None else Watched.from_json(watched))
-
-
-@dataclass(slots=True)
-class _Block:
-    """A sample of each network, in random order; of a slow one, only in some blocks."""
-
-    samples: dict[str, _Sample] = field(default_factory=dict)
-    loop_sec: float | None = None
-
-    def taken_share(self, threads: int) -> float:
-        """Return the share of the block's time in which others took a core."""
-        watched = [sample.watched for sample in self.samples.values() if sample.watched is not None]
-        wall_sec = sum(stretch.wall_sec for stretch in watched)
-        return sum(stretch.taken_sec(threads) for stretch in watched) / wall_sec if wall_sec else 0.0
-
-
-def _latencies(blocks: Sequence[_Block], names: Sequence[str], threads: int) -> dict[str, Latency]:
-    """Return each network's latency over the quiet blocks; over the least disturbed ones, if few are quiet."""
-    loops = [block.loop_sec for block in blocks]
-    kept = [
-        block
-        for block in blocks
-        if loop_slowdown([block.loop_sec], loops) == 1.0
-        and all(
-            sample.watched is None or sample.watched.is_quiet(threads) for sample in block.samples.values()
-        )
-    ]
-    if len(kept) < _LEAST_QUIET:
-        shares = [block.taken_share(threads) for block in blocks]
-        most = sorted(shares)[min(_LEAST_QUIET, len(blocks)) - 1] + _ALIKE
-        kept = [block for block, share in zip(blocks, shares, strict=True) if share <= most]
-    at_least = loop_slowdown([block.loop_sec for block in kept], loops)
-    return {name: _latency(name, blocks, kept, threads, at_least) for name in names}
-
-
-def _latency(
-    name: str, blocks: Sequence[_Block], kept: Sequence[_Block], threads: int, at_least: float
-) -> Latency:
-    every = [block.samples[name] for block in blocks if name in block.samples]
-    counted = [block.samples[name] for block in kept if name in block.samples]
-    if len(counted) < _LEAST_KEPT:
-        counted = every
-    disturbance = disturbance_of(
-        [sample.watched for sample in counted],
-        [sample.watched for sample in every],
-        threads,
-        dropped=len(every) - len(counted),
-    )
-    return Latency(
-        samples_sec=tuple(sample.sec for sample in counted),
-        threads=threads,
-        inferences=tuple(sample.inferences for sample in counted),
-        disturbance=replace(disturbance, slowdown=max(disturbance.slowdown, at_least)),
-    )
 
 
 def _are_narrow(latency: Mapping[str, Latency]) -> bool:
@@ -380,16 +312,16 @@ class _Timer:
     """Samples one network. A slow one skips some blocks, or all of them; its first inference is then a sample."""
 
     def __init__(
-        self, sample: Callable[[int], _Sample], first_sec: float, least_samples: int, rounds: int
+        self, sample: Callable[[int], Sample], first_sec: float, least_samples: int, rounds: int
     ) -> None:
         self._sample = sample
         self.is_slow = first_sec > _SLOW_SEC
         affordable = max(least_samples - 1, int(_SLOW_BUDGET_SEC / first_sec))
         self._turns = min(rounds, affordable) if self.is_slow else _MAX_BLOCKS
-        self.first = _Sample(first_sec, 1, None) if self.is_slow else None
+        self.first = Sample(first_sec, 1, None) if self.is_slow else None
         self._seconds = [first_sec]
 
-    def turn(self, number: int) -> _Sample | None:
+    def turn(self, number: int) -> Sample | None:
         """Return the sample of a block; None if it skips it."""
         if number >= self._turns:
             return None

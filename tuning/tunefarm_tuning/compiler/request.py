@@ -83,6 +83,7 @@ class CompileRequest:
         goal_sec: As for `compile`.
         samples: The user's files of samples.
         baselines: Names of other runtimes to time (`measure.baselines.runtimes.KINDS`).
+        keep_inputs: Where the inputs that the network is compared on first are copied to; None if nobody needs them.
         folder: Where libraries and inputs are written on the way; the caller deletes it.
     """
 
@@ -100,6 +101,7 @@ class CompileRequest:
     goal_sec: float | None = None
     seed: int
     samples: tuple[Path, ...] = ()
+    keep_inputs: Path | None = None
     folder: Path
     progress: Progress
     cancellation: Cancellation

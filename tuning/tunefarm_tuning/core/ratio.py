@@ -54,6 +54,13 @@ def speedup(slow: Latency, fast: Latency) -> Ratio:
     return Ratio(value=value, low=low / slow.slowdown, high=high * fast.slowdown)
 
 
+def bounds_sec(latency: Latency) -> tuple[float, float] | None:
+    """Return the 95 % interval of a latency in seconds, as `speedup` has those of ratios; None if there is a single sample."""
+    second = Latency.of([1.0] * len(latency.samples_sec), latency.threads)
+    interval = speedup(latency, second)
+    return None if interval.low is None or interval.high is None else (interval.low, interval.high)
+
+
 def speedups(latency: Mapping[str, Latency]) -> dict[str, Ratio]:
     """Return the speed-up of ``"tuned"`` over each other latency, by its name."""
     tuned = latency["tuned"]

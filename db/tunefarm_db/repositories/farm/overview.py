@@ -34,6 +34,7 @@ from tunefarm_db.values import DeviceState, Event, Job, Json, ModelState, StepKi
 _JOBS = table_of(JobRow)
 _EVENTS = table_of(EventRow)
 _NEWEST = 20
+_OF_LATENCY = ("round", "confirmed", "network-timed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +244,7 @@ class Overview(Repository):
         """Return (seq, created_at, data) of the events above `after` that report the job's latency, in order."""
         query = (
             select(EventRow.seq, EventRow.created_at, EventRow.data)
-            .where(EventRow.job_id == job_id, EventRow.seq > after, EventRow.kind.in_(["round", "confirmed"]))
+            .where(EventRow.job_id == job_id, EventRow.seq > after, EventRow.kind.in_(_OF_LATENCY))
             .order_by(EventRow.seq)
         )
         return [(row[0], row[1], row[2]) for row in self._run(query)]

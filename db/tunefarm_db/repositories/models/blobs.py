@@ -5,11 +5,14 @@ from __future__ import annotations
 from sqlalchemy import and_, delete, exists, or_, select
 
 from tunefarm_db.repositories.base import Repository
+from tunefarm_db.states.job import OPEN_STATES
 from tunefarm_db.tables import (
     ArtifactRow,
     BlobRow,
     DraftRow,
+    JobRow,
     ModelRow,
+    NetworkTimingRow,
     QuantisedModelRow,
     SampleFileRow,
     SourceRow,
@@ -32,7 +35,7 @@ class Blobs(Repository):
         return self._first(Blob, select(_BLOBS).where(BlobRow.sha256 == sha256))
 
     def is_referenced(self, sha256: str) -> bool:
-        """Return whether a model, a quantised form of it, samples, an artifact, a draft or a kernel's source need the blob.
+        """Return whether a model, a quantised form of it, samples, an artifact, a draft, a network to be timed or a kernel's source need the blob.
 
         Failed and deleted models need none, nor do failed samples: a retry comes with another upload. A model that failed
         for its shapes or values needs it, because other ones mend that.
@@ -47,7 +50,15 @@ class Blobs(Repository):
             exists().where(row.sha256 == sha256)
             for row in (ArtifactRow, DraftRow, QuantisedModelRow, SourceRow)
         )
-        return bool(self._run(select(or_(models, samples, *others))).scalar_one())
+        # A network is timed while its job is open.
+        to_be_timed = exists().where(
+            or_(NetworkTimingRow.sha256 == sha256, NetworkTimingRow.inputs_sha256 == sha256),
+            NetworkTimingRow.latency_sec.is_(None),
+            NetworkTimingRow.error.is_(None),
+            JobRow.id == NetworkTimingRow.job_id,
+            JobRow.state.in_(sorted(OPEN_STATES)),
+        )
+        return bool(self._run(select(or_(models, samples, to_be_timed, *others))).scalar_one())
 
     def delete(self, sha256: str) -> bool:
         """Delete the blob's row unless it is referenced; return whether it was deleted."""

@@ -171,7 +171,7 @@ def compare_jobs(
                 job["device_key"],
                 job["state"],
                 quantities.latency(job["latency_sec"])
-                + (" (kernels)" if job["latency_sec"] and not job["is_measured"] else ""),
+                + (" (estimate)" if job["latency_sec"] and not job["is_measured"] else ""),
                 *(
                     job["ratios"].get(name, {}).get("text", quantities.NONE)
                     for name in ("onnxruntime", *beside, "untuned")
@@ -313,7 +313,7 @@ def show_state(out: Output, job: Job) -> None:
         ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("time left", quantities.duration(job.eta_sec)),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
-        ("latency", quantities.latency(job.network_latency_sec)),
+        ("latency", job.latency_text),
         ("over untuned", job.over_untuned_text),
         ("over ORT", job.over_runtime_text),
         ("kernels' sum", quantities.latency(job.best_latency_sec)),

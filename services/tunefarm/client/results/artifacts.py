@@ -57,6 +57,39 @@ class Draft(Result):
         return quantities.tuned_kernels(self.covered, self.tasks)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedNetwork(Result):
+    """The network with its kernels so far, as a search compiled and timed it.
+
+    Attributes:
+        number: 0 is the untuned network.
+        tasks: Number of kernels to tune.
+        covered: Number of those that are tuned in it.
+        latency_sec: Seconds per inference; `low_sec` and `high_sec` are its 95 % interval, None if there is one sample.
+        quiet: Whether other work on the device hardly slowed it; None if nobody looked.
+        device: Name of the device.
+        tuned_sec: Seconds of search when it was timed.
+    """
+
+    number: int
+    latency_sec: float
+    tasks: int = 0
+    covered: int = 0
+    low_sec: float | None = None
+    high_sec: float | None = None
+    quiet: bool | None = None
+    device: str | None = None
+    tuned_sec: float = 0.0
+    timed_at: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """When and how far tuned it was: ``measured after 1 min 02 s of search, 3 of 20 kernels tuned``."""
+        disturbed = ", disturbed by other work" if self.quiet is False else ""
+        tuned = quantities.tuned_kernels(self.covered, self.tasks)
+        return f"measured after {quantities.duration(self.tuned_sec)} of search, {tuned}{disturbed}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Measurement(Shown, Result):
     """A measurement of a job's artifact.

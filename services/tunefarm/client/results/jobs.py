@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm.client.results.artifacts import Draft, Speedup
+from tunefarm.client.results.artifacts import Draft, Speedup, TimedNetwork
 from tunefarm.client.results.models import Problem, Tensor
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
@@ -48,7 +48,8 @@ class Job(Shown, Answer):
             ``cancelled``.
         budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None if a limit is not set.
         best_latency_sec: Sum of the best kernel times, weighted by calls per inference; None until each task has one.
-        network_latency_sec: Measured latency of the artifact; None until there is one.
+        network_latency_sec: Measured latency of the artifact; before there is one, the least of `networks`; None until the network was
+            timed.
         speedups: How many times as fast as ``untuned``, ``onnxruntime`` and others the artifact is; empty until there is one.
         tags: Words by which people find it again; `note` is a text for people.
         tuned_sec: Seconds of search spent.
@@ -58,6 +59,7 @@ class Job(Shown, Answer):
         priority: Jobs with a higher priority get devices first.
         waiting: What it waits for (a device, its turn on a device, a worker, another attempt); None if working.
         error: Error, if it failed; else None.
+        networks: The network with its kernels so far, as the search timed it on the way, oldest first.
         draft: What `download` with ``so_far`` gets while there is no artifact; None until it is compiled and checked.
     """
 
@@ -85,6 +87,7 @@ class Job(Shown, Answer):
     error: Problem | None = None
     artifact_id: str | None = None
     draft: Draft | None = None
+    networks: tuple[TimedNetwork, ...] = ()
     progress: Progress
     owner: str | None = None
     created_at: float = 0.0
@@ -103,10 +106,24 @@ class Job(Shown, Answer):
 
     @property
     def best_text(self) -> str:
-        """How fast the network is: as it was measured, or else the sum of its kernels, which is called that."""
+        """How fast the network is: as it was measured, or else the sum of its kernels, which is called an estimate."""
         if self.network_latency_sec is not None or self.best_latency_sec is None:
             return quantities.latency(self.network_latency_sec)
-        return f"{quantities.latency(self.best_latency_sec)} (kernels)"
+        return f"{quantities.latency(self.best_latency_sec)} (estimate)"
+
+    @property
+    def latency_text(self) -> str:
+        """The same in full: how it is known."""
+        if self.network_latency_sec is None:
+            kernels = quantities.latency(self.best_latency_sec)
+            return (
+                kernels
+                if self.best_latency_sec is None
+                else f"{kernels}, an estimate: the sum of the kernels' best times"
+            )
+        timed = min(self.networks, key=lambda network: network.latency_sec, default=None)
+        text = quantities.latency(self.network_latency_sec)
+        return text if timed is None or self.artifact_id is not None else f"{text}, {timed.text}"
 
     @property
     def over_untuned_text(self) -> str:

@@ -6,12 +6,13 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Json
 from tunefarm_text.job_terms import RUNTIMES
+from tunefarm_text.quantities import tuned_kernels
 
 MOST_POINTS = 600
 RATE_STRETCHES = 5
@@ -29,16 +30,40 @@ class Point:
     latency_sec: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The whole network, timed with the kernels so far; all times in seconds."""
+
+    tuned_sec: float
+    trials: int
+    latency_sec: float
+    low_sec: float | None
+    high_sec: float | None
+    covered: int
+    tasks: int
+
+
 @dataclass(slots=True)
 class Curve:
-    """A job's curve up to event `seq`: only the points at which it changes, and the newest."""
+    """A job's curve up to event `seq`: only the points at which it changes, and the newest.
+
+    Attributes:
+        networks: The whole network, each time that the search timed it.
+    """
 
     seq: int = 0
     points: list[Point] = field(default_factory=list)
     rounds: list[tuple[float, int]] = field(default_factory=list)
+    networks: list[Network] = field(default_factory=list)
 
     def add(self, seq: int, data: Json) -> None:
-        """Take in an event of a round or a confirmation."""
+        """Take in an event of a round, a confirmation or a timing of the network."""
+        if "best_latency_sec" not in data and "latency_sec" in data:
+            self.networks.append(
+                Network(**{member.name: data.get(member.name) for member in fields(Network)})  # type: ignore[arg-type]
+            )
+            self.seq = seq
+            return
         before = self.points[-1] if self.points else Point(0.0, 0, None)
         point = Point(
             float(data.get("tuned_sec") or before.tuned_sec),
@@ -86,7 +111,7 @@ class Curves:
                 self._kept.popitem(last=False)
             for seq, _at, data in repos.overview.curve(job_id, curve.seq):
                 curve.add(seq, data)
-            return Curve(curve.seq, list(curve.points), list(curve.rounds))
+            return Curve(curve.seq, list(curve.points), list(curve.rounds), list(curve.networks))
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
@@ -117,6 +142,17 @@ def chart(
         "sec": [round(point.tuned_sec, 3) for point in points],
         "trials": [point.trials for point in points],
         "ms": [None if point.latency_sec is None else point.latency_sec * 1e3 for point in points],
+        "networks": [
+            {
+                "sec": round(network.tuned_sec, 3),
+                "trials": network.trials,
+                "ms": network.latency_sec * 1e3,
+                "low": None if network.low_sec is None else network.low_sec * 1e3,
+                "high": None if network.high_sec is None else network.high_sec * 1e3,
+                "tuned": tuned_kernels(network.covered, network.tasks),
+            }
+            for network in curve.networks
+        ],
         "baselines": baselines(report) or baselines(earlier, "in an earlier job"),
     }
 

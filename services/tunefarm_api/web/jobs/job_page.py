@@ -32,6 +32,7 @@ from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.measurements import measured_beside, timed_beside, which_is_shown
 from tunefarm_app.report.measuring import measuring_of
+from tunefarm_app.report.networks import fastest_network, network_words, networks_of, why_not_timed
 from tunefarm_app.report.numbers import (
     latency_of,
     measured_words,
@@ -89,6 +90,7 @@ def job_page(
         curve = _curves.of(repos, job_id)
         trace = short_trace(repos, job)
         measuring = measuring_of(repos, job_id) if artifact is not None else None
+        networks = networks_of(repos.network_timings.of(job_id))
         now = repos.now()
     report = None if artifact is None else artifact.report
     lines = task_lines(tasks, model_tasks, report, rooflines)
@@ -109,6 +111,7 @@ def job_page(
         share=share_done(job),
         done_words=progress_words(job),
         latency=latency_of(job),
+        network_words=network_words(fastest) if (fastest := fastest_network(networks)) is not None else "",
         measured_words=measured_words(tasks),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(job) or speedup_so_far(tasks),
@@ -165,9 +168,15 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         earlier = repos.overview.earlier_report(job) if artifact is None else None
         curve = _curves.of(repos, job_id)
         tasks = repos.jobs.tasks(job_id)
+        networks = repos.network_timings.of(job_id)
     drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report, earlier)
     return JSONResponse(
-        {**drawn, "running": not job.state.is_finished, "blank": _blank(job.state.is_finished, tasks)},
+        {
+            **drawn,
+            "running": not job.state.is_finished,
+            "blank": _blank(job.state.is_finished, tasks),
+            "note": why_not_timed(job, networks, services.settings),
+        },
         headers=headers,
     )
 

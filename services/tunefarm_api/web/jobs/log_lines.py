@@ -87,6 +87,20 @@ def _measured(data: Data) -> str:
     return f"the artifact was measured again on {data.get('device', 'a device')}: {taken}{disturbed}"
 
 
+def _network(data: Data) -> str:
+    disturbed = ", disturbed by other work" if data.get("quiet") is False else ""
+    tuned = quantities.tuned_kernels(data.get("covered") or 0, data.get("tasks") or 0)
+    taken = quantities.latency(data.get("latency_sec"))
+    return f"the network takes {taken} on {data.get('device', 'a device')}, {tuned}{disturbed}"
+
+
+def _undrafted(data: Data) -> str:
+    what = (
+        "the artifact so far is not renewed" if data.get("number") else "no untuned artifact before the end"
+    )
+    return f"{what}: {_error(data)}"
+
+
 def _draft(data: Data) -> str:
     tuned = quantities.tuned_kernels(data.get("covered") or 0, data.get("tasks") or 0)
     return f"an artifact so far is ready: {tuned}, {quantities.size(data.get('size_bytes'))}"
@@ -121,7 +135,9 @@ _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "compile-now": (lambda data: f"job {data.get('job_id', '')} compiles what is on record so far", "info"),
     "draft": (_draft, "good"),
     "quantised": (_quantised, "info"),
-    "undrafted": (lambda data: f"no untuned artifact before the end: {_error(data)}", "warn"),
+    "undrafted": (_undrafted, "warn"),
+    "network-timed": (_network, "good"),
+    "network-untimed": (lambda data: f"the network could not be timed: {_error(data)}", "warn"),
     "finished": (_finished, ""),
     "measure": (lambda _: "the artifact is to be measured again", "info"),
     "measured": (_measured, "good"),

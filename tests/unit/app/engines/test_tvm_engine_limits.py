@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from tunefarm_app.settings import Settings
 from tunefarm_tuning.compiler.compile import Artifact
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.records.history import History
 
 
 def test_a_compile_knows_when_its_step_is_stopped(
@@ -28,13 +30,13 @@ def test_a_compile_knows_when_its_step_is_stopped(
     engine = tvm_engine.TvmEngine(
         settings.model_copy(update={"compile_time_limit_sec": 700.0, "timing_sec": 3.0})
     )
-    nobody = cast("Any", None)
+    nobody = cast("Any", SimpleNamespace(parts=()))
 
     def compile_on(device: Any) -> CompileLimits:
         engine.compile(
             nobody,
             nobody,
-            nobody,
+            History(),
             device=device,
             name="a",
             output=tmp_path / "a.tunefarm",
@@ -50,4 +52,6 @@ def test_a_compile_knows_when_its_step_is_stopped(
     limits = compile_on(None)  # a draft, beside other work
     assert (limits.whole_sec, limits.timing_sec, limits.timing_blocks) == (700.0, 0.0, 3)
     assert limits.load_sec == limits.kernel_sec == limits.model_sec == 700.0, "others' work must not end it"
+    assert limits.kernel_ratio == limits.model_ratio == float("inf"), "times tell nothing beside a search"
+    assert arguments["keep_inputs"] == tmp_path / "a.npz"
     assert not arguments["baseline"]

@@ -18,6 +18,21 @@ def test_a_curve_keeps_what_changes() -> None:
     assert (drawn["ms"], drawn["trials"], drawn["seq"]) == ([4000.0, 4000.0, 3000.0], [24, 48, 56], 8)
 
 
+def test_the_network_is_a_curve_of_its_own() -> None:
+    curve = Curve()
+    curve.add(1, {"tuned_sec": 50.0, "trials": 8, "best_latency_sec": None})
+    timed = {"latency_sec": 0.02, "low_sec": 0.019, "high_sec": None, "tasks": 3, "device": "dev-1"}
+    curve.add(2, {**timed, "tuned_sec": 60.0, "trials": 16, "covered": 0})
+    curve.add(3, {**timed, "tuned_sec": 90.0, "trials": 32, "covered": 2, "latency_sec": 0.01})
+    drawn = chart(curve, None)
+    assert (drawn["ms"], drawn["seq"]) == ([], 3)
+    assert drawn["networks"] == [
+        {"sec": 60.0, "trials": 16, "ms": 20.0, "low": 19.0, "high": None, "tuned": "untuned"},
+        {"sec": 90.0, "trials": 32, "ms": 10.0, "low": 19.0, "high": None, "tuned": "2 of 3 kernels tuned"},
+    ]
+    assert curve.rounds == [(50.0, 8)], "what a round does to the pace, a timing does not"
+
+
 def test_a_confirmation_moves_the_curve_too() -> None:
     curve = Curve()
     curve.add(1, {"tuned_sec": 1.0, "trials": 8, "best_latency_sec": 1.0})

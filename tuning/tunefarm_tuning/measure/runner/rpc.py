@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError, says_broken
+from tunefarm_tuning.core.errors import BROKE_PROTOCOL, DeviceLostError, TunefarmError, says_broken
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.device_run import RunFailed
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.measure.runner.timing import (
     failed,
@@ -112,6 +113,52 @@ class RpcRunner(Closing):
             results = measure_each(inputs, lambda candidate, _: self._run(candidate, None))
             self.release()
         return results
+
+    def time_network(
+        self, library: Path, inputs: Path, *, sampling_sec: float, timeout_sec: float
+    ) -> dict[str, Any]:
+        """Time a whole network on the device, in a session of its own.
+
+        Args:
+            library: The network's library.
+            inputs: The file of its inputs.
+            sampling_sec: Seconds of sampling, after a first inference; a slow network gets three samples all the same.
+            timeout_sec: Seconds that the session may last.
+
+        Returns:
+            The reply of ``time_network`` of `tvm.children.measure`.
+
+        Raises:
+            DeviceLostError: If the device is away.
+            RunFailed: If the network crashed, or exceeded its time.
+        """
+        self.release()
+        self._child.allow(library.absolute().parent, inputs.absolute().parent)
+        if (problem := self._connect(timeout_sec)) is not None:
+            raise DeviceLostError(problem)
+        params = {
+            "path": str(library),
+            "inputs": str(inputs),
+            "kind": self._remote.kind,
+            "threads": self._remote.info.num_cores,
+            "sampling_sec": sampling_sec,
+        }
+        try:
+            reply: dict[str, Any] = self._child.call(
+                "time_network", params, timeout_sec=timeout_sec + _GRACE_SEC
+            )
+        except ChildClosed:
+            raise
+        except ChildTimedOut:
+            raise RunFailed(f"it was not timed within {timeout_sec:g} s", code="run-timeout") from None
+        except ChildFailed as error:
+            raise RunFailed(error.message, code="run-crashed") from error
+        if (failure := reply.get("failure")) is None:
+            return reply
+        outcome, message = failure
+        if outcome == Outcome.INFRASTRUCTURE_ERROR:
+            raise DeviceLostError(message, code=BROKE_PROTOCOL if says_broken(message) else None)
+        raise RunFailed(message, code="run-crashed" if outcome == Outcome.RUN_CRASH else "run-failed")
 
     def check(self) -> str | None:
         """Open and close a session; return what is wrong with the device, or None."""

@@ -14,6 +14,8 @@ Handlers:
   -> ``samples_sec``, ``truncated``, ``facts``.
 - `measure_interleaved`, `measure_interleaved_here`: as `measure`, but ``paths`` and ``rounds`` for ``path`` and ``rival_sec``
   -> ``samples_sec`` (a list for each kernel), ``facts``.
+- `time_network`: ``path`` (library), ``inputs`` (file), ``kind``, ``threads``, ``sampling_sec`` -> ``threads``, ``inferences`` a sample,
+  ``samples_sec``; of each sample ``watched`` (`Watched`) and ``loops_sec`` (of the reference loop before it), null where unknown.
 
 If a measurement fails, the answer is ``failure``: outcome and message, and flags that apply: ``session_lost``: the
 other side went away; ``poisoned``: nothing more can run in this session, or in this process if it is the device;
@@ -23,6 +25,7 @@ other side went away; ``poisoned``: nothing more can run in this session, or in 
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Sequence
 from math import ceil, prod
 from statistics import mean
@@ -30,7 +33,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import tvm
+from tvm import relax
 
+from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.spans import SpanKind, span
@@ -38,15 +43,21 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.gpu.state import BUSY
 from tunefarm_tuning.measure.kernel_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
+from tunefarm_tuning.measure.machine_watch import Watched
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.tvm.device import gpu
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
+from tunefarm_tuning.tvm.device.watching import loop_of_machine, state_of_machine
 from tunefarm_tuning.workload.task import TensorSpec
 
 _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
 
 _LARGE_WEIGHTS_BYTES = {"cpu": 256 << 10, "cuda": gpu.LARGE_WEIGHTS_BYTES}
 _COLD_CALLS = 4
+_NETWORK_SAMPLE_SEC = 0.05
+_LEAST_NETWORK_SAMPLES = 3
+_MOST_NETWORK_SAMPLES = 30
+_MOST_INFERENCES = 10_000
 _FLUSH = "cache_flush_cpu_non_first_arg"
 """TVM's function that flushes caches on x86 and Arm, and does nothing elsewhere; AutoTVM's ``enable_cpu_cache_flush`` used it."""
 
@@ -98,6 +109,11 @@ def measure(params: dict[str, Any]) -> dict[str, Any]:
 def measure_interleaved(params: dict[str, Any]) -> dict[str, Any]:
     """Time kernels in turn on the open session."""
     return _over_rpc(_interleaved_samples, params)
+
+
+def time_network(params: dict[str, Any]) -> dict[str, Any]:
+    """Time a whole network on the open session, for about ``sampling_sec``."""
+    return _over_rpc(_network_samples, params)
 
 
 def measure_here(params: dict[str, Any]) -> dict[str, Any]:
@@ -185,6 +201,42 @@ def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict
         session, params, lambda: time_interleaved(samplers, _plan(params), params["rounds"])
     )
     return {"samples_sec": [_checked(kernel_samples) for kernel_samples in samples], "facts": _of_gpu(facts)}
+
+
+@span("time the network so far", SpanKind.TIMING)
+def _network_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
+    device = session.device(params["kind"])
+    session.function("runtime.config_threadpool")(0, params["threads"])
+    threads = int(session.function("runtime.NumThreads")())
+    machine = relax.VirtualMachine(session.load(params["path"]), device)
+    machine.set_input("main", *(tvm.runtime.tensor(array, device) for array in load_arrays(params["inputs"])))
+    device.sync()
+
+    def sample(number: int) -> float:
+        timer = machine.time_evaluator("invoke_stateful", device, number=number, repeat=1)
+        return _checked([float(timer("main").results[0])])[0]
+
+    first_sec = sample(1)
+    until = time.monotonic() + params["sampling_sec"]
+    inferences = max(1, min(_MOST_INFERENCES, int(_NETWORK_SAMPLE_SEC / first_sec)))
+    samples: list[float] = []
+    watched: list[dict[str, Any] | None] = []
+    loops: list[float | None] = []
+    while len(samples) < _LEAST_NETWORK_SAMPLES or (
+        len(samples) < _MOST_NETWORK_SAMPLES and time.monotonic() < until
+    ):
+        loops.append(loop_of_machine(session))
+        before = state_of_machine(session)
+        samples.append(sample(inferences))
+        stretch = Watched.between(before, state_of_machine(session))
+        watched.append(None if stretch is None else stretch.to_json())
+    return {
+        "threads": threads,
+        "inferences": inferences,
+        "samples_sec": samples,
+        "watched": watched,
+        "loops_sec": loops,
+    }
 
 
 def _steadily(
@@ -299,6 +351,7 @@ HANDLERS: Handlers = {
     "hang_up": hang_up,
     "meet_gpu": meet_gpu,
     "measure": measure,
+    "time_network": time_network,
     "measure_here": measure_here,
     "measure_interleaved": measure_interleaved,
     "measure_interleaved_here": measure_interleaved_here,

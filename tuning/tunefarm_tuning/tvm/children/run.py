@@ -52,13 +52,14 @@ from tunefarm_tuning.measure import device_functions
 from tunefarm_tuning.measure.baselines.session import FILES as BASELINE_FILES
 from tunefarm_tuning.measure.device_functions import ARRAY_FILES
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
-from tunefarm_tuning.measure.machine_watch import MachineState, Watched, machine_state, reference_loop_sec
+from tunefarm_tuning.measure.machine_watch import Watched
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.reference.comparison import Comparison, compare_outputs
 from tunefarm_tuning.reference.widths import load_widths
 from tunefarm_tuning.tvm.device.kernel_check import COMPARE_KERNEL, RUN_UNTUNED, KernelCheck
 from tunefarm_tuning.tvm.device.parts import DeviceParts
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
+from tunefarm_tuning.tvm.device.watching import loop_of_machine, offered, state_of_machine
 
 _session: DeviceSession | None = None
 _kind = "cpu"
@@ -114,7 +115,7 @@ def _check_kernel(name: str, params: dict[str, Any]) -> dict[str, Any]:
     """Have the device do it; do it from here if it is this process, or its agent is older."""
     global _kernel_check
     session = _get()
-    run = None if session.is_local else _offered(name)
+    run = None if session.is_local else offered(session, name)
     if run is None:
         _kernel_check = _kernel_check or KernelCheck(session, _kind)
         return (_kernel_check.run_untuned if name == RUN_UNTUNED else _kernel_check.compare_kernel)(params)
@@ -193,19 +194,7 @@ def time_model(params: dict[str, Any]) -> dict[str, Any]:
 
 def reference_loop(_params: dict[str, Any]) -> dict[str, Any]:
     """Run the device's reference loop."""
-    if _get().is_local:
-        return {"loop_sec": reference_loop_sec()}
-    loop = _offered(device_functions.REFERENCE_LOOP)
-    return {"loop_sec": None if loop is None else float(loop())}
-
-
-def _machine_state() -> MachineState | None:
-    """Return the counters of the device's machine; None if it does not tell."""
-    if _get().is_local:
-        return machine_state()
-    read = _offered(device_functions.MACHINE_STATE)
-    state = None if read is None else json.loads(str(read()))
-    return None if state is None else MachineState.from_json(state)
+    return {"loop_sec": loop_of_machine(_get())}
 
 
 def time_parts(params: dict[str, Any]) -> dict[str, Any]:
@@ -237,9 +226,9 @@ def _time_model(params: dict[str, Any]) -> tuple[list[float], Watched | None]:
             raise InvalidInputError(parts.missing, code="no-onnxruntime")
         parts.replay(recorded if parts.missing else [], None)
     with parts.running() if parts is not None else nullcontext():
-        before = _machine_state()
+        before = state_of_machine(_get())
         samples = list(map(float, timer(entry).results))
-        watched = Watched.between(before, _machine_state())
+        watched = Watched.between(before, state_of_machine(_get()))
     wait_until_idle()
     return samples, watched
 
@@ -257,8 +246,8 @@ def _open_parts(params: dict[str, Any]) -> DeviceParts | None:
 
 def time_other(params: dict[str, Any]) -> dict[str, Any]:
     """Have the device time another runtime with a network."""
-    why_not = _offered(device_functions.NOT_INSTALLED)
-    run = _offered(device_functions.TIME_OTHER)
+    why_not = offered(_get(), device_functions.NOT_INSTALLED)
+    run = offered(_get(), device_functions.TIME_OTHER)
     if why_not is None or run is None:
         return {"missing": "the device's agent is older than this farm, or not a GPU's: it times nobody else"}
     if missing := str(why_not(params["kind"])):
@@ -270,7 +259,7 @@ def time_other(params: dict[str, Any]) -> dict[str, Any]:
 
 def baseline(params: dict[str, Any]) -> dict[str, Any]:
     """Call a handler of another runtime's child on the device (`measure.baselines.session`)."""
-    run = _offered(device_functions.BASELINE)
+    run = offered(_get(), device_functions.BASELINE)
     if run is None:
         return {"failed": "the device's agent is older than this farm, and times no other runtime: update it"}
     files = {
@@ -283,7 +272,7 @@ def baseline(params: dict[str, Any]) -> dict[str, Any]:
 
 def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
     """Have the device run an artifact by its own loader."""
-    run = _offered(device_functions.CHECK_ARTIFACT)
+    run = offered(_get(), device_functions.CHECK_ARTIFACT)
     if run is None:
         return {"not_offered": True}
     sets = [
@@ -300,14 +289,6 @@ def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
         str(run(json.dumps({**params, "path": _get().upload(params["path"]), "sets": sets})))
     )
     return reply
-
-
-def _offered(name: str) -> Any | None:
-    """Return a function of the device; None if it has none of that name."""
-    try:
-        return _get().function(name)
-    except AttributeError:
-        return None
 
 
 def _model(path: str) -> Any:

@@ -1,0 +1,35 @@
+"""What a device says of the other work on its machine, while something is timed in a session with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tunefarm_tuning.measure import device_functions
+from tunefarm_tuning.measure.machine_watch import MachineState, machine_state, reference_loop_sec
+from tunefarm_tuning.tvm.device.session import DeviceSession
+
+
+def offered(session: DeviceSession, name: str) -> Any | None:
+    """Return a function of the device; None if it has none of that name."""
+    try:
+        return session.function(name)
+    except AttributeError:
+        return None
+
+
+def state_of_machine(session: DeviceSession) -> MachineState | None:
+    """Return the counters of the device's machine; None if it does not tell."""
+    if session.is_local:
+        return machine_state()
+    read = offered(session, device_functions.MACHINE_STATE)
+    state = None if read is None else json.loads(str(read()))
+    return None if state is None else MachineState.from_json(state)
+
+
+def loop_of_machine(session: DeviceSession) -> float | None:
+    """Run the device's reference loop; return its seconds, None if the device has none."""
+    if session.is_local:
+        return reference_loop_sec()
+    loop = offered(session, device_functions.REFERENCE_LOOP)
+    return None if loop is None else float(loop())
