@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
@@ -31,6 +33,13 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError
 from tunefarm_tuning.provenance.envelope import PAYLOAD_TYPE, key_id, read_public_keys
+
+log = structlog.stdlib.get_logger(__name__)
+
+_CREATE = "`tunefarm signing create FILE` makes one"
+_LIST_AGAIN = (
+    "restore it from a copy; without one, delete it, and `tunefarm signing rotate FILE` writes it again"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +60,23 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read it from its file.
+        """Read it from its file, which other users must not be able to read or write.
 
         Raises:
             InvalidInputError: ``no-signing-key``.
         """
         try:
-            key = load_pem_private_key(path.read_bytes(), None)
+            with path.open("rb") as file:
+                mode, data = os.fstat(file.fileno()).st_mode, file.read()
+            key = load_pem_private_key(data, None)
         except OSError as error:
-            raise _no_key(f"{path} cannot be read: {error.strerror}") from error
+            raise _no_key(f"{path} cannot be read: {error.strerror}", _CREATE) from error
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise _no_key(f"{path} holds no private key in PEM") from error
+            raise _no_key(f"{path} holds no private key in PEM", _CREATE) from error
         if not isinstance(key, Ed25519PrivateKey):
-            raise _no_key(f"{path} holds a key of another kind than Ed25519")
+            raise _no_key(f"{path} holds a key of another kind than Ed25519", _CREATE)
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            raise _no_key(f"every user can read or replace {path}", f"`chmod 600 {path}` ends that")
         return cls(key)
 
     @property
@@ -102,7 +115,7 @@ def public_keys(path: Path) -> tuple[PublicKey, ...]:
     try:
         keys = read_public_keys(public_path(path))
     except InvalidInputError as error:
-        raise _no_key(error.message) from error
+        raise _no_key(error.message, _LIST_AGAIN if path.exists() else _CREATE) from error
     return tuple(PublicKey(id=key.keyid, pem=_pem(key.keyval["public"])) for key in keys)
 
 
@@ -115,8 +128,10 @@ def farm_keys(path: Path | None) -> tuple[PublicKey, ...]:
     try:
         return () if path is None else public_keys(path)
     except InvalidInputError as error:
+        log.warning("public keys cannot be read", error=error.message)
         raise TransientError(
-            f"the farm's public keys cannot be read: {error.message}", code="signing-keys-unavailable"
+            "the file of the farm's public keys cannot be read now; the API's log says why",
+            code="signing-keys-unavailable",
         ) from error
 
 
@@ -137,7 +152,7 @@ def create_signing_key(path: Path) -> str:
 
 
 def ensure_signing_key(path: Path) -> str:
-    """Make a key if there is none; return its id. Several processes may start at once.
+    """Make a key if there is none, and list its public key if it is not listed; return its id. Several processes may start at once.
 
     Raises:
         InvalidInputError: ``no-signing-key``.
@@ -145,10 +160,7 @@ def ensure_signing_key(path: Path) -> str:
     with _alone(path):
         if not path.exists():
             return _write_new(path)
-        key = SigningKey.read(path)
-        if not public_path(path).exists():
-            _write_public(public_path(path), key, "")
-        return key.id
+        return _listed(path).id
 
 
 def rotate_signing_key(path: Path) -> str:
@@ -158,15 +170,28 @@ def rotate_signing_key(path: Path) -> str:
         InvalidInputError: ``no-signing-key`` if there is none.
     """
     with _alone(path):
-        SigningKey.read(path)
-        public_keys(path)
+        _listed(path)
         return _write_new(path)
+
+
+def _listed(path: Path) -> SigningKey:
+    """Read the key, and list its public key if the file of public keys is lost or that of another key."""
+    key, public = SigningKey.read(path), public_path(path)
+    if not public.exists():
+        _write_public(public, key, "")
+    elif key.id not in {listed.id for listed in public_keys(path)}:
+        _write_public(public, key, _text(public))
+    return key
+
+
+def _text(public: Path) -> str:
+    return public.read_text("utf-8", "replace") if public.exists() else ""
 
 
 def _write_new(path: Path) -> str:
     key, public = SigningKey(Ed25519PrivateKey.generate()), public_path(path)
     # The public key first: what the new key signs can be verified from its first moment on.
-    _write_public(public, key, public.read_text("utf-8") if public.exists() else "")
+    _write_public(public, key, _text(public))
     _write(path, key.private_pem, mode=0o600)
     return key.id
 
@@ -182,6 +207,7 @@ def _pem(raw: str) -> str:
 
 
 def _write(path: Path, text: str, *, mode: int) -> None:
+    path = path.resolve()  # behind a link, the file that it leads to
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
@@ -193,6 +219,7 @@ def _write(path: Path, text: str, *, mode: int) -> None:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     try:
+        path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -201,11 +228,13 @@ def _alone(path: Path) -> Iterator[None]:
         finally:
             os.close(lock)
     except OSError as error:
-        raise _no_key(f"{path} cannot be written: {error.strerror}") from error
+        raise _no_key(
+            f"{path} cannot be written: {error.strerror}", "give a file in a folder of yours"
+        ) from error
 
 
-def _no_key(why: str) -> InvalidInputError:
+def _no_key(why: str, remedy: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the farm's signing key (TUNEFARM_SIGNING_KEY) cannot be used: {why}. `tunefarm signing create FILE` makes one",
+        f"the farm's signing key (TUNEFARM_SIGNING_KEY) cannot be used: {why}. {remedy[:1].upper()}{remedy[1:]}",
         code="no-signing-key",
     )

@@ -60,4 +60,6 @@ def test_the_keys(settings: Settings, services: Services, key: Path, problem: An
         written = public_path(key).read_text()
         assert all(item["public_key"] in written and item["id"] in written for item in keys)
         public_path(key).write_text("nonsense")
-        problem(client.get("/v1/signing-keys"), 503, "signing-keys-unavailable")
+        refused = client.get("/v1/signing-keys")
+        problem(refused, 503, "signing-keys-unavailable")
+        assert str(key.parent) not in refused.text, "the server's folders are none of a client's business"

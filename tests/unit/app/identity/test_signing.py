@@ -102,3 +102,59 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError) as refused:
         create_signing_key(tmp_path / "file" / "key.pem")
     assert refused.value.code == "no-signing-key"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o602])
+def test_a_key_that_every_user_can_read_or_replace(tmp_path: Path, mode: int) -> None:
+    key = tmp_path / "k"
+    create_signing_key(key)
+    key.chmod(mode)
+    for call in (SigningKey.read, ensure_signing_key, rotate_signing_key):
+        with pytest.raises(InvalidInputError, match="chmod 600") as refused:
+            call(key)
+        assert refused.value.code == "no-signing-key"
+    key.chmod(0o640)
+    assert SigningKey.read(key).id == public_keys(key)[0].id
+
+
+def test_a_key_that_is_not_listed_is_listed_before_it_is_used_or_replaced(tmp_path: Path) -> None:
+    """Somebody brought another key, and not its file of public keys: what it signed must verify."""
+    here, other = tmp_path / "k", tmp_path / "other"
+    first, second = create_signing_key(here), create_signing_key(other)
+    other.replace(here)
+    assert ensure_signing_key(here) == second
+    assert [public.id for public in public_keys(here)] == [second, first]
+    third = create_signing_key(other)
+    other.replace(here)
+    fourth = rotate_signing_key(here)
+    assert [public.id for public in public_keys(here)] == [fourth, third, second, first]
+
+
+def test_rotation_after_the_public_keys_were_lost(tmp_path: Path) -> None:
+    key = tmp_path / "k"
+    first = create_signing_key(key)
+    public_path(key).unlink()
+    with pytest.raises(InvalidInputError, match="signing rotate FILE"):
+        public_keys(key)
+    second = rotate_signing_key(key)
+    assert [public.id for public in public_keys(key)] == [second, first]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    """Workers that name the file and those that name the link sign with the same key after a rotation."""
+    key, link = tmp_path / "real" / "k", tmp_path / "k"
+    create_signing_key(key)
+    link.symlink_to(key)
+    public_path(link).symlink_to(public_path(key))
+    second = rotate_signing_key(link)
+    assert link.is_symlink()
+    assert SigningKey.read(key).id == second
+    assert public_keys(key)[0].id == second
+
+
+def test_text_in_another_encoding_beside_the_public_keys(tmp_path: Path) -> None:
+    key = tmp_path / "k"
+    first = create_signing_key(key)
+    public_path(key).write_bytes("Schlüssel\n".encode("latin-1") + public_path(key).read_bytes())
+    second = rotate_signing_key(key)
+    assert [public.id for public in public_keys(key)] == [second, first]
