@@ -227,3 +227,59 @@ def test_a_statement_about_other_files_of_the_same_farm(
     with pytest.raises(InvalidInputError) as refused:
         into(twin, path, key_file=public_path(key))
     assert refused.value.code == "wrong-subject"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (MANIFEST, tarfile.SYMTYPE),
+        (DATABASE, tarfile.SYMTYPE),
+        (ENVELOPE, tarfile.LNKTYPE),
+        (DATABASE, tarfile.FIFOTYPE),
+        (ENVELOPE, tarfile.DIRTYPE),
+    ],
+)
+def test_a_member_that_is_no_plain_file(
+    farm_and_key: tuple[Farm, Path], tmp_path: Path, name: str, kind: bytes
+) -> None:
+    """A link to itself, for example, ended in a RecursionError."""
+    farm, key = farm_and_key
+    path = backup_of(farm, tmp_path / "b.tar", key)
+    link = tarfile.TarInfo(name)
+    link.type, link.linkname = kind, name
+    with tarfile.open(path) as archive, tarfile.open(tmp_path / "forged.tar", "w") as forged:
+        for entry in archive:
+            if entry.name == name:
+                forged.addfile(link)
+            else:
+                forged.addfile(entry, archive.extractfile(entry))
+    for key_file in (None, public_path(key)):
+        if key_file is None and name == ENVELOPE:
+            continue  # nobody asks for it
+        with pytest.raises(InvalidInputError) as refused:
+            check_backup(tmp_path / "forged.tar", key_file=key_file)
+        assert refused.value.code == "bad-backup"
+
+
+@pytest.mark.parametrize("manifest", [b"[" * 200_000, b'{"format": 1, "blobs": [1], "missing": []}'])
+def test_a_manifest_that_is_none(farm_and_key: tuple[Farm, Path], tmp_path: Path, manifest: bytes) -> None:
+    farm, key = farm_and_key
+    path = backup_of(farm, tmp_path / "b.tar", key)
+    rewritten(path, lambda name, data: manifest if name == MANIFEST else data)
+    for key_file, code in ((None, "bad-backup"), (public_path(key), "wrong-subject")):
+        with pytest.raises(InvalidInputError) as refused:
+            check_backup(path, key_file=key_file)
+        assert refused.value.code == code
+
+
+def test_nothing_is_unpacked_before_it_is_verified(
+    farm_and_key: tuple[Farm, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm, key = farm_and_key
+    path = backup_of(farm, tmp_path / "b.tar", key)
+    rewritten(path, lambda name, data: gzip.compress(b"\0" * (1 << 20)) if name == DATABASE else data)
+    unpacked: list[object] = []
+    monkeypatch.setattr("tunefarm_app.operations.backup._lines_counted", unpacked.append)
+    with pytest.raises(InvalidInputError) as refused:
+        check_backup(path, key_file=public_path(key))
+    assert (refused.value.code, unpacked) == ("wrong-subject", [])

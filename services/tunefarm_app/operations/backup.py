@@ -196,10 +196,11 @@ def read_manifest(data: bytes) -> Backup:
             raise InvalidInputError(
                 "the backup is from a newer version of tunefarm: use that version", code="bad-backup"
             )
-        return Backup(
-            **{**manifest, "blobs": tuple(manifest["blobs"]), "missing": tuple(manifest["missing"])}
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        names = {name: tuple(manifest[name]) for name in ("blobs", "missing")}
+        if not all(isinstance(name, str) for of_kind in names.values() for name in of_kind):
+            raise ValueError("a blob has no name")
+        return Backup(**{**manifest, **names})
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError("this is not a backup of tunefarm", code="bad-backup") from error
 
 
@@ -226,12 +227,15 @@ class _CheckedBackup:
 
 def _checked(archive: tarfile.TarFile, path: Path, key_file: Path | None) -> _CheckedBackup:
     manifest = _manifest(archive)
+    packed_sha256 = _Hashed(_member(archive, DATABASE)).sha256
+    if key_file is not None:  # before anything is unpacked that a stranger may have written
+        digests = {MANIFEST: hashlib.sha256(manifest).hexdigest(), DATABASE: packed_sha256}
+        _verify(archive, path, key_file, digests)
     backup = read_manifest(manifest)
     database = _Hashed(_member(archive, DATABASE))
     _lines_counted(database)
-    if key_file is not None:
-        digests = {MANIFEST: hashlib.sha256(manifest).hexdigest(), DATABASE: database.sha256}
-        _verify(archive, path, key_file, digests)
+    if database.sha256 != packed_sha256:
+        raise _changed(path)
     for sha256 in backup.blobs:
         digest = hashlib.sha256()
         for chunk in _chunks(_member(archive, STORE + sha256)):
@@ -364,11 +368,12 @@ def _manifest(archive: tarfile.TarFile) -> bytes:
 
 def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
     try:
-        file = archive.extractfile(name)
+        entry = archive.getmember(name)
     except KeyError:
-        file = None
-    if file is None:
-        raise InvalidInputError(f"the backup ends before {name}", code="bad-backup")
+        raise InvalidInputError(f"the backup ends before {name}", code="bad-backup") from None
+    file = archive.extractfile(entry) if entry.isreg() and not entry.issparse() else None
+    if file is None:  # a link may lead to itself, holes may be of any size
+        raise InvalidInputError(f"{name} in the backup is not a plain file", code="bad-backup")
     return file
 
 
