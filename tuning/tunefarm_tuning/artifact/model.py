@@ -99,10 +99,14 @@ def load(
     Raises:
         ArtifactError: If the file is damaged, or made for another machine, GPU or version, or is not verified.
     """
-    key = os.fspath(verify_key) if verify_key is not None else os.environ.get(_VERIFY_KEY)
-    return TunedModel(
-        Path(path), threads=threads, check_versions=check_versions, verify_key=Path(key) if key else None
-    )
+    if verify_key is None:
+        verify_key = os.environ.get(_VERIFY_KEY) or None
+    elif not os.fspath(verify_key):  # what names no file must not load unverified
+        raise ArtifactError(
+            "verify_key is empty: give a file of public keys, or leave it out", code="bad-verify-key"
+        )
+    key = None if verify_key is None else Path(verify_key)
+    return TunedModel(Path(path), threads=threads, check_versions=check_versions, verify_key=key)
 
 
 class TunedModel:

@@ -113,5 +113,9 @@ def test_the_variable_counts_for_every_way_to_load(
         with pytest.raises(ArtifactError) as refused:
             call(artifact)  # type: ignore[operator]
         assert refused.value.code == "bad-verify-key"
+    for empty in ("", b""):  # of a variable that is not set, for example: not a way around the check
+        with pytest.raises(ArtifactError, match="verify_key is empty") as refused:
+            load(artifact, verify_key=empty)  # type: ignore[arg-type]
+        assert refused.value.code == "bad-verify-key"
     monkeypatch.setenv("TUNEFARM_VERIFY_KEY", "")
     assert load(artifact).inputs
