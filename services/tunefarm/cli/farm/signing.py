@@ -88,7 +88,8 @@ def _tell(out: Output, file: Path, key_id: str) -> None:
     from tunefarm_app.identity.signing import public_path
 
     public = public_path(file)
-    out.result(
-        {"id": key_id, "key": str(file), "public_keys": str(public)},
-        f"{file}: key {key_id[:16]}, for workers alone\n{public}: its public keys, for everybody",
-    )
+    if out.json:
+        out.data({"id": key_id, "key": str(file), "public_keys": str(public)})
+        return
+    out.text(f"{file}: key {key_id[:16]}, for workers alone")
+    out.text(f"{public}: its public keys, for everybody")

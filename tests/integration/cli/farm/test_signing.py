@@ -51,7 +51,7 @@ def test_from_the_download_to_the_check(run: Any, farm: ReplayServer, job_id: st
     assert checked["key_id"] == listed[0]["id"]
     assert checked["predicate"]["runDetails"]["metadata"]["invocationId"] == job_id
     table = run("verify", artifact, TUNEFARM_VERIFY_KEY=str(keys), **no_server).stdout
-    for words in (job_id, "made from net", "checked on", "tunefarm 0"):
+    for words in (job_id, "made from net", "checked on", "tunefarm 0", "without a compiler"):
         assert words in table
     moved = artifact.with_name("moved.jsonl")
     Path(done["envelope"]).rename(moved)
@@ -83,7 +83,8 @@ def test_create_and_rotate(run: Any, tmp_path: Path) -> None:
     created = json.loads(run("signing", "create", key, "--json").stdout)
     assert Path(created["public_keys"]) == public_path(key)
     assert "exists already" in run("signing", "create", key, code=3).stderr
-    assert "for workers alone" in run("signing", "rotate", TUNEFARM_SIGNING_KEY=str(key)).stdout
+    lines = run("signing", "rotate", TUNEFARM_SIGNING_KEY=str(key)).stdout.splitlines()
+    assert [line.rpartition(", ")[2] for line in lines] == ["for workers alone", "for everybody"]
     assert public_path(key).read_text().count("BEGIN PUBLIC KEY") == 2
     assert created["id"] in public_path(key).read_text()
     assert "no private key" in run("signing", "rotate", public_path(key), code=2).stderr
