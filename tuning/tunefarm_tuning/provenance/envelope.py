@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MAX_ENVELOPE_BYTES = 4 << 20
-_MAX_KEYS_BYTES = 1 << 20
+_MAX_KEYS_BYTES = 64 << 10
 _MAX_SIGNATURES = 16
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 _PUBLIC = "PUBLIC KEY"
