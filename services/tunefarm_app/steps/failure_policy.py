@@ -8,7 +8,7 @@ the job was paused                                pause         the step waits u
 the lease was lost                                drop          nothing is written: another worker decides
 the worker was told to stop                       hand back     another worker may take the step at once
 the input is wrong, gone, or forbids the step     fail          the job (or model, or source) fails with the error
-a disk is full, or the device is in use           wait          again after a pause, for as long as it takes
+a disk is full, device in use, signing key gone   wait          again after a pause, for as long as it takes
 the step took too long                            retry fault   again after a pause, `max_attempts` times in all
 the device or another service was away            retry loss    again after a pause, `max_losses` times in all
 a bug of ours, or any other error                 retry fault   again after a pause, `max_attempts` times in all
@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from tunefarm_app.identity.signing import NO_SIGNING_KEY
 from tunefarm_app.leases.step_lease import TOO_LONG, JobPausedError, WorkerStoppingError
 from tunefarm_app.runtime.full_disk import FULL_DISK_CODES
 from tunefarm_tuning.core.errors import (
@@ -65,7 +66,7 @@ _POLICY = (
     _Rule(Action.DROP, (LeaseLostError,)),
     _Rule(Action.HAND_BACK, (WorkerStoppingError,)),
     _Rule(Action.FAIL, (InvalidInputError, NotFoundError, ConflictError)),
-    _Rule(Action.WAIT, (TransientError,), FULL_DISK_CODES | {BUSY}),
+    _Rule(Action.WAIT, (TransientError,), FULL_DISK_CODES | {BUSY, NO_SIGNING_KEY}),
     _Rule(Action.RETRY_FAULT, (TransientError,), frozenset({TOO_LONG})),
     _Rule(Action.RETRY_LOSS, (TransientError,)),
     _Rule(Action.RETRY_FAULT, (TunefarmError,)),
