@@ -28,7 +28,7 @@ app = group(
 
 @command(app, "create")
 def create_key(out: Output, file: KeyFile) -> None:
-    """Create a farm's signing key on this machine. Give workers FILE and FILE.pub, the API FILE.pub alone, and both TUNEFARM_SIGNING_KEY=FILE.
+    """Create a farm's signing key on this machine. Give workers FILE, the API FILE.pub alone, and both TUNEFARM_SIGNING_KEY=FILE.
 
     `tunefarm serve` makes its own.
     """

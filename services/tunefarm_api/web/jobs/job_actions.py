@@ -11,7 +11,12 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.routes.job_details import download_artifact, get_report, get_report_page
+from tunefarm_api.routes.job_details import (
+    download_artifact,
+    download_envelope,
+    get_report,
+    get_report_page,
+)
 from tunefarm_api.web.forms import Form, FormDep, labels_of, number_of
 from tunefarm_api.web.jobs.job_form import baselines_in
 from tunefarm_app.jobs.change import JobChange, change_job
@@ -75,6 +80,12 @@ def command_job(job_id: str, command: str, services: ServicesDep) -> Response:
 def artifact(request: Request, job_id: str, services: ServicesDep, so_far: bool = False) -> Response:
     """Send a job's artifact, or the one so far."""
     return download_artifact(request, job_id, services, so_far, request.headers.get("if-none-match"))
+
+
+@router.get("/jobs/{job_id}/artifact.intoto.jsonl", dependencies=[needs("read")])
+def envelope(job_id: str, services: ServicesDep, so_far: bool = False) -> Response:
+    """Send the signed statement about a job's artifact, or about the one so far."""
+    return download_envelope(job_id, services, so_far)
 
 
 @router.get("/jobs/{job_id}/report", dependencies=[needs("read")])
