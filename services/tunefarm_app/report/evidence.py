@@ -64,7 +64,10 @@ class Evidence:
             return otherwise
 
     def latency(self) -> ReportLatency | None:
-        return self.read("latency", lambda data: _latency(data, self.manifest), None)
+        coverage = self.manifest.get("coverage")
+        covered = coverage.get("covered") if isinstance(coverage, Mapping) else None
+        is_untuned = covered == 0 and not self.chosen()
+        return self.read("latency", lambda data: _latency(data, is_untuned=is_untuned), None)
 
     def ratios(self) -> dict[str, ReportRatio]:
         """Return how many times as fast as the other networks the artifact is."""
@@ -198,12 +201,10 @@ def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> Repor
     )
 
 
-def _latency(data: Data, manifest: Data) -> ReportLatency:
+def _latency(data: Data, *, is_untuned: bool) -> ReportLatency:
     tuned, untuned = _network(data["tuned"]), _network(data["untuned"])
     baseline = _network(data["onnxruntime"]) if data.get("onnxruntime") else None
     compiled = _network(data["torch_compile"]) if data.get("torch_compile") else None
-    coverage = manifest.get("coverage")
-    covered = coverage.get("covered") if isinstance(coverage, Mapping) else None
     return ReportLatency(
         onnxruntime=baseline,
         onnxruntime_missing=None
@@ -213,7 +214,7 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         torch_compile_missing=data.get("torch_compile_missing"),
         untuned=untuned,
         tuned=tuned,
-        tuned_is_untuned=covered == 0 or tuned.samples_sec == untuned.samples_sec,
+        tuned_is_untuned=is_untuned or tuned.samples_sec == untuned.samples_sec,
         rejected=_network(data["rejected"]) if data.get("rejected") else None,
         alone=ReportKernelSums.model_validate(data["alone"]) if data.get("alone") else None,
         speedup_over_untuned=untuned.median_sec / tuned.median_sec,

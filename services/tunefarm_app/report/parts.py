@@ -116,7 +116,8 @@ class ReportLatency(Part):
     untuned: ReportTiming = Field(description="The untuned network, as TVM compiles it.")
     tuned: ReportTiming = Field(description="The artifact.")
     tuned_is_untuned: bool = Field(
-        description="Whether the artifact has no tuned kernel. Then `tuned` and `untuned` are the same samples."
+        description="Whether the artifact is the untuned network: it has neither a tuned kernel nor another algorithm. Then `tuned` and "
+        "`untuned` are the same samples."
     )
     rejected: ReportTiming | None = Field(
         description="The tuned network at the compile, if it was rejected as too slow."

@@ -37,7 +37,7 @@ class KernelSums(JsonFields):
         return self.tuned_sec <= _ALIKE * self.untuned_sec
 
     def __str__(self) -> str:
-        return f"its tuned kernels alone take {seconds(self.tuned_sec)}, untuned {seconds(self.untuned_sec)}"
+        return f"alone its kernels take {seconds(self.tuned_sec)}, untuned {seconds(self.untuned_sec)}"
 
 
 def kernel_sums(

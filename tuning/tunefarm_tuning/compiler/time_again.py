@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from tunefarm_tuning.artifact.reading import fetch_library, fetch_parts, manifest_of
 from tunefarm_tuning.compiler.baselines import open_baselines
@@ -140,7 +141,7 @@ def _time_again(
         )
         threads = runner.connect()
         runner.use_parts(fetch_parts(artifact, folder), [part.to_json() for part in input_set.parts])
-        is_tuned = (manifest.get("coverage") or {}).get("covered") != 0
+        is_tuned = _is_tuned(manifest)
         no_baseline = why_no_baseline(wanted=True, here=is_this_machine(device))
         if on_gpu:
             no_baseline = "it is timed at the compile alone, on GPUs"
@@ -173,3 +174,12 @@ def _time_again(
         latency.setdefault("tuned", latency["untuned"])
         facts = {name: each.to_json() for name, each in beside.facts.items()}
     return TimedAgain(measured_at=time.time(), latency=latency, no_baseline=no_baseline, baselines=facts)
+
+
+def _is_tuned(manifest: Mapping[str, Any]) -> bool:
+    """Return whether an artifact's network is another than its untuned one, which is timed once otherwise.
+
+    Without a tuned kernel, it may still have other algorithms. At the compile, it then took another time.
+    """
+    covered, taken_sec = (manifest.get(name) or {} for name in ("coverage", "latency_sec"))
+    return covered.get("covered") != 0 or taken_sec.get("tuned") != taken_sec.get("untuned")

@@ -232,6 +232,7 @@ class Reference:
             key: str(self._folder / f"{name}-{key}.{'onnx' if key == 'model' else 'npz'}")
             for key in ("model", "inputs", "outputs", "widths")
         }
+        self._allow(input_set.inputs)
         reply: dict[str, Any] = self._call(
             "make_parts",
             {
@@ -258,6 +259,7 @@ class Reference:
 
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return the seconds of a first inference."""
+        self._allow(inputs)
         return float(self._call("open_timed", {**self._common(), "feeds": str(inputs)})["first_sec"])
 
     def sample(self, number: int) -> Mapping[str, Any]:
@@ -268,6 +270,11 @@ class Reference:
     def close(self) -> None:
         """End the child; a running call then raises `ChildClosed`."""
         self._child.close()
+
+    def _allow(self, inputs: Path) -> None:
+        """Let the child read inputs; a user's samples, which another reference to the model may have been made with, lie elsewhere."""
+        if not inputs.is_relative_to(self._folder):
+            self._child.allow(inputs)
 
     @property
     def _budget_sec(self) -> float:

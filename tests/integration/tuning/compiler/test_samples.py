@@ -152,3 +152,22 @@ def test_a_compile_refuses_samples_that_do_not_fit(tiny_net: TunedNet, tmp_path:
         verify(output, tiny_net.model, samples=[tmp_path / "x.npz"] * 9)
     assert many.value.code in ("too-many-sample-files", "no-such-file", "not-an-artifact")
     assert replace(tiny_net.model).inputs  # the model is as it was
+
+
+def test_samples_of_a_network_of_several_shapes(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    g.node("Relu", g.linear(g.input("x", ["batch", 16]), 16, 8), out="y")
+    g.output("y", ["batch", 8])
+    path = tmp_path / "net.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    np.savez(tmp_path / "one.npz", x=np.ones((1, 16), np.float32))
+    artifact = tunefarm_tuning.compile(
+        import_model(path, shapes={"x": "1|2,16"}),
+        "llvm -num-cores=1",
+        output=tmp_path / "net",
+        samples=tmp_path / "one.npz",
+        limits=TAKE_ANY_SPEED,
+    )
+    assert len(artifact.report["shapes"]) == 2
+    assert all(shape["latency"]["onnxruntime"] for shape in artifact.report["shapes"])
+    assert artifact.report["checks"]["samples"]["files"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,23 @@ def test_it_is_timed_as_at_its_compile(model: Model, artifact: Path, tmp_path: P
         assert timed.latency[name].threads == 1
     assert timed.latency["tuned"] == timed.latency["untuned"], "without records, they are one library"
     assert timed.no_baseline == ""
+
+
+def test_another_algorithm_without_a_tuned_kernel_is_timed_beside_the_untuned_network(
+    model: Model, artifact: Path, tmp_path: Path
+) -> None:
+    changed = tmp_path / "changed.tunefarm"
+    with zipfile.ZipFile(artifact) as old, zipfile.ZipFile(changed, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(data)
+                assert manifest["coverage"]["covered"] == 0
+                manifest["latency_sec"]["untuned"] *= 2  # at its compile, it took another time
+                data = json.dumps(manifest).encode()
+            new.writestr(name, data)
+    timed = time_again(changed, model, limits=TAKE_ANY_SPEED)
+    assert timed.latency["tuned"] != timed.latency["untuned"], "two libraries"
 
 
 def test_another_model_or_a_cancelled_measurement_is_refused(

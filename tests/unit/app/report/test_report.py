@@ -288,6 +288,28 @@ def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
     assert "rejected as too slow at the compile 750 ms" in text
 
 
+def test_another_algorithm_without_a_tuned_kernel_is_not_called_the_untuned_network(farm: Farm) -> None:
+    latency = {
+        "onnxruntime": None,
+        "untuned": {"samples_sec": [0.5, 0.6], "threads": 2},
+        "tuned": {"samples_sec": [0.2, 0.25], "threads": 2},
+    }
+    candidate = {"workload_key": "a", "algorithm": "winograd-4", "chosen": True, "sum_sec": 0.1}
+    engine = ReportingEngine(
+        latency=latency,
+        coverage={"tasks": TASKS, "covered": 0, "hits": [], "misses": []},
+        alternatives={"candidates": [candidate]},
+    )
+    farm, job_id = finished_job(farm, engine)
+    report = job_report(farm.services, job_id)
+    assert report.latency is not None
+    assert not report.latency.tuned_is_untuned
+    text = Page(report_page(report)).text
+    assert "like the untuned network" not in text
+    assert "as fast as untuned TVM (550 ms)" in text
+    assert "The artifact (TVM, other algorithms)" in text
+
+
 @pytest.mark.parametrize("timed", [True, False])
 def test_torch_compile_is_reported_where_it_was_asked_for(farm: Farm, timed: bool) -> None:
     def timing(*samples: float) -> dict[str, Any]:
