@@ -130,7 +130,7 @@ class AlternativeSelector:
         cut_short = False
         budgets_sec = (_ABLATION_SEC, _CLEAR_WINNER_ABLATION_SEC)
         if not self.records and not records_of(self.candidates):
-            budgets_sec = (_UNTUNED_ABLATION_SEC, 0.0)
+            budgets_sec, cut_short = (_UNTUNED_ABLATION_SEC, 0.0), True
         for budget_sec, candidates in zip(budgets_sec, (unclear, clear), strict=True):
             spare_sec = self.spare_sec(budget_sec)
             cut_short = cut_short or spare_sec < budget_sec

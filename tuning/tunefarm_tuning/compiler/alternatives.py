@@ -165,7 +165,7 @@ def find_candidates(
             candidates[number] = check(info, checked[key])
     until = time.monotonic() + untuned_sec
     for number in largest_first(alternatives):
-        if number in candidates or time.monotonic() > until:
+        if number in candidates or time.monotonic() >= until:
             continue
         info = alternatives[number]
         kernel = checked[info.tuned.workload_key] = untuned(checked[info.tuned.workload_key])
@@ -175,9 +175,13 @@ def find_candidates(
             direct_by_key[info.workload_key]
         ):
             candidates[number] = check(info, kernel)
-    working = [candidates[number] for number in sorted(candidates)]
+    working = [
+        replace(candidate, direct=direct_by_key[candidate.info.workload_key])
+        for _, candidate in sorted(candidates.items())
+        if candidate is not None
+    ]
     return (
-        [candidate for candidate in working if candidate is not None],
+        working,
         [direct_by_key[kernel.task.workload_key] for kernel in direct],
     )
 

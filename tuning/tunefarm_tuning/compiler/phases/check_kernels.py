@@ -70,6 +70,7 @@ def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernel
             lambda task: request.find_record(task)[0],
             validator,
             lambda: progress.step(1.0),
-            untuned_sec=request.spare_sec(_UNTUNED_ALTERNATIVES_SEC),
+            # Of default schedules that failed as a whole, none is to be trusted.
+            untuned_sec=0.0 if loaded.untuned.plain else request.spare_sec(_UNTUNED_ALTERNATIVES_SEC),
         )
     return CheckedKernels(direct=tuple(kernels), candidates=tuple(candidates))
