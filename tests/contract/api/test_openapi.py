@@ -33,6 +33,7 @@ from tunefarm_api.app import create_app
 from tunefarm_api.errors.problem_kinds import PROBLEM_KINDS, URN
 from tunefarm_api.openapi import describe
 from tunefarm_app.identity.authority import ensure_authority
+from tunefarm_app.identity.signing import create_signing_key
 from tunefarm_app.settings import Settings, load_settings
 
 DEEPER = int(os.environ.get("TUNEFARM_WALK_DEEPER", "0"))
@@ -115,6 +116,7 @@ CHECKS: list[CheckFunction] = [
 @pytest.fixture(scope="module")
 def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walker]:
     folder = tmp_path_factory.mktemp("farm")
+    create_signing_key(folder / "signing" / "key.pem")
     farm = make_farm(
         Settings(
             database_url=f"sqlite:///{folder / 'farm.db'}",
@@ -124,6 +126,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walker]:
             max_samples_bytes=100_000,
             gateway="127.0.0.1:9443",
             gateway_dir=folder / "gateway",
+            signing_key=folder / "signing" / "key.pem",
         )
     )
     ensure_authority(folder / "gateway")
