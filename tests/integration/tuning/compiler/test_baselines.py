@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +112,13 @@ def test_one_that_is_killed_while_it_is_timed_is_a_note(onnx_net: Model, tmp_pat
         if phase != "measure" or not 0 < done < 1:
             return
         for child in psutil.Process().children(recursive=True):
-            if child.pid not in killed and any("openvino" in file.path for file in child.memory_maps()):
-                killed.append(child.pid)
-                child.kill()
+            with suppress(psutil.Error):  # others end meanwhile
+                if child.pid not in killed and any("openvino" in file.path for file in child.memory_maps()):
+                    child.kill()
+                    killed.append(child.pid)
 
     latency = latency_of(onnx_net, tmp_path, "openvino", on_progress=kill)
-    assert len(killed) == 1
+    assert killed
     assert latency["baselines"]["openvino"]["missing"].startswith("it failed: ")
     assert set(latency["ratios"]) == {"untuned", "onnxruntime"}
     assert len(latency["tuned"]["samples_sec"]) >= 5
