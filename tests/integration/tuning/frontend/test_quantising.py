@@ -223,7 +223,7 @@ def test_a_compile_of_int8_takes_a_quantised_network_alone(model: Model, tmp_pat
 
 
 def test_it_ends_with_its_limits_and_when_cancelled(model: Model, samples: Path, tmp_path: Path) -> None:
-    limits = ImportLimits(memory_bytes=8 << 30, timeout_sec=0.05, cpu_sec=60)
+    limits = ImportLimits(memory_bytes=8 << 30, timeout_sec=1e-4, cpu_sec=60)
     with pytest.raises((InvalidModelError, InvalidInputError)) as caught:
         quantise_model(model, samples, tmp_path / "q.onnx", limits=limits)
     assert caught.value.code in ("quantise-timeout", "samples-timeout")
