@@ -62,7 +62,7 @@ def test_each_is_timed_in_the_same_blocks_or_says_why_not(onnx_net: Model, tmp_p
     for name in ("openvino", "openvino_default"):
         assert facts[name]["missing"] == ""
         assert latency[name]["threads"] == 1
-        assert len(latency[name]["samples_sec"]) >= 5
+        assert len(latency[name]["samples_sec"]) >= 3
         assert latency[name]["disturbance"]["blocks"] == latency["onnxruntime"]["disturbance"]["blocks"]
         ratio = latency[name]["median_sec"] / latency["tuned"]["median_sec"]
         assert latency["ratios"][name]["value"] == pytest.approx(ratio)
