@@ -36,8 +36,6 @@ from tunefarm_tuning.provenance.envelope import PAYLOAD_TYPE, key_id, read_publi
 
 log = structlog.stdlib.get_logger(__name__)
 
-NO_SIGNING_KEY = "no-signing-key"
-"""Code of the error that the key cannot be used. It ends when somebody brings the key back."""
 _CREATE = "`tunefarm signing create FILE` makes one"
 _LIST_AGAIN = (
     "restore it from a copy; without one, delete it, and `tunefarm signing rotate FILE` writes it again"
@@ -238,5 +236,5 @@ def _alone(path: Path) -> Iterator[None]:
 def _no_key(why: str, remedy: str) -> InvalidInputError:
     return InvalidInputError(
         f"the farm's signing key (TUNEFARM_SIGNING_KEY) cannot be used: {why}. {remedy[:1].upper()}{remedy[1:]}",
-        code=NO_SIGNING_KEY,
+        code="no-signing-key",
     )

@@ -22,7 +22,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tunefarm_app.identity.signing import NO_SIGNING_KEY
 from tunefarm_app.leases.step_lease import TOO_LONG, JobPausedError, WorkerStoppingError
 from tunefarm_app.runtime.full_disk import FULL_DISK_CODES
 from tunefarm_tuning.core.errors import (
@@ -66,7 +65,7 @@ _POLICY = (
     _Rule(Action.DROP, (LeaseLostError,)),
     _Rule(Action.HAND_BACK, (WorkerStoppingError,)),
     _Rule(Action.FAIL, (InvalidInputError, NotFoundError, ConflictError)),
-    _Rule(Action.WAIT, (TransientError,), FULL_DISK_CODES | {BUSY, NO_SIGNING_KEY}),
+    _Rule(Action.WAIT, (TransientError,), FULL_DISK_CODES | {BUSY, "no-signing-key"}),
     _Rule(Action.RETRY_FAULT, (TransientError,), frozenset({TOO_LONG})),
     _Rule(Action.RETRY_LOSS, (TransientError,)),
     _Rule(Action.RETRY_FAULT, (TunefarmError,)),
