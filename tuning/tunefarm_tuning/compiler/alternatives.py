@@ -131,7 +131,7 @@ def find_candidates(
     direct_by_key = {kernel.task.workload_key: kernel for kernel in direct}
     checked: dict[str, CheckedKernel] = {}
 
-    def check(info: AlternativeInfo, kernel: CheckedKernel) -> Candidate | None:
+    def time_fixed(info: AlternativeInfo) -> dict[str, float] | None:
         fixed_sec = {
             fixed.name: validator.time_fixed(
                 fixed, f"{info.workload_key}/{info.algorithm}/{number}", runs=_FIXED_KERNEL_RUNS
@@ -140,9 +140,7 @@ def find_candidates(
         }
         on_step()
         known = {name: sec for name, sec in fixed_sec.items() if sec is not None}
-        if len(known) < len(fixed_sec):
-            return None
-        return Candidate(info=info, direct=direct_by_key[info.workload_key], tuned=kernel, fixed_sec=known)
+        return known if len(known) == len(fixed_sec) else None
 
     def untuned(kernel: CheckedKernel) -> CheckedKernel:
         if kernel.evidence.get("untuned_sec"):
@@ -150,7 +148,7 @@ def find_candidates(
         on_step()
         return validator.time_untuned(kernel, timeout_sec=max(1.0, until - time.monotonic()))
 
-    candidates: dict[int, Candidate | None] = {}
+    fixed_sec: dict[int, dict[str, float] | None] = {}
     for number, info in enumerate(alternatives):
         key = info.tuned.workload_key
         record = find_record(info.tuned)
@@ -162,10 +160,10 @@ def find_candidates(
             )
             on_step()
         if checked[key].hit is not None:
-            candidates[number] = check(info, checked[key])
+            fixed_sec[number] = time_fixed(info)
     until = time.monotonic() + untuned_sec
     for number in largest_first(alternatives):
-        if number in candidates or time.monotonic() >= until:
+        if number in fixed_sec or time.monotonic() >= until:
             continue
         info = alternatives[number]
         kernel = checked[info.tuned.workload_key] = untuned(checked[info.tuned.workload_key])
@@ -174,16 +172,18 @@ def find_candidates(
         if kernel.evidence.get("untuned_sec") and _used_sec(kernel) < _used_sec(
             direct_by_key[info.workload_key]
         ):
-            candidates[number] = check(info, kernel)
-    working = [
-        replace(candidate, direct=direct_by_key[candidate.info.workload_key])
-        for _, candidate in sorted(candidates.items())
-        if candidate is not None
+            fixed_sec[number] = time_fixed(info)
+    candidates = [
+        Candidate(
+            info=info,
+            direct=direct_by_key[info.workload_key],
+            tuned=checked[info.tuned.workload_key],
+            fixed_sec=known,
+        )
+        for number, info in enumerate(alternatives)
+        if (known := fixed_sec.get(number)) is not None
     ]
-    return (
-        working,
-        [direct_by_key[kernel.task.workload_key] for kernel in direct],
-    )
+    return candidates, [direct_by_key[kernel.task.workload_key] for kernel in direct]
 
 
 def largest_first(alternatives: Sequence[AlternativeInfo]) -> Iterator[int]:

@@ -38,7 +38,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
@@ -181,7 +180,7 @@ def run_model(params: dict[str, Any]) -> dict[str, Any]:
 @span("run the network", SpanKind.RUN)
 def _outputs(params: dict[str, Any]) -> list[NDArray[Any]]:
     machine, entry = _model(params["path"]), params["entry"]
-    machine.set_input(entry, *_to_device(load_arrays(params["inputs"])))
+    machine.set_input(entry, *_get().to_device(load_arrays(params["inputs"]), _kind))
     machine.invoke_stateful(entry)
     return [tensor.numpy() for tensor in _flatten(machine.get_outputs(entry))]
 
@@ -216,7 +215,7 @@ def time_parts(params: dict[str, Any]) -> dict[str, Any]:
 def _time_model(params: dict[str, Any]) -> tuple[list[float], Watched | None]:
     parts = _open_parts(params)
     machine, entry = _model(params["path"]), params["entry"]
-    machine.set_input(entry, *_to_device(load_arrays(params["inputs"])))
+    machine.set_input(entry, *_get().to_device(load_arrays(params["inputs"]), _kind))
     timer = machine.time_evaluator(
         "invoke_stateful", _get().device(_kind), number=params["number"], repeat=params["repeat"]
     )
@@ -295,13 +294,6 @@ def _model(path: str) -> Any:
     if path not in _models:
         _models[path] = relax.VirtualMachine(_get().load(path), _get().device(_kind))
     return _models[path]
-
-
-def _to_device(arrays: Sequence[NDArray[Any]]) -> list[Any]:
-    device = _get().device(_kind)
-    tensors = [tvm.runtime.tensor(array, device) for array in arrays]
-    device.sync()
-    return tensors
 
 
 def _flatten(value: Any) -> list[Any]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tvm
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.errors import InvariantError
@@ -37,7 +36,7 @@ class KernelCheck:
 
     def __init__(self, session: DeviceSession, kind: str) -> None:
         self._session = session
-        self._device = session.device(kind)
+        self._kind = kind
         self._untuned_path = ""
         self._untuned: Any = None
         self._inputs: list[NDArray[Any]] = []
@@ -91,7 +90,9 @@ class KernelCheck:
         tuned_samples: list[float] = []
         untuned_samples: list[float] = []
         if params["time"] and all(comparison.ok for comparison in comparisons):
-            args, packed_args = self._to_device(self._packed), self._to_device(packed)
+            args, packed_args = (
+                self._session.to_device(arrays, self._kind) for arrays in (self._packed, packed)
+            )
             with span("time a kernel and its untuned form", SpanKind.TIMING):
                 tuned_samples, untuned_samples = time_tuned_and_untuned(
                     lambda number: self._call_sec(tuned, packed_args, number), tuned_sec,
@@ -112,7 +113,7 @@ class KernelCheck:
                 packs = library[f"pack_{number}"]
             except AttributeError:
                 continue
-            stored, result = self._to_device([array, array])
+            stored, result = self._session.to_device([array, array], self._kind)
             packs(stored, result)
             packed[number] = result.numpy()
         return packed
@@ -120,18 +121,13 @@ class KernelCheck:
     @span("run a kernel", SpanKind.RUN)
     def _run(self, library: Any, arrays: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], float]:
         """Return the arguments after two calls, and the seconds of the second."""
-        args = self._to_device(arrays)
+        args = self._session.to_device(arrays, self._kind)
         seconds = self._call_sec(library, args, 1)
         return [tensor.numpy() for tensor in args], seconds
 
     def _call_sec(self, library: Any, args: Sequence[Any], number: int) -> float:
-        timer = library.time_evaluator("main", self._device, number=number, repeat=1)
+        timer = library.time_evaluator("main", self._session.device(self._kind), number=number, repeat=1)
         return float(timer(*args).results[0])
-
-    def _to_device(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
-        tensors = [tvm.runtime.tensor(array, self._device) for array in arrays]
-        self._device.sync()
-        return tensors
 
 
 _check: tuple[str, KernelCheck] | None = None

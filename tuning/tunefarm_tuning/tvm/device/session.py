@@ -7,12 +7,13 @@ processes, whose parents watch the clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tvm
+from numpy.typing import NDArray
 from tvm import rpc
 
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TunefarmError
@@ -48,6 +49,13 @@ class DeviceSession:
     def device(self, kind: str) -> Any:
         """Return TVM's device of a kind, ``"cpu"`` or ``"cuda"``."""
         return tvm.device(kind, 0) if self._remote is None else self._remote.device(kind, 0)
+
+    def to_device(self, arrays: Sequence[NDArray[Any]], kind: str) -> list[Any]:
+        """Copy arrays to the device; return them as its tensors when they are there."""
+        device = self.device(kind)
+        tensors = [tvm.runtime.tensor(array, device) for array in arrays]
+        device.sync()
+        return tensors
 
     def load(self, path: Path | str) -> Any:
         """Load a shared library of this machine on the device; return its module."""
