@@ -35,7 +35,7 @@ from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.parse import detect_host_target
-from tunefarm_tuning.testing.local_rpc import local_rpc
+from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
 
 
 @pytest.fixture
@@ -101,6 +101,16 @@ def imported(farm: Any, data: bytes, **shapes: list[int]) -> Any:
     return farm.model(model.id)
 
 
+def add_this_machine(farm: Any, rpc: LocalRpc) -> None:
+    farm.add_device(
+        target=detect_host_target().to_json(),
+        device_model=host_device_model(),
+        tracker_host=rpc.device.tracker_host,
+        tracker_port=rpc.device.tracker_port,
+        rpc_key=rpc.device.key,
+    )
+
+
 def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
     model = imported(farm, tiny_model)
     assert model.state is ModelState.READY, model.error
@@ -108,13 +118,7 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
     with farm.services.uow.read() as repos:
         assert len(repos.models.tasks(model.id)) >= 2
     with local_rpc() as rpc:
-        farm.add_device(
-            target=detect_host_target().to_json(),
-            device_model=host_device_model(),
-            tracker_host=rpc.device.tracker_host,
-            tracker_port=rpc.device.tracker_port,
-            rpc_key=rpc.device.key,
-        )
+        add_this_machine(farm, rpc)
         job = farm.submit(model, trials=12, round_size=4)
         farm.run()
         job = farm.job(job.id)
@@ -218,13 +222,7 @@ def test_a_search_times_its_network_with_the_kernels_so_far(
         farm.inbox.messages += waiting
 
     with local_rpc() as rpc:
-        farm.add_device(
-            target=detect_host_target().to_json(),
-            device_model=host_device_model(),
-            tracker_host=rpc.device.tracker_host,
-            tracker_port=rpc.device.tracker_port,
-            rpc_key=rpc.device.key,
-        )
+        add_this_machine(farm, rpc)
         farm = farm.with_settings(step_chain_sec=0.0)  # each round is a message
         job = farm.submit(model, trials=24, round_size=4)
         farm.run(steps=1)
@@ -257,13 +255,7 @@ def test_a_job_for_a_network_that_onnx_runtime_runs_in_part(farm: Any, tmp_path:
         *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", str(tmp_path / "sessions")),
     )
     with local_rpc(server_command=server) as rpc:
-        farm.add_device(
-            target=detect_host_target().to_json(),
-            device_model=host_device_model(),
-            tracker_host=rpc.device.tracker_host,
-            tracker_port=rpc.device.tracker_port,
-            rpc_key=rpc.device.key,
-        )
+        add_this_machine(farm, rpc)
         job = farm.submit(model, trials=4, round_size=4)
         farm.run()
         job = farm.job(job.id)
@@ -358,13 +350,7 @@ def test_rounds_overlap_where_the_device_is_another_machine(
     monkeypatch.setattr(RpcRunner, "shares_host", False)  # it is this one in fact
     model = imported(farm, tiny_model)
     with local_rpc() as rpc:
-        farm.add_device(
-            target=detect_host_target().to_json(),
-            device_model=host_device_model(),
-            tracker_host=rpc.device.tracker_host,
-            tracker_port=rpc.device.tracker_port,
-            rpc_key=rpc.device.key,
-        )
+        add_this_machine(farm, rpc)
         job = farm.submit(model, trials=20, round_size=4)
         farm.with_settings(step_turn_sec=3600.0, step_chain_sec=3600.0).run()
         job = farm.job(job.id)
