@@ -32,7 +32,7 @@ help: ## Show this list
 
 # The stamp keeps later runs offline: uv is asked again only when the lock or the project file changed.
 .venv/.synced: uv.lock pyproject.toml | $(filter .venv-uv/bin/uv,$(UV))
-	$(UV) sync --locked --all-extras --no-extra baselines --no-python-downloads
+	$(UV) sync --locked --all-extras --no-extra baselines --no-extra onednn --no-python-downloads
 	@touch $@
 
 # What tests need and users do not: OpenVINO and LiteRT, 236 MB.
@@ -105,7 +105,7 @@ gpu-check: setup ## What needs an NVIDIA GPU: run it on a machine that has one, 
 # GPU_REPORT_ARGS='--minutes 30' benchmarks for longer than five minutes.
 .PHONY: gpu-setup
 gpu-setup: setup ## CUDA's compiler for the environment, where the machine has none (350 MB)
-	$(UV) sync --quiet --locked --all-extras --no-extra baselines --group cuda
+	$(UV) sync --quiet --locked --all-extras --no-extra baselines --no-extra onednn --group cuda
 
 .PHONY: gpu-report
 gpu-report: setup ## One file to send back from a machine with an NVIDIA GPU: versions, what held, a table, logs

@@ -150,7 +150,7 @@ def engine_task(row: WorkloadValue, target: Target, weight: int) -> TuningTask:
             args=tuple(TensorSpec.from_json(spec) for spec in row.args),
             ir=row.ir,
         ),
-        target=target,
+        target=target.without_libraries(),
         weight=weight,
     )
 

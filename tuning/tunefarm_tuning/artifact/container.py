@@ -257,6 +257,7 @@ _PARTS: Mapping[str, Callable[[Any], bool]] = {
     "versions": lambda it: (
         isinstance(it, dict) and all(it.get(name) is None or _is_text(it[name]) for name in PACKAGES)
     ),
+    "libraries": lambda it: it is None or (isinstance(it, dict) and all(map(_is_text, it.values()))),
     "cpu_features": lambda it: it is None or (isinstance(it, list) and all(map(_is_text, it))),
     "machine": lambda it: it is None or _is_text(it),
     "threads": lambda it: it is None or (type(it) is int and it > 0),

@@ -26,8 +26,16 @@ PROGRAMS = {
     **{
         f"tunefarm_{part}.py": f"{part}.py"
         for part in (
-            *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "onnxruntime_parts"),
-            *("other_shapes", "part_calls", "session", "sizes", "specialisations", "threads"),
+            *("arrays", "batches", "cuda_runtime", "entry", "machine_check", "model", "onednn_library"),
+            *(
+                "onnxruntime_parts",
+                "other_shapes",
+                "part_calls",
+                "session",
+                "sizes",
+                "specialisations",
+                "threads",
+            ),
         )
     },
 }

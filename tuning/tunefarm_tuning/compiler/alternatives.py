@@ -60,6 +60,7 @@ class Candidate:
         return {
             "workload": self.info.workload_key,
             "algorithm": self.info.algorithm,
+            "library": self.info.library_version,
             "configs": [
                 None if record is None else [record.space_key, record.config.to_json()] for record in records
             ],
@@ -79,6 +80,7 @@ class Candidate:
             "workload_key": self.info.workload_key,
             "name": self.direct.task.name,
             "algorithm": self.info.algorithm,
+            "library": f"{self.info.library} {self.info.library_version}".strip(),
             "chosen": self.chosen,
             "reason": self.reason,
             "weight": self.info.tuned.weight,
@@ -230,13 +232,14 @@ class SelectedAlternatives:
         return [kernel for kernel in direct if kernel.task.workload_key in self.algorithms]
 
     def kernels(self, direct: Sequence[CheckedKernel]) -> list[CheckedKernel]:
-        """Return the kernels that the network uses, given the direct ones."""
+        """Return the kernels of ours that the network uses, given the direct ones."""
         kernels = [kernel for kernel in direct if kernel.task.workload_key not in self.algorithms]
         weights: dict[str, int] = {}
-        for candidate in self.chosen:
+        ours = [candidate for candidate in self.chosen if not candidate.info.library]
+        for candidate in ours:
             key = candidate.info.tuned.workload_key
             weights[key] = weights.get(key, 0) + candidate.info.tuned.weight
-        tuned = {candidate.info.tuned.workload_key: candidate.tuned for candidate in self.chosen}
+        tuned = {candidate.info.tuned.workload_key: candidate.tuned for candidate in ours}
         return kernels + [tuned[key].with_weight(weight) for key, weight in weights.items()]
 
     def withdrawn(self, reason: str) -> SelectedAlternatives:

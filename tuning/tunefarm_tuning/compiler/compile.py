@@ -103,7 +103,8 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         DeviceLostError: If the device went away.
         CancelledError: If `cancellation` was used.
     """
-    target = parse_target(target)
+    asked = parse_target(target)
+    target = asked.without_libraries()
     check_can_build(target)
     path = Path(output)
     if path.suffix != SUFFIX:
@@ -118,6 +119,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         request = CompileRequest(
             model=model,
             target=target,
+            libraries=asked.libraries,
             history=history,
             device=device,
             name=name or path.stem,

@@ -66,6 +66,7 @@ class CompileJob:
             request.limits,
             precision,
             usable_folder(request.history.findings.objects),
+            request.libraries,
         )
         with opened(compiler, request.cancellation):
             yield compiler

@@ -268,6 +268,12 @@ def _record(task: KernelInfo, record: TuningRecord) -> dict[str, Any]:
     }
 
 
+def _libraries(report: Mapping[str, Any]) -> dict[str, str]:
+    """Return the libraries that kernels of the artifact call, with the versions that they were timed with."""
+    chosen = (entry["library"] for entry in report["alternatives"]["candidates"] if entry["chosen"])
+    return dict(text.split(" ", 1) for text in chosen if text)
+
+
 def make_manifest(
     *,
     name: str,
@@ -318,6 +324,7 @@ def make_manifest(
         "target_key": target.key,
         "machine": library_machine(library),
         "cpu_features": sorted(features),
+        **({"libraries": libraries} if (libraries := _libraries(report)) else {}),
         "device_model": device_model,
         "threads": threads,
         "precision": report["precision"]["name"],

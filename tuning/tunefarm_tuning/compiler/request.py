@@ -83,6 +83,7 @@ class CompileRequest:
         goal_sec: As for `compile`.
         samples: The user's files of samples.
         baselines: Names of other runtimes to time (`measure.baselines.runtimes.KINDS`).
+        libraries: Libraries that may compute kernels, by TVM's names (`Target.libraries`).
         keep_inputs: Where the inputs that the network is compared on first are copied to; None if nobody needs them.
         folder: Where libraries and inputs are written on the way; the caller deletes it.
     """
@@ -92,6 +93,7 @@ class CompileRequest:
     history: History
     device: RemoteDevice | None
     name: str
+    libraries: tuple[str, ...] = ()
     precision: Precision = Precision.AS_MODEL
     max_error: float | None = None
     baseline: bool

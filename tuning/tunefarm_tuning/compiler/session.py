@@ -96,6 +96,8 @@ class AlternativeInfo:
     """Another algorithm for one workload of the network: a kernel that is a tuning task, and others of a fixed schedule.
 
     Attributes:
+        library: Name of the library that computes it; empty for kernels of ours, which `tuned` is a tuning task of then.
+        library_version: The version that the device has.
         neighbours: The workload keys of the kernels beside that workload's in the graph, in order.
         flops: Operations of a call of that workload, as the direct kernel does them.
     """
@@ -104,6 +106,8 @@ class AlternativeInfo:
     algorithm: str
     tuned: KernelInfo
     fixed: tuple[KernelInfo, ...]
+    library: str = ""
+    library_version: str = ""
     neighbours: tuple[str, ...] = ()
     flops: float = 0.0
 
@@ -161,6 +165,7 @@ class CompileSession:
         limits: Limits of the child.
         precision: How the network's weights are stored.
         objects: Where object code of kernels lies that earlier builds made; `folder` by default.
+        libraries: Libraries that may compute kernels.
     """
 
     def __init__(
@@ -171,7 +176,9 @@ class CompileSession:
         limits: CompileLimits,
         precision: Precision = Precision.AS_MODEL,
         objects: Path | None = None,
+        libraries: Sequence[str] = (),
     ) -> None:
+        self._libraries = list(libraries)
         self._precision = precision
         self._objects = objects or folder / "objects"
         self._folder = folder
@@ -206,6 +213,7 @@ class CompileSession:
                 "parts": [part.to_json() for part in self._model.parts],
                 "parts_folder": str(self._folder),
                 "objects": str(self._objects.absolute()),
+                "libraries": self._libraries,
             },
             timeout_sec=self._limits.load_sec * len(self._model.each),
         )
@@ -316,11 +324,14 @@ def _tuned(record: TuningRecord) -> dict[str, Any]:
 
 
 def _tasks(kernels: list[dict[str, Any]]) -> tuple[KernelInfo, ...]:
-    """Merge kernels that compute the same, as `extract_tasks` does."""
+    """Merge tuning tasks that compute the same, as `extract_tasks` does."""
+    return _kernel_infos([kernel for kernel in kernels if kernel["not_tunable"] is None])
+
+
+def _kernel_infos(kernels: list[dict[str, Any]]) -> tuple[KernelInfo, ...]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for kernel in kernels:
-        if kernel["not_tunable"] is None:
-            groups.setdefault(kernel["workload_key"], []).append(kernel)
+        groups.setdefault(kernel["workload_key"], []).append(kernel)
     return tuple(
         KernelInfo(
             workload_key=key,
@@ -336,12 +347,14 @@ def _tasks(kernels: list[dict[str, Any]]) -> tuple[KernelInfo, ...]:
 def _alternatives(alternatives: list[dict[str, Any]]) -> tuple[AlternativeInfo, ...]:
     """Read alternatives; a tuned kernel that several of them share has all its names in each."""
     tuned = {
-        task.workload_key: task for task in _tasks([alternative["kernel"] for alternative in alternatives])
+        task.workload_key: task
+        for task in _kernel_infos([alternative["kernel"] for alternative in alternatives])
     }
     return tuple(
         AlternativeInfo(
             workload_key=alternative["workload_key"],
             algorithm=alternative["algorithm"],
+            library=alternative["library"],
             neighbours=tuple(alternative["neighbours"]),
             flops=alternative["flops"],
             tuned=replace(

@@ -52,7 +52,7 @@ def extract_tasks(
 
     Source: ``autotvm.task.extract_from_program`` (TVM v0.19).
     """
-    target = parse_target(target)
+    target = parse_target(target).without_libraries()
     tasks = call_in_child(
         "tunefarm_tuning.tvm.children.import_network",
         "extract",

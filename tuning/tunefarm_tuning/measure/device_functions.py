@@ -1,6 +1,6 @@
 """Functions that a device offers to a session beside running kernels; `tvm.children.run` calls them.
 
-Every device tells what else its machine does (`WATCH_FUNCTIONS`), and times other runtimes (`BASELINE`). A GPU's device also times baselines and checks artifacts
+Every device tells what else its machine does, and which libraries it has (`WATCH_FUNCTIONS`), and times other runtimes (`BASELINE`). A GPU's device also times baselines and checks artifacts
 (`FUNCTIONS`), each in a child process of the session, so that a crash ends neither. The caller may be on another machine: all
 files are uploaded. Nobody else uses the GPU meanwhile, since a device has one session at a time and the caller holds the lease.
 """
@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.artifact.onednn_library import load_onednn
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
 from tunefarm_tuning.measure.machine_watch import machine_state, reference_loop_sec
@@ -26,6 +27,7 @@ CHECK_ARTIFACT = "tunefarm.check_artifact"
 MACHINE_STATE = "tunefarm.machine_state"
 REFERENCE_LOOP = "tunefarm.reference_loop"
 BASELINE = "tunefarm.baseline"
+LIBRARIES = "tunefarm.libraries"
 """The names under which a session calls them; older devices know the same names."""
 
 ARRAY_FILES = ("inputs", "expected", "widths")
@@ -113,5 +115,15 @@ def machine_state_text() -> str:
     return json.dumps(None if state is None else state.to_json())
 
 
-WATCH_FUNCTIONS = {MACHINE_STATE: machine_state_text, REFERENCE_LOOP: reference_loop_sec}
+def libraries_text() -> str:
+    """Load the libraries that kernels may call; return the versions of those that are installed, by name, as JSON."""
+    version = load_onednn()
+    return json.dumps({"onednn": version} if version else {})
+
+
+WATCH_FUNCTIONS = {
+    MACHINE_STATE: machine_state_text,
+    REFERENCE_LOOP: reference_loop_sec,
+    LIBRARIES: libraries_text,
+}
 """Those of every device, by name."""

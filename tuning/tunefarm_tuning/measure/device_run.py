@@ -60,6 +60,8 @@ class DeviceRun:
         self._connect_timeout_sec = connect_timeout_sec
         self._connected = False
         self._parts: dict[str, Any] = {}
+        self.libraries: dict[str, str] = {}
+        """Versions of the libraries that kernels may call, by name, once a session is open."""
         self._child = ChildProcess(
             _MODULE,
             limits=limits,
@@ -106,6 +108,7 @@ class DeviceRun:
             raise InvalidInputError(f"{self._name} has no {self._kind} device{why}", code="no-device")
         self._connected = True
         self._threads = int(reply["threads"])
+        self.libraries = dict(reply["libraries"])
         return self._threads
 
     def allow(self, *files: Path) -> None:

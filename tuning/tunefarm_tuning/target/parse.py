@@ -16,12 +16,14 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.target.gpu import find_gpu, known_gpus, looks_like_gpu, target_limits
-from tunefarm_tuning.target.target import Attribute, Target
+from tunefarm_tuning.target.target import LIBRARIES, Attribute, Target
 from tunefarm_tuning.target.trimmed import kept_target, tvm_folder
 
 KINDS = ("llvm", "cuda")
 """The kinds of targets that tunefarm tunes for. TVM has tags of other kinds (Metal, OpenCL, Hexagon); they are refused."""
 
+_KNOWN_LIBRARIES = {"llvm": ("dnnl",)}
+"""Libraries that tunefarm calls, by the target's kind, by TVM's names: oneDNN (`tvm.kernels.library_products`)."""
 _OTHER_KINDS = {"c", "hexagon", "metal", "nvptx", "opencl", "rocm", "vulkan", "webgpu"}
 _MAX_TEXT = 4096
 _DETECT_TIMEOUT_SEC = 120.0
@@ -191,7 +193,21 @@ def _checked(kind: str, name: str, value: Any) -> Any:
             f"option -{name} of a {kind} target must be {wanted}, but is '{clean(str(value), 40)}'",
             option=name,
         )
+    if name == LIBRARIES:
+        _check_libraries(kind, value)
     return list(value) if expected == "Array<str>" else value
+
+
+def _check_libraries(kind: str, names: Sequence[str]) -> None:
+    known = _KNOWN_LIBRARIES.get(kind, ())
+    unknown = [clean(name, 40) for name in names if name not in known]
+    if unknown:
+        can = (
+            f"the libraries of {kind} targets are {', '.join(known)}" if known else f"{kind} targets use none"
+        )
+        raise UnknownTargetError(
+            f"option -libs names {', '.join(unknown)}, which tunefarm cannot use: {can}", option=LIBRARIES
+        )
 
 
 def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:

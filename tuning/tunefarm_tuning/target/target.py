@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+LIBRARIES = "libs"
+"""TVM's name of the attribute that lists libraries."""
+
 Attribute: TypeAlias = "str | int | float | bool | tuple[str, ...] | Target"
 
 
@@ -28,6 +31,17 @@ class Target:
     def key(self) -> str:
         """Canonical text that `parse_target` reads back: ``"llvm -mcpu=znver5 -num-cores=2"``."""
         return shlex.join([self.kind, *(f"-{name}={_text(value)}" for name, value in self.attributes)])
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Libraries that may compute kernels (``-libs=dnnl``)."""
+        value = self.get(LIBRARIES)
+        return value if isinstance(value, tuple) else ()
+
+    def without_libraries(self) -> Target:
+        """Return the target that kernels are tuned and recorded for: it does not depend on libraries."""
+        kept = tuple((name, value) for name, value in self.attributes if name != LIBRARIES)
+        return Target(kind=self.kind, attributes=kept)
 
     def get(self, name: str) -> Attribute | None:
         """Return an attribute's value; None if not set."""

@@ -61,7 +61,7 @@ def test_entries_and_their_checksums(tmp_path: Path) -> None:
             "manifest.json", "lib.so", "report.json", "records.jsonl", "container.py", "loader.py", "__main__.py", "README.md",
             "tunefarm_arrays.py", "tunefarm_batches.py", "tunefarm_cuda_runtime.py", "tunefarm_machine_check.py", "tunefarm_model.py",
             "tunefarm_session.py", "tunefarm_threads.py", "tunefarm_entry.py", "tunefarm_other_shapes.py", "tunefarm_specialisations.py",
-            "tunefarm_onnxruntime_parts.py", "tunefarm_part_calls.py", "tunefarm_sizes.py",
+            "tunefarm_onednn_library.py", "tunefarm_onnxruntime_parts.py", "tunefarm_part_calls.py", "tunefarm_sizes.py",
         }  # fmt: skip
         manifest = json.loads(archive.read("manifest.json"))
         assert set(manifest["entries"]) == set(names) - {"manifest.json"}

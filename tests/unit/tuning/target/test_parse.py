@@ -65,6 +65,13 @@ def test_only_this_cpus_code_runs_here() -> None:
     assert not is_for_this_cpu(parse_target("cuda/sm_90"))
 
 
+def test_kernels_are_tuned_for_a_target_whatever_libraries_it_has() -> None:
+    target = parse_target("llvm -mcpu=znver4 -libs=dnnl")
+    assert target.libraries == ("dnnl",)
+    assert target.without_libraries() == parse_target("llvm -mcpu=znver4")
+    assert parse_target(target.key) == target
+
+
 def test_a_gpu_can_bring_its_host() -> None:
     host = JETSON.get("host")
     assert isinstance(host, Target)
@@ -167,6 +174,11 @@ def test_architectures_have_the_limits_that_nvidia_publishes(arch: str, optin_ki
         ("llvm -num-cores=many", "whole number"),
         ("llvm -fast-math=perhaps", "true or false"),
         ("llvm 'unclosed", "split"),
+        (
+            "llvm -libs=mkl,dnnl",
+            "names mkl, which tunefarm cannot use: the libraries of llvm targets are dnnl",
+        ),
+        ("cuda -arch=sm_90 -libs=cudnn", "cuda targets use none"),
         ("cuda", "cuda/sm_90"),
         ("cuda/90", "cuda/sm_90"),
         ("{nonsense", "JSON"),

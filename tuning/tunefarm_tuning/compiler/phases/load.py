@@ -6,7 +6,7 @@ import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from tunefarm_tuning.compiler.alternatives import largest_first
@@ -35,6 +35,10 @@ _NO_BFLOAT16 = (
 
 
 Child = TypeVar("Child", CompileSession, DeviceRun)
+
+
+_ONEDNN = "onednn"
+"""The device's name of the library that TVM calls ``dnnl``."""
 
 
 class OpenCompiler(Protocol):
@@ -131,7 +135,8 @@ def load(
         if text := runtime_warning(request.model.parts):
             warnings[text] = None
         with compiling("preparing the model"):
-            info = loading.result()
+            info, library_warnings = _with_libraries(request, loading.result(), runner.libraries)
+            warnings |= dict.fromkeys(library_warnings)
         with compiling("compiling the model"):
             untuned = building.result()
             ahead.result()
@@ -173,6 +178,26 @@ def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Fut
             }
     if kernels:
         compiler.build_ahead(list(kernels.values()))
+
+
+def _with_libraries(
+    request: CompileRequest, info: LoadedInfo, versions: Mapping[str, str]
+) -> tuple[LoadedInfo, list[str]]:
+    """Return the network with the alternatives of libraries that the device has, and sentences on those that it lacks."""
+    if not request.libraries:
+        return info, []
+    alternatives = tuple(
+        replace(alternative, library_version=versions.get(alternative.library, ""))
+        for alternative in info.alternatives
+        if not alternative.library or alternative.library in versions
+    )
+    warnings = []
+    if _ONEDNN not in versions:
+        warnings.append(
+            "the target asks for -libs=dnnl, but the device has no oneDNN: its kernels are all tunefarm's own (on the device: pip "
+            "install 'tunefarm[onednn]')"
+        )
+    return replace(info, alternatives=alternatives), warnings
 
 
 def _warnings_of(reference: Reference) -> list[str]:

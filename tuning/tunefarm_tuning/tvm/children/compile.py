@@ -5,8 +5,8 @@ A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart
 Handlers:
 
 - `load`: ``path``, ``bindings``, ``weights`` (one for each), ``target``, ``precision``, ``parts`` (that ONNX Runtime runs),
-  ``parts_folder``, ``objects`` (folder of compiled kernels) -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
-  ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, ``flops`` of a call of that kernel, algorithm, tuned kernel, args of the ``fixed``
+  ``parts_folder``, ``objects`` (folder of compiled kernels), ``libraries`` (TVM's names) -> ``entries``: name, weight, names of the kernels; ``kernels``: name, workload key, weight,
+  ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, ``flops`` of a call of that kernel, algorithm, library, tuned kernel, args of the ``fixed``
   kernels, workload keys of the ``neighbours``;
   ``cpu_features``, ``storage``, ``warnings``; ``parts``: their ONNX models, files in ``parts_folder``.
 - `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
@@ -45,6 +45,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import (
 )
 from tunefarm_tuning.tvm.codegen.kept_schedules import kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
+from tunefarm_tuning.tvm.codegen.onednn import can_call_onednn
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
@@ -54,6 +55,7 @@ from tunefarm_tuning.tvm.kernels.weight_packing import (
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
+from tunefarm_tuning.tvm.tasks.library_alternatives import find_library_alternatives
 from tunefarm_tuning.tvm.tasks.neighbours import neighbours
 from tunefarm_tuning.tvm.transform.load_entries import load_entries
 from tunefarm_tuning.tvm.transform.load_open import OpenNetwork, load_open
@@ -95,6 +97,8 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     weights = params["weights"]
     kernels = primfunc_workloads(model.module, weights)
     alternatives = find_alternatives(model.module, target, model.storage.kernels, weights)
+    if "dnnl" in params["libraries"] and can_call_onednn(target):
+        alternatives += find_library_alternatives(model.module, target, model.storage.kernels, weights)
     by_name = {
         kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
     }
@@ -123,9 +127,10 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
             {
                 "workload_key": alternative.workload_key,
                 "algorithm": alternative.algorithm,
+                "library": alternative.library,
                 "neighbours": beside.get(alternative.workload_key, []),
                 "flops": alternative.direct_flops,
-                "kernel": _describe(alternative.tuned),
+                "kernel": _describe(alternative.tuned, alternative.tuned.module),
                 "fixed": {
                     name: [spec.to_json() for spec in kernel_args(tvm.IRModule({"main": func}))]
                     for name, func in alternative.fixed.items()
@@ -153,14 +158,16 @@ def _written(path: Path, part: bytes) -> str:
     return str(path)
 
 
-def _describe(kernel: Kernel) -> dict[str, Any]:
-    tunable = kernel.not_tunable is None
+def _describe(kernel: Kernel, timed: tvm.IRModule | None = None) -> dict[str, Any]:
+    """Return what the parent knows of a kernel; its arguments only if it is a task, or `timed`."""
+    if kernel.not_tunable is None:
+        timed = kernel.module
     return {
         "name": kernel.name,
         "workload_key": kernel.workload_key,
         "weight": kernel.weight,
         "not_tunable": kernel.not_tunable.value if kernel.not_tunable else None,
-        "args": [spec.to_json() for spec in kernel_args(kernel.module)] if tunable else [],
+        "args": [] if timed is None else [spec.to_json() for spec in kernel_args(timed)],
         "rounding": rounding_of(kernel.module["main"]),
     }
 

@@ -6,7 +6,7 @@ before it. These are two calls, so that a crash can be told to be the one's or t
 Handlers:
 
 - `connect`: ``address`` (null for this process), ``kind``, ``threads``, ``timeout_sec`` -> ``threads`` that kernels run on;
-  ``device_exists``; ``why`` not, else empty.
+  ``device_exists``; ``why`` not, else empty; ``libraries`` that kernels may call: versions by name.
 - `hang_up`: {} -> null.
 - `run_untuned`: ``path``, ``args`` (specs), ``seed``, ``kind`` (of inputs) -> ``call_sec``.
 - `compare_kernel`: ``path``, ``untuned`` (path of `run_untuned`), ``time`` (bool), ``rounding`` -> ``comparisons`` of all arguments;
@@ -58,7 +58,7 @@ from tunefarm_tuning.reference.widths import load_widths
 from tunefarm_tuning.tvm.device.kernel_check import COMPARE_KERNEL, RUN_UNTUNED, KernelCheck
 from tunefarm_tuning.tvm.device.parts import DeviceParts
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
-from tunefarm_tuning.tvm.device.watching import loop_of_machine, offered, state_of_machine
+from tunefarm_tuning.tvm.device.watching import libraries_of, loop_of_machine, offered, state_of_machine
 
 _session: DeviceSession | None = None
 _kind = "cpu"
@@ -84,8 +84,9 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
         session.function("runtime.config_threadpool")(0, params["threads"])
         threads, exists = int(session.function("runtime.NumThreads")()), bool(session.device(kind).exist)
     _session, _kind, _threads = session, kind, threads
+    libraries = libraries_of(session)
     why = why_no_gpu() if not exists and address is None and _kind == "cuda" else ""
-    return {"threads": threads, "device_exists": exists, "why": why}
+    return {"threads": threads, "device_exists": exists, "why": why, "libraries": libraries}
 
 
 def hang_up(_params: dict[str, Any]) -> None:

@@ -27,11 +27,13 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
+from tunefarm_tuning.tvm.codegen.onednn import onednn_object
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
+from tunefarm_tuning.tvm.kernels.library_products import CALLS_LIBRARY
 from tunefarm_tuning.tvm.kernels.weight_packing import MARKS
 from tunefarm_tuning.workload.revisions import code_revision
 
-_CODEGEN_IGNORES = frozenset({"global_symbol", "op_pattern", IS_SCHEDULED, *MARKS})
+_CODEGEN_IGNORES = frozenset({"global_symbol", "op_pattern", IS_SCHEDULED, CALLS_LIBRARY, *MARKS})
 """Attributes of a kernel that do not change its code."""
 _DIGEST_BYTES = 32
 _MOST_COPIES = 8
@@ -129,6 +131,8 @@ class KernelObjects:
             "".join(f"{_FFI_PREFIX}{name} = {_FFI_PREFIX}{path.stem};\n" for name, path in objects.items()),
             encoding="ascii",
         )
+        if any(CALLS_LIBRARY in func.attrs for func in kernels.values()):
+            objects["onednn"] = onednn_object(self.folder)
         return [*dict.fromkeys(objects.values()), script]
 
     def link(

@@ -1,10 +1,11 @@
-"""What a device says of the other work on its machine, while something is timed in a session with it."""
+"""What a device says of its machine: its libraries, and the other work on it while something is timed in a session with it."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions
 from tunefarm_tuning.measure.machine_watch import MachineState, machine_state, reference_loop_sec
 from tunefarm_tuning.tvm.device.session import DeviceSession
@@ -33,3 +34,12 @@ def loop_of_machine(session: DeviceSession) -> float | None:
         return reference_loop_sec()
     loop = offered(session, device_functions.REFERENCE_LOOP)
     return None if loop is None else float(loop())
+
+
+def libraries_of(session: DeviceSession) -> dict[str, str]:
+    """Have the session load the libraries that kernels may call; return the versions of those that it has, by name."""
+    read: Any | None = device_functions.libraries_text
+    if not session.is_local:
+        read = offered(session, device_functions.LIBRARIES)
+    versions = {} if read is None else json.loads(str(read()))
+    return {clean(str(name), 40): clean(str(version), 40) for name, version in versions.items()}

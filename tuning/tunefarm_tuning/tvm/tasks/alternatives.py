@@ -6,8 +6,9 @@ An alternative replaces one fused kernel, and is named by its workload key. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import tvm
@@ -39,26 +40,68 @@ class Alternative:
     Attributes:
         instead_of: The fused kernel's name in the module.
         workload_key: The workload key of the fused kernel.
-        algorithm: ``"winograd-4"`` or ``"winograd-2"``.
+        algorithm: ``"winograd-4"``, ``"winograd-2"`` or the name of a library.
+        tuned: Its kernel that is a tuning task; of a library's, the kernel that calls it.
+        direct_flops: Operations of a call of the fused kernel.
         fixed: Its other kernels, by name; they are scheduled already.
         overhead: The estimated work of the fixed kernels, relative to that of the tuned kernel.
-        conv: The convolution that the fused kernel begins with.
-        m: A tile has m x m results.
-        direct_flops: Operations of a call of the fused kernel.
-        stored: The fused kernel, if its weights are stored in fewer bytes. The alternative's transformed weights are float32: rounding
-            them would cost several times the accuracy.
+        library: The library that computes it; empty for kernels of ours.
     """
 
     instead_of: str
     workload_key: str
     algorithm: str
     tuned: Kernel
-    fixed: Mapping[str, tirx.PrimFunc]
-    overhead: float
+    direct_flops: float
+    fixed: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
+    overhead: float = 0.0
+    library: str = ""
+
+    def calls(self, inserter: AlternativeInserter, call: Any) -> Any:
+        """Emit calls of its kernels in place of a call of the fused kernel, except the last, which is returned."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinogradAlternative(Alternative):
+    """Winograd's algorithm for a 3x3 convolution.
+
+    Attributes:
+        func: The fused kernel, with float32 weights.
+        conv: The convolution that it begins with.
+        m: A tile has m x m results.
+        stored: The fused kernel, if its weights are stored in fewer bytes. The alternative's transformed weights are float32: rounding
+            them would cost several times the accuracy.
+    """
+
+    func: tirx.PrimFunc
     conv: DirectConv
     m: int
-    direct_flops: float
     stored: StoredKernel | None = None
+
+    def calls(self, inserter: AlternativeInserter, call: Any) -> Any:
+        """Emit the transform of the input and the product; return the call of the transform of the output."""
+        (first, first_func), (last, _) = (
+            (inserter.kernel(name, func), func) for name, func in self.fixed.items()
+        )
+        product_func = self.tuned.module["main"].without_attr("global_symbol")
+        product = inserter.kernel(self.tuned.name, product_func)
+        arguments = kernel_arguments(call)
+        kept = winograd.kept_arguments(self.func, self.conv)[:-1]
+        tiles = _emit(inserter, first, first_func, [arguments[self.conv.data]])
+        weights = inserter.constant(
+            arguments[self.conv.weights], self.m, partial(self._transformed, arguments)
+        )
+        results = _emit(inserter, product, product_func, [tiles, weights])
+        return relax.call_tir(last, [results, *(arguments[i] for i in kept)], out_ty=call.ty_args[0])
+
+    def _transformed(self, arguments: Sequence[Any]) -> Any:
+        plain = (
+            self.stored.widened(arguments, self.conv.weights)
+            if self.stored is not None
+            else arguments[self.conv.weights].value.numpy()
+        )
+        return winograd.transform_weights(plain, self.m)
 
 
 def find_alternatives(
@@ -83,7 +126,8 @@ def find_alternatives(
     }
     plain = {name: stored[name].plain if name in stored else module[name] for name in kernels}
     convs = {name: match_direct_conv(func) for name, func in plain.items()}
-    constant = _with_constant_weights(module, convs)
+    weights_of = {name: conv.weights for name, conv in convs.items() if conv is not None}
+    constant = with_constant_weights(module, weights_of)
     alternatives: list[Alternative] = []
     for name, kernel in kernels.items():
         conv = convs[name]
@@ -91,10 +135,7 @@ def find_alternatives(
             continue
         if min(conv.data_shape[3], conv.out_shape[3]) < _MIN_CHANNELS:
             continue
-        alternatives += [
-            replace(alternative, stored=stored.get(name))
-            for alternative in _worth_trying(plain[name], kernel, conv)
-        ]
+        alternatives += _worth_trying(plain[name], kernel, conv, stored.get(name))
     return alternatives
 
 
@@ -133,12 +174,14 @@ def put_alternatives_in(
     }
     if not chosen:
         return module
-    rewritten = rewrite_main(module, _AlternativeInserter(module, chosen))
+    rewritten = rewrite_main(module, AlternativeInserter(module, chosen))
     # The replaced kernels have no callers any more.
     return relax.transform.DeadCodeElimination(entry_names(rewritten))(rewritten)
 
 
-def _worth_trying(func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv) -> list[Alternative]:
+def _worth_trying(
+    func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv, stored: StoredKernel | None
+) -> list[Alternative]:
     direct = _effort(kernel_flops(kernel.module), 9 * conv.data_shape[3] * conv.out_shape[3])
     efforts = {m: _winograd_effort(conv, m) for m in winograd.TILES}
     least = min(efforts.values())
@@ -146,18 +189,22 @@ def _worth_trying(func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv) -> list
         m for m in efforts if efforts[m] <= _MAX_EFFORT * direct and efforts[m] <= _MAX_EFFORT_RATIO * least
     ]
     by_effort = sorted(tried, key=lambda m: efforts[m])
-    alternatives = (winograd_alternative(func, kernel, conv, m) for m in by_effort)
+    alternatives = (winograd_alternative(func, kernel, conv, m, stored) for m in by_effort)
     return [alternative for alternative in alternatives if alternative is not None]
 
 
-def winograd_alternative(func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv, m: int) -> Alternative | None:
+def winograd_alternative(
+    func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv, m: int, stored: StoredKernel | None = None
+) -> Alternative | None:
     """Return Winograd's algorithm for a fused kernel; None if the steps behind the convolution do not allow it."""
     output = winograd.output_transform(func, conv, m)
     if output is None:
         return None
     stem = f"{kernel.name}_winograd{m}"
     tuned = as_kernel(f"{stem}_matmul", winograd.matmul(conv, m), kernel.weight)
-    return Alternative(
+    return WinogradAlternative(
+        func=func,
+        stored=stored,
         instead_of=kernel.name,
         workload_key=kernel.workload_key,
         algorithm=f"winograd-{m}",
@@ -189,16 +236,21 @@ def _moved_bytes(conv: DirectConv, m: int) -> float:
     return float(_FLOAT_BYTES * (n * height * width * (inner + outer) + tiles * (inner + outer)))
 
 
-def _with_constant_weights(module: tvm.IRModule, convs: Mapping[str, DirectConv | None]) -> set[str]:
-    """Return the names of the convolutions whose weights are constants in every call."""
+def with_constant_weights(module: tvm.IRModule, weights: Mapping[str, int]) -> set[str]:
+    """Return the names of the kernels whose weights are constants in every call; `weights` has the argument's index by name."""
     calls: Counter[str] = Counter()
     constant: Counter[str] = Counter()
     for name, args in all_kernel_calls(module):
-        conv = convs.get(name)
-        if conv is not None:
+        if name in weights:
             calls[name] += 1
-            constant[name] += isinstance(args[conv.weights], tvm.ir.GenericConst)
+            constant[name] += isinstance(args[weights[name]], tvm.ir.GenericConst)
     return {name for name, count in calls.items() if constant[name] == count}
+
+
+def _emit(inserter: AlternativeInserter, kernel: Any, func: tirx.PrimFunc, args: list[Any]) -> Any:
+    shape = [int(dim) for dim in func.params[-1].ty.shape]
+    call = relax.call_tir(kernel, args, out_ty=relax.TensorType(shape, "float32"))
+    return inserter.builder_.emit(call)
 
 
 def _is_call_tir(value: Any) -> bool:
@@ -206,55 +258,33 @@ def _is_call_tir(value: Any) -> bool:
 
 
 @relax.expr_functor.mutator
-class _AlternativeInserter(relax.PyExprMutator):  # type: ignore[misc]
+class AlternativeInserter(relax.PyExprMutator):  # type: ignore[misc]
+    """Puts alternatives in place of calls; `chosen` has them by the fused kernel's name."""
+
     def __init__(self, module: tvm.IRModule, chosen: Mapping[str, Alternative]) -> None:
         super().__init__(module)
         self._chosen = chosen
-        self._kernels: dict[str, tuple[Any, Any, Any]] = {}  # by the fused kernel's name
-        self._weights: dict[tuple[int, int], Any] = {}  # by the address of the weights, and the tile size
+        self._kernels: dict[str, Any] = {}
+        # By the address of the weights, which are kept alive here, and what they become.
+        self._constants: dict[tuple[int, Any], tuple[Any, Any]] = {}
 
     def visit_call_(self, call: Any) -> Any:
+        """Replace a call of a fused kernel that an alternative was chosen for."""
         call = super().visit_call_(call)
         alternative = self._chosen.get(str(call.args[0].name_hint)) if _is_call_tir(call) else None
-        return call if alternative is None else self._calls_of(alternative, call)
+        return call if alternative is None else alternative.calls(self, call)
 
-    def _calls_of(self, alternative: Alternative, call: Any) -> Any:
-        func = (
-            alternative.stored.plain
-            if alternative.stored is not None
-            else self.builder_.get()[alternative.instead_of]
-        )
-        first, product, last = self._kernels_of(alternative)
-        arguments = kernel_arguments(call)
-        kept = winograd.kept_arguments(func, alternative.conv)[:-1]
-        tiles = self._emit(first, next(iter(alternative.fixed.values())), [arguments[alternative.conv.data]])
-        weights = self._transformed(arguments, alternative)
-        results = self._emit(product, alternative.tuned.module["main"], [tiles, weights])
-        return relax.call_tir(last, [results, *(arguments[i] for i in kept)], out_ty=call.ty_args[0])
+    def kernel(self, name: str, func: tirx.PrimFunc) -> Any:
+        """Return a kernel of this name, which is added to the module at the first call."""
+        if name not in self._kernels:
+            self._kernels[name] = self.builder_.add_func(func, name)
+        return self._kernels[name]
 
-    def _emit(self, kernel: Any, func: tirx.PrimFunc, args: list[Any]) -> Any:
-        shape = [int(dim) for dim in func.params[-1].ty.shape]
-        return self.builder_.emit(relax.call_tir(kernel, args, out_ty=relax.TensorType(shape, "float32")))
-
-    def _kernels_of(self, alternative: Alternative) -> tuple[Any, Any, Any]:
-        if alternative.instead_of not in self._kernels:
-            product = alternative.tuned.module["main"].without_attr("global_symbol")
-            first, last = (self.builder_.add_func(func, name) for name, func in alternative.fixed.items())
-            self._kernels[alternative.instead_of] = (
-                first,
-                self.builder_.add_func(product, alternative.tuned.name),
-                last,
-            )
-        return self._kernels[alternative.instead_of]
-
-    def _transformed(self, arguments: Sequence[Any], alternative: Alternative) -> Any:
-        weights = arguments[alternative.conv.weights]
-        key = (weights.__chandle__(), alternative.m)
-        if key not in self._weights:
-            plain = (
-                alternative.stored.widened(arguments, alternative.conv.weights)
-                if alternative.stored is not None
-                else weights.value.numpy()
-            )
-            self._weights[key] = relax.const(winograd.transform_weights(plain, alternative.m))
-        return self._weights[key]
+    def constant(self, weights: Any, kind: Any, make: Callable[[], Any]) -> Any:
+        """Return what weights become in an alternative, made once for each `kind` of it."""
+        key = (weights.__chandle__(), kind)
+        if key not in self._constants:
+            value = make()
+            # Without its type, 64 bits would become 32.
+            self._constants[key] = (weights, relax.const(value, str(value.dtype)))
+        return self._constants[key][1]
