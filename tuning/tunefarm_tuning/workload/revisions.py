@@ -12,10 +12,10 @@ from importlib import metadata
 IMPORTER = 5
 """Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
-GRAPH_PASSES = 13
+GRAPH_PASSES = 14
 """Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
-SPACES = 3
+SPACES = 4
 """Which configs a workload has. Configs of an earlier space may no longer apply."""
 
 KERNEL_CODE = 4

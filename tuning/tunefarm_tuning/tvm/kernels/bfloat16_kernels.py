@@ -12,7 +12,7 @@ from typing import Any
 from tvm import te, tirx
 
 from tunefarm_tuning.tvm.base.tir import int64_sizes
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, conv2d_sums, matmul_sums, padded
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, Groups, conv_sums, matmul_sums, padded
 
 
 def bfloat16_conv2d(
@@ -34,7 +34,7 @@ def bfloat16_conv2d(
         padding: Above, left, below, right.
         dilation: Down, across.
     """
-    sums, _ = conv2d_sums(
+    sums, _ = conv_sums(
         BFLOAT16, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation
     )
     return _cropped(sums, channels)
@@ -45,11 +45,11 @@ def bfloat16_matmul(x: Any, weights: Any, *, channels: int) -> Any:
     return _cropped(matmul_sums(BFLOAT16, x, weights, _with_zeros), channels)
 
 
-def _with_zeros(x: Any, shape: Sequence[int], before: Sequence[int]) -> Any:
+def _with_zeros(x: Any, shape: Sequence[int], before: Sequence[int], groups: Groups) -> Any:
     if list(shape) == [int(size) for size in x.shape]:
         return x
     zero = tirx.const(0, "bfloat16")
-    return padded(x, shape, before, lambda element: element, zero, f"{BFLOAT16.stage}_input")
+    return padded(x, shape, before, lambda element: element, zero, f"{BFLOAT16.stage}_input", groups)
 
 
 def _cropped(sums: Any, channels: int) -> Any:

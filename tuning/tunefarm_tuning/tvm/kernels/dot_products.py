@@ -18,8 +18,32 @@ from tunefarm_tuning.tvm.base.tir import int64_sizes
 
 Array = NDArray[Any]
 
-Prepare = Callable[[Any, Sequence[int], Sequence[int]], Any]
-"""Takes activations, a shape and the elements to skip before them in each dimension; returns them padded, as the instruction reads them."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Groups of a product's channels.
+
+    Attributes:
+        count: Their number.
+        depth: Channels that each reads.
+        results: Results that each has.
+        merged: Groups that are computed as one, by weights that are mostly zeros; the last of these may have fewer.
+    """
+
+    count: int = 1
+    depth: int
+    results: int
+    merged: int = 1
+
+    @property
+    def computed(self) -> int:
+        """Groups that are computed."""
+        return -(-self.count // self.merged)
+
+
+Prepare = Callable[[Any, Sequence[int], Sequence[int], Groups], Any]
+"""Takes activations, a shape, the elements to skip before them in each dimension, and the groups of channels, each of which is padded; returns
+them padded, as the instruction reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +70,7 @@ BYTE_MATRICES = DotProduct(stage="byte_matrix", products=8, sum_dtype="int32", r
 """``smmla``: two rows of signed bytes times those of two results."""
 BFLOAT16 = DotProduct(stage="bfloat16_dot", products=2, sum_dtype="float32")
 """``vdpbf16ps``, and Arm's ``bfdot``: bfloat16 times bfloat16."""
+_AXES = ("depth", "row", "column")
 KINDS = {kind.stage: kind for kind in (BYTES, BYTE_MATRICES, BFLOAT16)}
 
 
@@ -71,7 +96,27 @@ def packed(weights: Array, lanes: int, products: int) -> Array:
     return result
 
 
-def conv2d_sums(
+def packed_groups(weights: Array, groups: Groups, lanes: int, products: int) -> Array:
+    """Return the weights of a product of groups as `packed` packs those of each group that is computed, one behind the other.
+
+    Args:
+        weights: ``[..., products of a group, results]``, the results of a group side by side.
+        groups: The groups.
+        lanes: Sums of an instruction.
+        products: Products that it adds to each.
+    """
+    *kernel, depth, results = weights.shape
+    own, merged = results // groups.count, groups.merged
+    wide = np.zeros((groups.computed, *kernel, merged * depth, merged * own), weights.dtype)
+    for group in range(groups.count):
+        row, column = group % merged * depth, group % merged * own
+        wide[group // merged, ..., row : row + depth, column : column + own] = weights[
+            ..., group * own : (group + 1) * own
+        ]
+    return np.concatenate([packed(part, lanes, products) for part in wide])
+
+
+def conv_sums(
     kind: DotProduct,
     x: Any,
     weights: Any,
@@ -80,50 +125,57 @@ def conv2d_sums(
     strides: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-) -> tuple[Any, tuple[int, int, int]]:
-    """Return the sums of a 2-D convolution, ``[batch, height, width, results]``; results are padded to whole vectors.
+    groups: Groups | None = None,
+) -> tuple[Any, tuple[int, ...]]:
+    """Return the sums of a convolution, ``[batch, *sizes, results]``; the results of each group are padded to whole vectors.
 
-    The second value is the result's batch, height and width. If the instruction takes several rows, the sums are ``[batch, height, width / rows, results / lanes, rows * lanes]``, quotients
-    rounded up.
+    The second value is the result's batch and sizes. If the instruction takes several rows, the sums are ``[batch, ..., width / rows,
+    results / lanes, rows * lanes]``, quotients rounded up.
 
     Args:
         kind: The instruction.
-        x: Activations, NHWC.
-        weights: As `packed` returns them for ``[height, width, in, out]``.
+        x: Activations, channels last.
+        weights: As `packed_groups` returns them for ``[*sizes, in, out]``.
         prepare: Pads the activations.
-        strides: Down, across.
-        padding: Above, left, below, right.
-        dilation: Down, across.
+        strides: Along each axis.
+        padding: At the start of each axis, then at the end of each.
+        dilation: Along each axis.
+        groups: Groups of channels; None for one.
     """
-    batch, height, width, _ = (int(size) for size in x.shape)
-    _, rows, columns, steps, _ = (int(size) for size in weights.shape)
-    above, left, below, right = padding
-    tall, wide = height + above + below, width + left + right
-    out_height = (tall - dilation[0] * (rows - 1) - 1) // strides[0] + 1
-    out_width = (wide - dilation[1] * (columns - 1) - 1) // strides[1] + 1
-    wide += -out_width % kind.rows * strides[1]
-    activations = prepare(x, (batch, tall, wide, steps * kind.products), (0, above, left, 0))
-    row, column = _sum_over(rows, "row"), _sum_over(columns, "column")
-    lead = (batch, out_height, out_width)
-    sums = _sums(
-        kind,
-        weights,
-        lead,
-        [row, column],
-        lambda n, i, j, c: activations[
-            n, i * strides[0] + row * dilation[0], j * strides[1] + column * dilation[1], c
-        ],
-    )
-    return sums, lead
+    batch, *sizes, channels = (int(size) for size in x.shape)
+    _, *kernel, steps, _ = (int(size) for size in weights.shape)
+    rank = len(kernel)
+    wide = [
+        size + before + after
+        for size, before, after in zip(sizes, padding[:rank], padding[rank:], strict=True)
+    ]
+    results = [
+        (wide[axis] - dilation[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1 for axis in range(rank)
+    ]
+    wide[-1] += -results[-1] % kind.rows * strides[-1]
+    groups = groups or Groups(depth=channels, results=0)
+    shape = (batch, *wide, groups.computed * steps * kind.products)
+    activations = prepare(x, shape, (0, *padding[:rank], 0), groups)
+    taps = [_sum_over(size, name) for size, name in zip(kernel, _AXES[-rank:], strict=True)]
+    lead = (batch, *results)
+
+    def read(n: Any, *indices: Any) -> Any:
+        *spatial, c = indices
+        inner = [index * strides[axis] + taps[axis] * dilation[axis] for axis, index in enumerate(spatial)]
+        return activations[(n, *inner, c)]
+
+    return _sums(kind, weights, lead, taps, read, groups.computed), lead
 
 
 def matmul_sums(kind: DotProduct, x: Any, weights: Any, prepare: Prepare) -> Any:
-    """Return the sums of a matrix product: arguments as of `conv2d_sums`, `x` of any rank, summed over its last axis."""
+    """Return the sums of a matrix product: arguments as of `conv_sums`, `x` of any rank, summed over its last axis."""
     lead = [int(size) for size in x.shape[:-1]]
     steps = int(weights.shape[1])
     wide = [*lead[:-1], lead[-1] + -lead[-1] % kind.rows]
-    activations = prepare(x, (*wide, steps * kind.products), (0,) * len(x.shape))
-    return _sums(kind, weights, lead, [], lambda *indices: activations[indices])
+    activations = prepare(
+        x, (*wide, steps * kind.products), (0,) * len(x.shape), Groups(depth=int(x.shape[-1]), results=0)
+    )
+    return _sums(kind, weights, lead, [], lambda *indices: activations[indices], 1)
 
 
 def add_byte_products(sums: Any, four: Any, factors: Any, instruction: ByteProducts) -> Any:
@@ -153,46 +205,60 @@ def padded(
     value: Callable[[Any], Any],
     padding: Any,
     name: str,
+    groups: Groups | None = None,
 ) -> Any:
-    """Return a stage that reads activations through `value`, and is `padding` outside of them."""
+    """Return a stage that reads activations through `value`, and is `padding` outside of them, and behind each group of channels."""
     sizes = [int(size) for size in x.shape]
+    count = 1 if groups is None else groups.computed
+    own, wide = sizes[-1] if groups is None else groups.merged * groups.depth, shape[-1] // count
 
     def element(*indices: Any) -> Any:
         inner = [
             index - skipped if skipped else index for index, skipped in zip(indices, before, strict=True)
         ]
+        limits = [*zip(indices, before, sizes, shape, strict=True)]
+        if count > 1:
+            channel = indices[-1]
+            inner[-1] = channel if own == wide else channel // wide * own + channel % wide
+            limits[-1] = (inner[-1], 0, sizes[-1], count * own)
+            limits += [(channel % wide, 0, own, wide)]
         inside = []
-        for index, skipped, size, wide in zip(indices, before, sizes, shape, strict=True):
+        for index, skipped, size, whole in limits:
             inside += [index >= skipped] if skipped else []
-            inside += [index < skipped + size] if skipped + size < wide else []
-        own = value(x[tuple(inner)])
-        return tirx.if_then_else(tirx.all(*inside), own, padding) if inside else own
+            inside += [index < skipped + size] if skipped + size < whole else []
+        read = value(x[tuple(inner)])
+        return tirx.if_then_else(tirx.all(*inside), read, padding) if inside else read
 
     return te.compute(int64_sizes(shape), element, name=name)
 
 
-def _sums(kind: DotProduct, weights: Any, lead: Sequence[int], sums: Sequence[Any], read: Any) -> Any:
-    groups, steps, width = int(weights.shape[0]), int(weights.shape[-2]), int(weights.shape[-1])
+def _sums(
+    kind: DotProduct, weights: Any, lead: Sequence[int], sums: Sequence[Any], read: Any, groups: int
+) -> Any:
+    vectors, steps, width = int(weights.shape[0]), int(weights.shape[-2]), int(weights.shape[-1])
     products, lanes = kind.products, width // kind.products
     step, part = _sum_over(steps, "step"), _sum_over(products, "part")
 
     def sum_of(*indices: Any) -> Any:
         if kind.rows == 1:
             *outer, channel = indices
-            group, lane = channel // lanes, channel % lanes
+            vector, lane = channel // lanes, channel % lanes
         else:
-            *outer, row, group, number = indices
+            *outer, row, vector, number = indices
             outer, lane = [*outer, row * kind.rows + number // lanes], number % lanes
-        weight = weights[(group, *sums, step, lane * products + part)]
-        factors = (read(*outer, step * products + part), weight)
+        weight = weights[(vector, *sums, step, lane * products + part)]
+        element = step * products + part
+        if groups > 1:
+            element = vector // (vectors // groups) * (steps * products) + element
+        factors = (read(*outer, element), weight)
         left, right = (factor.astype(kind.sum_dtype) for factor in factors)
         return te.sum(left * right, axis=[*sums, step, part])
 
     *outer, last = lead
     shape = (
-        [*lead, groups * lanes]
+        [*lead, vectors * lanes]
         if kind.rows == 1
-        else [*outer, -(-last // kind.rows), groups, kind.rows * lanes]
+        else [*outer, -(-last // kind.rows), vectors, kind.rows * lanes]
     )
     return te.compute(int64_sizes(shape), sum_of, name=kind.stage)
 
@@ -205,6 +271,13 @@ def sum_at(sums: Any, indices: Sequence[Any]) -> Any:
     lanes = int(sums.shape[-1]) // rows
     *outer, row, channel = indices
     return sums[(*outer, row // rows, channel // lanes, row % rows * lanes + channel % lanes)]
+
+
+def padded_results(sums: Any) -> int:
+    """Return the number of results that the sums of a row have room for."""
+    if str(sums.op.name) != BYTE_MATRICES.stage:
+        return int(sums.shape[-1])
+    return int(sums.shape[-2]) * int(sums.shape[-1]) // BYTE_MATRICES.rows
 
 
 def add_matrix_of_bytes(sums: Any, rows: Sequence[Any], factors: Any, instruction: ByteProducts) -> Any:

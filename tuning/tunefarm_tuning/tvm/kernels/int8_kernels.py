@@ -7,7 +7,7 @@ minus ``zero`` times the sum of ``w``, which is known at compile time (`offsets`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,11 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
     BYTES,
     Array,
     DotProduct,
-    conv2d_sums,
+    Groups,
+    conv_sums,
     matmul_sums,
     padded,
+    padded_results,
     sum_at,
 )
 
@@ -47,45 +49,58 @@ def offsets(weights: Array, zero: int) -> Array:
     return result
 
 
-def int8_conv2d(
+def int8_conv(
     x: Any,
     weights: Any,
     offset: Any,
     scale: Any,
-    *,
+    *centres: Any,
     strides: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
+    groups: Groups,
     zero: int,
     instruction: ByteProducts,
 ) -> Any:
-    """Return a 2-D convolution as float32.
+    """Return a convolution as float32.
 
     Args:
-        x: Activations, uint8 or int8, NHWC.
-        weights: As `packed` returns them for ``[height, width, in, out]``.
+        x: Activations, uint8 or int8, channels last.
+        weights: As `packed_groups` returns them for ``[*sizes, in, out]``.
         offset: Number to add to each sum (`offsets`); int32 ``[out]``.
         scale: Factor of each channel's sums; float32 ``[out]``.
-        strides: Down, across.
-        padding: Above, left, below, right.
-        dilation: Down, across.
+        *centres: If the weights reach beyond int8: what was subtracted from each channel's; int32 ``[out]``. Behind the channels of
+            each group there is then one whose weights are ones.
+        strides: Along each axis.
+        padding: At the start of each axis, then at the end of each.
+        dilation: Along each axis.
+        groups: Groups of channels.
         zero: The zero point of activations of that type, with which the image is padded.
         instruction: The CPU's.
     """
     prepare = partial(_shifted_bytes, zero=tirx.const(zero, instruction.activations), instruction=instruction)
-    sums, lead = conv2d_sums(
-        _kind(instruction), x, weights, prepare, strides=strides, padding=padding, dilation=dilation
-    )
-    return _scaled(sums, lead, offset, scale)
+    sums, lead = conv_sums(
+        _kind(instruction), x, weights, prepare,
+        strides=strides, padding=padding, dilation=dilation, groups=groups,
+    )  # fmt: skip
+    return _scaled(_results(sums, groups, centres), lead, offset, scale)
 
 
 def int8_matmul(
-    x: Any, weights: Any, offset: Any, scale: Any, *, zero: int, instruction: ByteProducts
+    x: Any,
+    weights: Any,
+    offset: Any,
+    scale: Any,
+    *centres: Any,
+    groups: Groups,
+    zero: int,
+    instruction: ByteProducts,
 ) -> Any:
-    """Return a matrix product as float32: arguments as of `int8_conv2d`, `x` of any rank, summed over its last axis."""
+    """Return a matrix product as float32: arguments as of `int8_conv`, `x` of any rank, summed over its last axis."""
     prepare = partial(_shifted_bytes, zero=tirx.const(zero, instruction.activations), instruction=instruction)
     sums = matmul_sums(_kind(instruction), x, weights, prepare)
-    return _scaled(sums, [int(size) for size in x.shape[:-1]], offset, scale)
+    lead = [int(size) for size in x.shape[:-1]]
+    return _scaled(_results(sums, groups, centres), lead, offset, scale)
 
 
 def byte_depthwise_conv2d(
@@ -99,7 +114,7 @@ def byte_depthwise_conv2d(
 ) -> Any:
     """Return a depthwise 2-D convolution as float32, which widens bytes as it reads them.
 
-    It has a handful of products per result, too few for an instruction that adds four; but its image is read as bytes.
+    It has a handful of products per result, too few for an instruction of many lanes (`transform.int8_products`); but its image is read as bytes.
 
     Args:
         x: Activations, uint8 or int8, NHWC.
@@ -141,45 +156,64 @@ def byte_depthwise_conv2d(
     )
 
 
-def integer_conv2d(
+def integer_conv(
     x: Any,
     weights: Any,
     zero: Any,
     weight_sums: Any,
-    *,
+    *centres: Any,
     strides: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
+    groups: Groups,
     instruction: ByteProducts,
 ) -> Any:
-    """Return a 2-D convolution as int32, whose activations have a zero point that is known at run time only.
+    """Return a convolution as int32, whose activations have a zero point that is known at run time only.
 
     Args:
-        x: Activations, uint8 or int8, NHWC.
-        weights: As `packed` returns them for ``[height, width, in, out]``.
+        x: Activations, uint8 or int8, channels last.
+        weights: As `packed_groups` returns them for ``[*sizes, in, out]``.
         zero: The zero point of activations of the instruction's type, with which the image is padded; int32 ``[1]``.
         weight_sums: The sum of each channel's weights; int32 ``[out]``.
-        strides: Down, across.
-        padding: Above, left, below, right.
-        dilation: Down, across.
+        *centres: As of `int8_conv`.
+        strides: Along each axis.
+        padding: At the start of each axis, then at the end of each.
+        dilation: Along each axis.
+        groups: Groups of channels.
         instruction: The CPU's.
     """
     prepare = partial(_shifted_bytes, zero=zero[0].astype(instruction.activations), instruction=instruction)
-    sums, lead = conv2d_sums(
-        _kind(instruction), x, weights, prepare, strides=strides, padding=padding, dilation=dilation
-    )
-    return _shifted(sums, lead, zero, weight_sums)
+    sums, lead = conv_sums(
+        _kind(instruction), x, weights, prepare,
+        strides=strides, padding=padding, dilation=dilation, groups=groups,
+    )  # fmt: skip
+    return _shifted(_results(sums, groups, centres), lead, zero, weight_sums)
 
 
-def integer_matmul(x: Any, weights: Any, zero: Any, weight_sums: Any, *, instruction: ByteProducts) -> Any:
-    """Return a matrix product as int32: arguments as of `integer_conv2d`, `x` of any rank, summed over its last axis."""
+def integer_matmul(
+    x: Any,
+    weights: Any,
+    zero: Any,
+    weight_sums: Any,
+    *centres: Any,
+    groups: Groups,
+    instruction: ByteProducts,
+) -> Any:
+    """Return a matrix product as int32: arguments as of `integer_conv`, `x` of any rank, summed over its last axis."""
     prepare = partial(_shifted_bytes, zero=zero[0].astype(instruction.activations), instruction=instruction)
     sums = matmul_sums(_kind(instruction), x, weights, prepare)
-    return _shifted(sums, [int(size) for size in x.shape[:-1]], zero, weight_sums)
+    lead = [int(size) for size in x.shape[:-1]]
+    return _shifted(_results(sums, groups, centres), lead, zero, weight_sums)
 
 
 def _shifted_bytes(
-    x: Any, shape: Sequence[int], before: Sequence[int], *, zero: Any, instruction: ByteProducts
+    x: Any,
+    shape: Sequence[int],
+    before: Sequence[int],
+    groups: Groups,
+    *,
+    zero: Any,
+    instruction: ByteProducts,
 ) -> Any:
     """Return activations in the instruction's type, padded with their zero point; the same tensor if nothing changes."""
     dtype = instruction.activations
@@ -190,24 +224,45 @@ def _shifted_bytes(
     def value(element: Any) -> Any:
         return element if x.dtype == dtype else element.astype(dtype) ^ sign
 
-    return padded(x, shape, before, value, zero, f"{BYTES.stage}_input")
+    return padded(x, shape, before, value, zero, f"{BYTES.stage}_input", groups)
 
 
 def _kind(instruction: ByteProducts) -> DotProduct:
     return BYTES if instruction.rows == 1 else BYTE_MATRICES
 
 
-def _scaled(sums: Any, lead: Sequence[int], offset: Any, scale: Any) -> Any:
+def _results(sums: Any, groups: Groups, centres: Sequence[Any]) -> Callable[..., Any]:
+    """Return a function of a result's indices that gives its sum, wherever it lies, with what the centre of its weights adds."""
+    own, wide = groups.results, padded_results(sums) // groups.computed
+    each = own + 1 if centres else own
+
+    def column(group: Any, number: Any) -> Any:
+        return group // groups.merged * wide + group % groups.merged * each + number
+
+    def at(*indices: Any) -> Any:
+        *outer, channel = indices
+        if (groups.computed == 1 and not centres) or (groups.merged * each == wide and not centres):
+            return sum_at(sums, indices)
+        group, number = (0, channel) if groups.count == 1 else (channel // own, channel % own)
+        total = sum_at(sums, (*outer, column(group, number)))
+        if not centres:
+            return total
+        return total + centres[0][channel] * sum_at(sums, (*outer, column(group, own)))
+
+    return at
+
+
+def _scaled(result: Callable[..., Any], lead: Sequence[int], offset: Any, scale: Any) -> Any:
     return te.compute(
         int64_sizes([*lead, int(offset.shape[0])]),
-        lambda *indices: (sum_at(sums, indices) + offset[indices[-1]]).astype("float32") * scale[indices[-1]],
+        lambda *indices: (result(*indices) + offset[indices[-1]]).astype("float32") * scale[indices[-1]],
         name=f"{BYTES.stage}_scaled",
     )
 
 
-def _shifted(sums: Any, lead: Sequence[int], zero: Any, weight_sums: Any) -> Any:
+def _shifted(result: Callable[..., Any], lead: Sequence[int], zero: Any, weight_sums: Any) -> Any:
     return te.compute(
         int64_sizes([*lead, int(weight_sums.shape[0])]),
-        lambda *indices: sum_at(sums, indices) - zero[0] * weight_sums[indices[-1]],
+        lambda *indices: result(*indices) - zero[0] * weight_sums[indices[-1]],
         name=f"{BYTES.stage}_shifted",
     )

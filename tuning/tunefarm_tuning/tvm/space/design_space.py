@@ -57,6 +57,8 @@ _SEED = 1
 
 _LOCATION_PROBES = 5
 """Runs of a trace that look for legal compute locations."""
+_INLINED = -2
+"""TVM's number of the compute location inside of the block that reads a stage."""
 _PACKS_WEIGHTS = "RewriteLayout"
 
 
@@ -233,7 +235,10 @@ class DesignSpace:
             if not applies:
                 raise _does_not_apply(config, f"{type(postproc).__name__} refuses the kernel")
         if self._has_instruction:
-            schedule = with_scalar_loops_around(schedule)
+            try:
+                schedule = with_scalar_loops_around(schedule)
+            except Exception as error:  # a stage was put into the instruction
+                raise _does_not_apply(config, str(error)) from error
         return with_marked_tails(schedule) if with_tail else schedule, applied
 
     def leaves_tails(self, config: Config) -> bool:
@@ -305,7 +310,10 @@ class DesignSpace:
                 candidates, probs = inst.attrs
                 yield Knob.categorical(name, [float(c) for c in candidates], [float(p) for p in probs])
             else:
-                yield Knob.location(name, sorted(next(locations)))
+                choices = next(locations)
+                # What is put into an instruction is no vector, and does not build.
+                choices = (choices - {_INLINED} if self._has_instruction else choices) or choices
+                yield Knob.location(name, sorted(choices))
 
     def _locations(self, trace: Trace) -> list[set[int]]:
         """Return the legal choices of each compute location, in order.

@@ -21,11 +21,10 @@ from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
     vector_indices,
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BYTES
+from tunefarm_tuning.tvm.kernels.dot_products import KINDS
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights_as_given
 
-SEARCHED = {kind.stage: kind for kind in (BYTES, BFLOAT16)}
-"""Dot products of which a search sees the instruction, by the names of their stages."""
+_INLINE_RULE = "meta_schedule.inline_rule"
 _OUTER = "_o"  # TVM's suffix for what `blockize` puts around a block
 
 
@@ -39,13 +38,16 @@ def with_instruction_block(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     stages = [
         str(node.name_hint)
         for node in walk(func.body)
-        if isinstance(node, SBlock) and node.name_hint in SEARCHED
+        if isinstance(node, SBlock) and node.name_hint in KINDS
     ]
-    lanes = lanes_of(SEARCHED[stages[0]], machine) if len(stages) == 1 else 0
+    lanes = lanes_of(KINDS[stages[0]], machine) if len(stages) == 1 else 0
     if not lanes:
         return mod
     sch = schedule_of(with_weights_as_given(func))
     block = sch.get_sblock(stages[0])
+    for producer in sch.get_producers(block):
+        # TVM would put an element of it in place of the instruction's vector.
+        sch.annotate(producer, _INLINE_RULE, "disable")
     sch.blockize(instruction_loops(sch, block, lanes))
 
     def replaced(stmt: Any) -> Any:
@@ -84,19 +86,25 @@ def _unvectorised(stmt: Any) -> Any:
 
 def _is_step(block: Any) -> bool:
     """Return whether a block is the instruction, or clears its sums."""
-    return str(block.name_hint).removesuffix("_init").removesuffix("_update") in SEARCHED
+    return str(block.name_hint).removesuffix("_init").removesuffix("_update") in KINDS
 
 
 def _step(stmt: Any, lanes: int, machine: Machine) -> Any:
     block = stmt.block
     (result,) = block.writes
     zero = tirx.Broadcast(tirx.const(0, str(result.source.dtype)), lanes)
+    name = str(block.name_hint).removesuffix(_OUTER)
+    # Iterations over what is inside the instruction: its products, and its sums where they have a dimension of their own.
+    inside = {len(block.iter_vars) - 1}
+    if KINDS[name].rows > 1:
+        inside.add(len(result.region) - 1)
+    kept = [number for number in range(len(block.iter_vars)) if number not in inside]
     step = SBlock(
-        list(block.iter_vars)[:-1],  # the last one is over the products of an instruction: a single iteration
+        [block.iter_vars[number] for number in kept],
         block.reads,
         block.writes,
-        str(block.name_hint).removesuffix(_OUTER),
+        name,
         instruction(block, lanes, machine),
         tirx.BufferStore(result.source, zero, list(vector_indices(result, lanes))),
     )
-    return SBlockRealize(list(stmt.iter_values)[:-1], stmt.predicate, step)
+    return SBlockRealize([stmt.iter_values[number] for number in kept], stmt.predicate, step)

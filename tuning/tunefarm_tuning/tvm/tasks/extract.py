@@ -9,14 +9,12 @@ from typing import Any
 
 import tvm
 from tvm import relax, tirx
-from tvm.s_tir import SBlock
 
 from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, static_shape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
-from tunefarm_tuning.tvm.kernels.dot_products import BYTE_MATRICES
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
@@ -41,7 +39,7 @@ class NotTunable(StrEnum):
     EXTERN_CALL = "extern-call"  # calls a library, and has no loops
     RESHAPE = "reshape"  # a view of its input: nothing runs
     NO_LOOPS = "no-loops"  # a single element
-    BYTE_DOTS = "byte-dots"  # int8 products of matrices (smmla): no design space has the instruction
+    BYTE_DOTS = "byte-dots"  # of extractions by earlier releases, whose spaces had no smmla
     RECURRENT = "recurrent"  # computed step after step: its loops are written by hand
 
 
@@ -169,8 +167,6 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
     for node in walk(func.body):
         if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:
             return NotTunable.EXTERN_CALL
-        if isinstance(node, SBlock) and node.name_hint == BYTE_MATRICES.stage:
-            return NotTunable.BYTE_DOTS
         has_loop = has_loop or (isinstance(node, tirx.For) and not _is_one(node.extent))
     return None if has_loop else NotTunable.NO_LOOPS
 

@@ -37,6 +37,7 @@ from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convol
 from tunefarm_tuning.tvm.transform.ragged_products import widen_ragged_products
 from tunefarm_tuning.tvm.transform.simplify import (
     crop_kernels,
+    fold_pads,
     simplify_powers,
     simplify_takes,
     split_extremes,
@@ -168,6 +169,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
     GraphPass("FoldConstant", Level.SIMPLIFY, relax.transform.FoldConstant()),
     GraphPass("SimplifyPowers", Level.SIMPLIFY, _ours(simplify_powers)),
+    GraphPass("FoldPads", Level.SIMPLIFY, _ours(fold_pads)),
     GraphPass("CropKernels", Level.SIMPLIFY, _ours(crop_kernels)),
     GraphPass("SimplifyTakes", Level.SIMPLIFY, _ours(simplify_takes), _on_cpu),
     GraphPass(

@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_calls, static_shape
+from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, rewrite_calls, static_shape
 from tunefarm_tuning.tvm.transform.convolution import CHANNELS_FIRST, convolution_name, convolve
 
 _MIN_SPLIT = 1 << 12
@@ -52,6 +52,36 @@ def crop_kernels(mod: tvm.IRModule) -> tvm.IRModule:
     first are cropped.
     """
     return rewrite_calls(mod, _crop_kernel)
+
+
+def fold_pads(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with zeros that are padded before a convolution with channels first as padding of the convolution."""
+    values: dict[Any, Any] = {
+        binding.var: binding.value
+        for name in entry_names(mod)
+        for block in mod[name].body.blocks
+        for binding in block.bindings
+        if isinstance(binding, relax.VarBinding)
+    }
+
+    def fold(call: Any, builder: Any) -> Any:
+        if convolution_name(call, CHANNELS_FIRST) is None:
+            return call
+        pad = values.get(call.args[0])
+        if pad is None or operator_name(pad) != "relax.nn.pad":
+            return call
+        if str(pad.attrs.pad_mode) != "constant" or pad.attrs.pad_value:
+            return call
+        widths = [int(width) for width in pad.attrs.pad_width]
+        before, after = widths[::2], widths[1::2]
+        if min(widths) < 0 or any((*before[:2], *after[:2])):
+            return call
+        padding = [
+            own + more for own, more in zip(call.attrs.padding, (*before[2:], *after[2:]), strict=True)
+        ]
+        return builder.normalize(convolve(call, pad.args[0], call.args[1], padding=padding))
+
+    return rewrite_calls(mod, fold)
 
 
 def split_extremes(mod: tvm.IRModule) -> tvm.IRModule:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+from emulated_arm import MAX, emulated_machine
 from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 
@@ -19,6 +20,7 @@ from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.children.evolutionary import Search
+from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
@@ -29,6 +31,21 @@ from tunefarm_tuning.workload.precision import Precision
 
 ZEN4 = parse_target("llvm -mcpu=znver4 -num-cores=2")
 NEOVERSE_V2 = parse_target("llvm -mcpu=neoverse-v2 -mtriple=aarch64-linux-gnu -num-cores=2")
+NEOVERSE_N1 = parse_target("llvm -mcpu=neoverse-n1 -mtriple=aarch64-linux-gnu -num-cores=2")
+RUN_ON_ARM = """
+import sys
+from pathlib import Path
+import numpy as np
+import tvm
+folder = Path(sys.argv[1])
+results = []
+for number in range(int(sys.argv[2])):
+    with np.load(folder / "inputs.npz") as inputs:
+        tensors = [tvm.runtime.tensor(inputs[name]) for name in inputs.files]
+    tvm.runtime.load_module(str(folder / f"{number}.so"))["main"](*tensors)
+    results.append(tensors[-1].numpy())
+np.savez(folder / "outputs.npz", *results)
+"""
 needs_the_instruction = pytest.mark.skipif(
     not {"avx512_bf16", "avx512_vnni"} <= cpu_flags(), reason="this CPU has no avx512_bf16 and avx512_vnni"
 )
@@ -155,14 +172,53 @@ def test_configs_are_right_and_use_the_instruction(name: str, tmp_path: Path) ->
         np.testing.assert_allclose(results, wanted, rtol=1e-2, atol=1e-3 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("name", [name for name in NETWORKS if not name.startswith("bytes")])
-def test_configs_for_arm_use_its_instruction(name: str, tmp_path: Path) -> None:
-    space = DesignSpace(kernel(name, tmp_path, NEOVERSE_V2).module, NEOVERSE_V2)
-    some = configs(space, 2)
-    assert some
+@pytest.mark.parametrize("target", [NEOVERSE_V2, NEOVERSE_N1], ids=["v2", "n1"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_configs_for_arm_use_its_instruction(name: str, target: Target, tmp_path: Path) -> None:
+    if target is NEOVERSE_N1 and not name.startswith("bytes"):
+        pytest.skip("a Neoverse N1 has no products of bfloat16")
+    space = DesignSpace(kernel(name, tmp_path, target).module, target)
+    some = configs(space, 4)
+    assert any(space.leaves_tails(config) for config in some) or "convolution" not in name
+    instruction = "bfdot" if not name.startswith("bytes") else "smmla" if target is NEOVERSE_V2 else "sdot"
     for config in some:
         schedule, _ = space.apply(config)
-        assert "\tbfdot\t" in built(schedule.mod["main"], NEOVERSE_V2).inspect_source("asm")
+        assert f"\t{instruction}\t" in built(schedule.mod["main"], target).inspect_source("asm")
+
+
+def test_the_space_tiles_all_loops_around_products_of_matrices(tmp_path: Path) -> None:
+    for name, extents in (
+        ("bytes, convolution", [1, 19, 10, 32, 3, 3, 2]),
+        ("bytes, product", [12, 64, 12]),
+    ):
+        space = DesignSpace(kernel(name, tmp_path, NEOVERSE_V2).module, NEOVERSE_V2).config_space
+        tiled = [sketch for sketch in space.sketches if sketch.structure]
+        assert tiled
+        for sketch in tiled:
+            knobs = [knob for knob, axis in zip(sketch.knobs, sketch.axes, strict=True) if axis >= 0]
+            assert [knob.extent for knob in knobs] == extents
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["bytes, convolution", "bytes, product"])
+def test_configs_of_products_of_matrices_are_right_on_an_arm_cpu(name: str, tmp_path: Path) -> None:
+    machine = emulated_machine(MAX)
+    target = parse_target("llvm -mcpu=generic -mattr=+dotprod,+i8mm -mtriple=aarch64-linux-gnu -num-cores=2")
+    item = kernel(name, tmp_path, target)
+    space = DesignSpace(item.module, target)
+    funcs = [default_schedule(item.module["main"], target)]
+    funcs += [space.apply(config)[0].mod["main"] for config in configs(space, 6)]
+    assert len(funcs) > 6
+    for number, func in enumerate(funcs):
+        export(built(func, target), tmp_path / f"{number}.so", tmp_path, target)
+    np.savez(tmp_path / "inputs.npz", *arrays(item))
+    (tmp_path / "run.py").write_text(RUN_ON_ARM)
+    machine.run(tmp_path / "run.py", tmp_path, str(len(funcs)))
+    with np.load(tmp_path / "outputs.npz") as outputs:
+        wanted, *results = [outputs[name] for name in outputs.files]
+    assert np.abs(wanted).max() > 0
+    for result in results:
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("name", NETWORKS)

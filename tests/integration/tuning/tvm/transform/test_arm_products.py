@@ -26,6 +26,7 @@ from onnx_models import (
     u_net,
 )
 from onnx_reference import reference_outputs
+from quantised_forms import FORMS, SMALL_GROUPS
 from quantised_networks import NETWORKS, conv, lstm
 
 from tunefarm_tuning.reference.comparison import compare_arrays
@@ -65,6 +66,7 @@ BFLOAT16_NETWORKS = {
     **bfloat16_networks.NETWORKS,
     "large": bfloat16_networks.conv([1, 64, 28, 28], 96, 3, pads=[1] * 4),
 }
+ALL = {**NETWORKS, **FORMS, **SMALL_GROUPS}
 OF_A_ROW = {"a row", "dynamic, a row", "rows of one"}
 """Networks whose products have a single row, half of which an instruction for two rows would waste."""
 PROGRAM = """
@@ -142,7 +144,7 @@ def assemblies(
     ids=["n1", "max"],
 )
 def test_quantised_networks_agree_with_onnx_runtime(cpu: ArmCpu, target: Target, tmp_path: Path) -> None:
-    for name, (ours, theirs) in run_all(NETWORKS, cpu, target, tmp_path).items():
+    for name, (ours, theirs) in run_all(ALL, cpu, target, tmp_path).items():
         for mine, reference in zip(ours, theirs, strict=True):
             assert (mine.shape, mine.dtype) == (reference.shape, reference.dtype)
             # A step of the last rounding is 0.03 at most; few results lie so near the middle between two that they differ.
@@ -168,19 +170,31 @@ def test_other_networks_agree_with_onnx_runtime(cpu: ArmCpu, target: Target, tmp
 
 
 @pytest.mark.matrix(every=3)
-@pytest.mark.parametrize("name", [*NETWORKS, *LAYERS])
+@pytest.mark.parametrize("name", [*ALL, *LAYERS])
 @pytest.mark.parametrize("target", [N1, NEWER], ids=["n1", "max"])
 def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target, tmp_path: Path) -> None:
-    texts = assemblies({**NETWORKS, **LAYERS}[name], tmp_path, target)
+    texts = assemblies({**ALL, **LAYERS}[name], tmp_path, target)
     assert texts
+    assert not left_in_floats(tmp_path, target)
     instruction = (
-        "(sdot|smmla)" if name in LAYERS else "smmla" if target is NEWER and name not in OF_A_ROW else "sdot"
+        "(sdot|smmla)"
+        if name in (*LAYERS, *SMALL_GROUPS) or name.startswith(("groups", "depthwise"))
+        else "smmla"
+        if target is NEWER and name not in OF_A_ROW
+        else "sdot"
     )
     for text in texts:
         assert re.search(rf"^\t{instruction}\t", text, re.MULTILINE)
-        assert not re.search(r"^\ts(mull|mlal)2?\tv", text, re.MULTILINE), (
+        assert not re.search(r"^\ts(mull|mlal)2?\tv\d+\.8h", text, re.MULTILINE), (
             "as LLVM multiplies bytes without it"
         )
+
+
+def left_in_floats(folder: Path, target: Target) -> list[str]:
+    """Return the products of the network in a folder that are no products of bytes."""
+    kernels = primfunc_workloads(load_relax(folder / "model.onnx", Binding(), target).module)
+    products = [kernel.name for kernel in kernels if re.search("conv|matmul", kernel.name)]
+    return [name for name in products if "byte_" not in name]
 
 
 def multiplying(assembly: str) -> list[str]:

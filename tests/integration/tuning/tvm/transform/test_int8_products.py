@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 from llvm_cpus import cpus_of
 from numpy.typing import NDArray
+from quantised_forms import FORMS, SMALL_GROUPS, behind, pad
 from quantised_networks import NETWORKS, Quantised, conv
 from tvm import relax
 
@@ -26,11 +27,12 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.kernels.dot_products import BYTES, packed
-from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 from tunefarm_tuning.workload.binding import Binding
 
+ALL = {**NETWORKS, **FORMS}
 AVX512 = parse_target("llvm -mcpu=cascadelake")
 AVX = parse_target("llvm -mcpu=alderlake")
 AVX2 = parse_target("llvm -mcpu=x86-64-v3")
@@ -62,6 +64,10 @@ def run(loaded: LoadedModel, folder: Path, target: Target, x: NDArray[Any]) -> N
     return output
 
 
+def names(loaded: LoadedModel) -> list[str]:
+    return [kernel.name for kernel in primfunc_workloads(loaded.module)]
+
+
 def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
     scheduled = default_schedule(func, target).with_attr("global_symbol", "main")
     with tvm_target(target), tvm.transform.PassContext(config=SPLIT_TAILS):
@@ -70,11 +76,11 @@ def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
 
 
 @pytest.mark.matrix(every=3)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [*ALL, *SMALL_GROUPS])
 @pytest.mark.parametrize("target", RUNNABLE)
 def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> None:
-    loaded = load(NETWORKS[name], tmp_path, target)
-    assert byte_kernels(loaded)
+    loaded = load({**ALL, **SMALL_GROUPS}[name], tmp_path, target)
+    assert byte_kernels(loaded) or name in SMALL_GROUPS
     (spec,) = loaded.inputs
     x = np.random.default_rng(3).uniform(-1.5, 1.5, spec.shape).astype(np.float32)
     options = onnxruntime.SessionOptions()
@@ -93,15 +99,26 @@ def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> 
 
 @pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("target", [AVX512, AVX], ids=["512", "256"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", ALL)
 def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target, tmp_path: Path) -> None:
-    kernels = byte_kernels(load(NETWORKS[name], tmp_path, target))
+    loaded = load(ALL[name], tmp_path, target)
+    kernels = byte_kernels(loaded)
     assert kernels
+    assert not [
+        kernel for kernel in names(loaded) if "byte_" not in kernel and re.search("conv|matmul", kernel)
+    ]
     register = "%zmm" if target is AVX512 else "%ymm"
     for func in kernels:
         lines = [line for line in assembly(func, target).splitlines() if "vpdpbusd" in line]
         assert lines
         assert all(register in line for line in lines)
+
+
+@pytest.mark.parametrize("name", SMALL_GROUPS)
+def test_vectors_that_would_be_mostly_empty_stay_in_floats(name: str, tmp_path: Path) -> None:
+    kernels = names(load(SMALL_GROUPS[name], tmp_path, AVX512))
+    assert any("conv" in kernel for kernel in kernels)
+    assert not any("byte_" in kernel for kernel in kernels)
 
 
 @pytest.mark.parametrize("name", ["3x3 s8", "matrices", "QLinear"])
@@ -122,21 +139,49 @@ def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tm
     assert "vpdpbusd" not in schedule
 
 
-@pytest.mark.parametrize(("target", "reason"), [(AVX512, None), (I8MM, NotTunable.BYTE_DOTS)])
-def test_those_of_single_rows_are_tuning_tasks(target: Target, reason: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", [AVX512, I8MM])
+def test_they_are_tuning_tasks(target: Target, tmp_path: Path) -> None:
     loaded = load(NETWORKS["3x3 s8"], tmp_path, target)
     kernels = [kernel for kernel in primfunc_workloads(loaded.module) if "byte_" in kernel.name]
-    assert [kernel.not_tunable for kernel in kernels] == [reason] * len(byte_kernels(loaded))
+    assert [kernel.not_tunable for kernel in kernels] == [None] * len(byte_kernels(loaded))
     assert kernels
 
 
-def test_groups_and_weights_that_are_no_integers_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantised", [True, False], ids=["bytes", "floats"])
+@pytest.mark.parametrize(("padding", "is_step"), [("same", False), ("zeros", False), ("number", True)])
+def test_zeros_are_padded_by_the_convolution(
+    padding: str, is_step: bool, quantised: bool, tmp_path: Path
+) -> None:
+    graph = Quantised()
+    x = graph.input("x", [1, 16, 10, 10])
+    x = graph.rounded(x, 0.011, np.uint8) if quantised else graph.node("Sigmoid", x)
+    how = {"auto_pad": "SAME_LOWER"} if padding == "same" else {}
+    x = x if padding == "same" else pad(None if padding == "zeros" else 0.22)(graph, x)
+    weights = graph.weights([24, 16, 3, 3], 0) if quantised else graph.weight(24, 16, 3, 3)
+    graph.output(graph.node("Conv", x, weights, kernel_shape=[3, 3], strides=[2, 2], **how))
+    kernels = names(load(graph.model(), tmp_path, AVX512))
+    assert any("pad" in kernel for kernel in kernels) is is_step
+    assert any("conv2d" in kernel for kernel in kernels)
+
+
+def test_weights_that_are_no_integers_stay(tmp_path: Path) -> None:
     graph = Quantised()
     x = graph.rounded(graph.input("x", [1, 8, 6, 6]), 0.011, np.uint8)
-    y = graph.node("Conv", x, graph.weights([8, 2, 3, 3], 0), kernel_shape=[3, 3], group=4)
-    z = graph.node("Conv", x, graph.weight(8, 8, 3, 3), kernel_shape=[3, 3])
-    graph.output(graph.node("Add", y, z))
+    graph.output(graph.node("Conv", x, graph.weight(8, 8, 3, 3), kernel_shape=[3, 3]))
     assert not byte_kernels(load(graph.model(), tmp_path, AVX512))
+
+
+def average(graph: Quantised, x: str) -> Any:
+    return graph.node("AveragePool", x, kernel_shape=[2, 2])
+
+
+def scaled_down(graph: Quantised, x: str) -> Any:
+    return graph.node("Mul", x, graph.number(-0.5))
+
+
+@pytest.mark.parametrize("step", [average, scaled_down, pad(0.0051), pad(40.0)])
+def test_steps_whose_results_are_no_steps_of_the_scale_stay(step: Any, tmp_path: Path) -> None:
+    assert not byte_kernels(load(behind(step), tmp_path, AVX512))
 
 
 @pytest.mark.parametrize(("shape", "weights"), [([1, 1, 5, 8], [1, 1, 8, 20]), ([2, 3, 5, 8], [2, 3, 8, 20])])

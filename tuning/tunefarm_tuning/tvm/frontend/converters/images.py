@@ -14,6 +14,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     dtype_of,
+    fixed_shape,
     full_rank,
     needed_shape,
     text,
@@ -80,8 +81,20 @@ def convert_pool(operator: str) -> Converter:
     return convert
 
 
+def convert_conv(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Conv` with automatic padding, which TVM's converter computes as a step of its own."""
+    if fixed_shape(inputs[0]) is None or fixed_shape(inputs[1]) is None:
+        return None
+    kernel = attributes.get("kernel_shape", fixed_shape(inputs[1])[2:])  # type: ignore[index]
+    padding = _explicit_padding(inputs[0], attributes | {"kernel_shape": kernel})
+    if not padding:
+        return None
+    others = {key: value for key, value in attributes.items() if key != "auto_pad"}
+    return context.convert("Conv", inputs, others | padding, context.opset)
+
+
 def _explicit_padding(x: Any, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attribute `pads` of a pool with automatic padding; nothing for other pools."""
+    """Return the attribute `pads` of a window with automatic padding; nothing for other windows."""
     mode = text(attributes, "auto_pad", "NOTSET")
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         return {}

@@ -52,6 +52,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Col2Im": windows.convert_col2im,
     "Concat": tensors.convert_concat,
     "Constant": tensors.convert_constant,
+    "Conv": images.convert_conv,
     "ConvInteger": quantized.convert_conv_integer,
     "ConvTranspose": images.convert_conv_transpose,
     "CumProd": reductions.convert_cum_prod,

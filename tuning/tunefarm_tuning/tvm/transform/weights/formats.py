@@ -96,14 +96,20 @@ def _as_scaled_int8(weight: NDArray[Any]) -> StoredWeight | None:
 
 def as_int8(weight: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Return a float32 weight as 8-bit integers and the scales along an axis; None if it is not their product."""
+    scaled = as_steps(weight, axis)
+    if scaled is None or scaled[0].min() < _INT8.min or scaled[0].max() > _INT8.max:
+        return None
+    return scaled[0].astype(np.int8), scaled[1]
+
+
+def as_steps(weight: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return a float32 weight as integers of at most 255 and the scales along an axis; None if it is not their product."""
     scale = _scales(np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1))
     if scale is None:
         return None
     weight_format = WeightFormat(dtype="int8", axis=axis, rank=weight.ndim)
     steps = np.rint(weight / weight_format.spread(np.where(scale == 0, 1, scale)))
-    if steps.min() < _INT8.min or steps.max() > _INT8.max:
-        return None
-    return steps.astype(np.int8), scale
+    return steps.astype(np.int32), scale
 
 
 def _scales(rows: NDArray[Any]) -> NDArray[Any] | None:
