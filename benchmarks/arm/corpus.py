@@ -229,7 +229,7 @@ python -m benchmarks.arm.corpus --output out/arm.jsonl
 python -m benchmarks.arm.corpus --table out/arm.jsonl
 ```
 
-**No Arm silicon was used**: QEMU emulates the machines. *Right*: the network was compiled untuned, its outputs on the machine are ONNX Runtime's (on x86-64) within the [comparison](../../docs/glossary.md), and the artifact ran there by its own loader. *Apart*: the largest difference between its outputs and those of the artifact for x86-64 on the same random inputs, as a share of their root mean square; in a network that rounds its activations, a step is large. The other columns count kernels that multiply: quantised convolutions and products whose assembly has `sdot` or `smmla`, of all; depthwise convolutions of bytes, which sum over no channels, so that a dot product is of no use; and those in float32. A Cortex-A72 has neither instruction, and multiplies in float32.
+**No Arm silicon was used**: QEMU emulates the machines. *Right*: the network was compiled untuned, its outputs on the machine are ONNX Runtime's (on x86-64) within the [comparison](../../docs/glossary.md), and the artifact ran there by its own loader. *Apart*: the largest difference between its outputs and those of the artifact for x86-64 on the same random inputs, as a share of their root mean square; in a network that rounds its activations, a step is large. The other columns count kernels that multiply: quantised convolutions and products whose assembly has `sdot` or `smmla`, of all; depthwise convolutions that read bytes and compute in floats; and those in float32. A Cortex-A72 has neither instruction, and multiplies in float32.
 """
 _COLUMNS = (
     *("network", "result", "apart from x86-64", "instructions"),

@@ -17,6 +17,7 @@ from pathlib import Path
 import bent_server
 import numpy as np
 import onnxruntime
+import psutil
 import pytest
 from device_processes import compile_library
 from emulated_arm import ARM_COMPILER, CORTEX_A72, MAX, NEOVERSE_N1, ArmCpu, ArmMachine, emulated_machine
@@ -163,6 +164,25 @@ def test_an_arm_device_is_tuned_for(
         )
         with np.load(tmp_path / f"{path.stem}.outputs.npz") as outputs:
             np.testing.assert_allclose(outputs[outputs.files[0]], expected, atol=tolerance)
+
+
+@pytest.mark.exhaustive
+def test_a_job_goes_on_when_the_agent_was_killed_and_started_again(client: Client, tmp_path: Path) -> None:
+    machine = emulated_machine(CORTEX_A72)
+    model = network(tmp_path / "net.onnx")
+    with joined(client, machine, tmp_path) as state:
+        handle = client.tune(model, trials=64, device_key=machine.cpu.name, other_shapes=False)
+        wait_until(
+            lambda: client.jobs.get(handle.id).trials > 0, state, within_sec=PATIENCE_SEC, every_sec=0.2
+        )
+        (agent,) = [child for child in psutil.Process().children() if str(machine.python) in child.cmdline()]
+        agent.kill()
+        wait_until(lambda: not state().startswith("online"), state, within_sec=PATIENCE_SEC, every_sec=1.0)
+        assert client.jobs.get(handle.id).state == "tuning"
+    with joined(client, machine, tmp_path):
+        job = handle.wait(timeout_sec=PATIENCE_SEC)
+    assert (job.state, job.trials) == ("succeeded", 64)
+    assert handle.report()["checks"]["ok"], "compared with ONNX Runtime on the device"
 
 
 @pytest.mark.exhaustive
