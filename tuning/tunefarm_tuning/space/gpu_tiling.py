@@ -176,30 +176,6 @@ class GpuTiling:
             & use.rows_fit
         )
 
-    def demands(self, rows: IntArray, knobs: Sequence[Knob]) -> FloatArray:
-        """Return the quantities that a kernel needs registers and shared memory for. Shape ``(n, 7)``.
-
-        Whoever needs no less of any of them needs no fewer registers: a thread's results, the threads that share the registers, a
-        thread's multiplications and loads in a step, how far loops are unrolled, the width of loads, and a block's shared memory.
-        """
-        use = self.use(rows, knobs)
-        ones = np.ones(len(rows))
-
-        def values(column: int) -> FloatArray:
-            return np.asarray(knobs[column - 1].values, dtype=np.float64)[rows[:, column]]
-
-        widths = [values(column) for column in self.fetch_columns]
-        columns = (
-            use.results,
-            use.threads,
-            use.work / use.threads,
-            use.read_bytes / use.threads,
-            values(self.unroll_column) if self.unroll_column else 0 * ones,
-            np.max(widths, axis=0) if widths else ones,
-            use.shared_bytes,
-        )
-        return np.stack(columns, axis=1)
-
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object of all attributes."""
         return asdict(self)

@@ -1,27 +1,26 @@
-"""Learn from kernels that asked for more than the GPU has which other configs would, too."""
+"""Learn from kernels that spilled from how many results of a thread on a GPU's kernels spill."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
+from math import inf
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.tuner.base import TrialResult
 
-_Demands = npt.NDArray[np.float64]
+LEAST_SPILLED = 4
+"""Kernels that have to spill before others are held back: whether one does depends on more than its results."""
 
 
 class ResourceLimits:
-    """Tells the configs that need no less of anything than one whose kernel spilled, or could not be launched.
+    """Tells the configs whose threads sum more results than the compiler kept in registers so far.
 
     The space itself leaves out only what cannot fit by its results alone; what else a compiler keeps in registers shows in the
-    machine code of the kernels that it built. A config that dominates such a kernel, of the same sketch, in all of
-    `GpuTiling.demands` is not worth its build: `nvcc` takes seconds.
+    machine code of the kernels that it built. The ceiling lies where four kernels or more spilled, and none with as many results did
+    not. It is one for each kind of cores, as tensor cores keep their results in other ways.
 
     Args:
         space: The task's space; nothing is learnt about spaces without tiles for a GPU.
@@ -29,32 +28,41 @@ class ResourceLimits:
 
     def __init__(self, space: ConfigSpace) -> None:
         self._space = space
-        self._exceeding: dict[int, _Demands] = {}
+        self._spilled: defaultdict[int, list[float]] = defaultdict(list)
+        self._most_kept: defaultdict[int, float] = defaultdict(float)
 
     def learn(self, results: Sequence[TrialResult]) -> None:
-        """Note the configs of results that ended with `Outcome.RESOURCE_ERROR`."""
-        if not self._space.gpu:
-            return
+        """Note which configs ended with `Outcome.RESOURCE_ERROR`, and which had a kernel that was run."""
         for result in results:
-            row = self._space.row_of(result.config)
-            if result.outcome is not Outcome.RESOURCE_ERROR or row is None:
+            if (known := self._cores_and_results(result.config)) is None:
                 continue
-            sketch, demands = int(row[0]), self._demands(row[None])
-            if demands is not None:
-                known = self._exceeding.get(sketch, demands[:0])
-                self._exceeding[sketch] = np.concatenate([known, demands])
+            cores, count = known
+            if result.outcome is Outcome.RESOURCE_ERROR:
+                self._spilled[cores].append(count)
+            elif not result.outcome.is_build_failure:
+                self._most_kept[cores] = max(self._most_kept[cores], count)
 
     def exceeded_by(self, config: Config) -> bool:
-        """Return whether the kernel of a config is expected to spill, or not to be launched."""
-        exceeding = self._exceeding.get(config.sketch)
-        row = None if exceeding is None else self._space.row_of(config)
-        demands = None if row is None else self._demands(row[None])
-        if exceeding is None or demands is None:
+        """Return whether the kernel of a config is expected to spill."""
+        if not self._spilled or (known := self._cores_and_results(config)) is None:
             return False
-        return bool((demands >= exceeding).all(axis=1).any())
+        cores, count = known
+        return count >= self.ceiling(cores)
 
-    def _demands(self, rows: IntArray) -> _Demands | None:
-        """Return the demands of rows of one sketch; None if its tiles are unknown."""
-        sketch = int(rows[0, 0])
-        tiling = self._space.gpu[sketch]
-        return None if tiling is None else tiling.demands(rows, self._space.sketches[sketch].knobs)
+    def ceiling(self, cores: int) -> float:
+        """Return the results of a thread from which on kernels spill; infinite if that is not known.
+
+        Args:
+            cores: The kind of cores, `GpuTiling.tensor_cores`.
+        """
+        above = [count for count in self._spilled[cores] if count > self._most_kept[cores]]
+        return min(above) if len(above) >= LEAST_SPILLED else inf
+
+    def _cores_and_results(self, config: Config) -> tuple[int, float] | None:
+        """Return the kind of cores of a config, and the registers that the results of a thread take; None if its tiles are unknown."""
+        tiling = self._space.gpu[config.sketch] if self._space.gpu else None
+        row = None if tiling is None else self._space.row_of(config)
+        if tiling is None or row is None:
+            return None
+        use = tiling.use(row[None], self._space.sketches[int(row[0])].knobs)
+        return tiling.tensor_cores, float(use.results[0])

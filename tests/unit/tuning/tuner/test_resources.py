@@ -1,10 +1,10 @@
-"""Configs that need no less than one whose kernel spilled are not proposed any more."""
+"""Configs with more results than any kernel kept in registers are not proposed any more, once some of them spilled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
-import numpy as np
 import pytest
 from gpu_spaces import SIZE, gpu_space, plain_knobs
 
@@ -21,40 +21,46 @@ from tunefarm_tuning.tuner.xgb import XGBTuner
 SPACE = gpu_space()
 
 
-def config(
-    i: tuple[int, ...] = (16, 2, 8, 2, 1), j: tuple[int, ...] = (16, 1, 16, 2, 1), *, unroll: int = 1
-) -> Config:
-    return Config(0, (i, j, (64, 4, 2), 3, unroll))
-
-
 def result(config: Config, outcome: Outcome, cost_sec: float | None = None) -> TrialResult:
     return TrialResult(asked=config, config=config, outcome=outcome, cost_sec=cost_sec)
 
 
-SPILLED = config()  # 128 threads with 8 results each
-MORE_RESULTS = config((8, 2, 8, 4, 1))
-FEWER_RESULTS = config((32, 1, 8, 2, 1))
-MORE_UNROLLED = config(unroll=2)
-LESS_UNROLLED = config(unroll=0)
+def with_results(count: int, *, sketch: int = 0) -> Config:
+    """Return a config whose threads have so many results: 8, 16, 32 or 64."""
+    return Config(sketch, ((512 // count, 1, 1, count, 1), (32, 1, 16, 1, 1), (64, 4, 2), 3, 1))
 
 
-def test_whatever_needs_no_less_than_a_kernel_that_spilled_is_expected_to_spill() -> None:
+def test_what_has_more_results_than_ever_were_kept_in_registers_is_expected_to_spill() -> None:
     limits = ResourceLimits(SPACE)
-    assert not limits.exceeded_by(SPILLED)
-    limits.learn([result(SPILLED, Outcome.RESOURCE_ERROR)])
-    assert [limits.exceeded_by(each) for each in (SPILLED, MORE_RESULTS, MORE_UNROLLED)] == [True] * 3
-    assert [limits.exceeded_by(each) for each in (FEWER_RESULTS, LESS_UNROLLED)] == [False] * 2
-    # More results, but less unrolled: nobody knows.
-    assert not limits.exceeded_by(config((8, 2, 8, 4, 1), unroll=0))
-    tensor_cores = SPACE.configs(SPACE.sample_rows(np.random.default_rng(0), 64))
-    assert not any(limits.exceeded_by(each) for each in tensor_cores if each.sketch == 1)
+    limits.learn([result(with_results(16), Outcome.RESOURCE_ERROR)])  # for another reason than its results
+    limits.learn([result(with_results(count), Outcome.RESOURCE_ERROR) for count in (32, 32, 64)])
+    limits.learn([result(with_results(16), Outcome.OK, 1e-3)])
+    assert not limits.exceeded_by(with_results(64)), "three say too little"
+    limits.learn([result(with_results(64), Outcome.RESOURCE_ERROR)])
+    assert limits.ceiling(0) == 32
+    assert [limits.exceeded_by(with_results(count)) for count in (8, 16, 32, 64)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert limits.ceiling(1) == inf, "tensor cores are another matter"
+    limits.learn([result(with_results(32), Outcome.RUN_TIMEOUT)])  # it was run, so it did not spill
+    assert not limits.exceeded_by(with_results(64))
 
 
 @pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.RESOURCE_ERROR])
-def test_other_ends_of_a_trial_say_nothing_about_registers(outcome: Outcome) -> None:
+def test_other_ends_of_a_trial_hold_nothing_back(outcome: Outcome) -> None:
     limits = ResourceLimits(SPACE)
-    limits.learn([result(SPILLED, outcome, 1e-3 if outcome is Outcome.OK else None)])
-    assert not limits.exceeded_by(SPILLED)
+    limits.learn([result(with_results(64), outcome, 1e-3 if outcome is Outcome.OK else None)] * 8)
+    assert not limits.exceeded_by(with_results(64))
+
+
+def test_a_failed_build_does_not_prove_that_results_were_kept() -> None:
+    limits = ResourceLimits(SPACE)
+    limits.learn([result(with_results(64), Outcome.RESOURCE_ERROR)] * 4)
+    limits.learn([result(with_results(64), Outcome.BUILD_TIMEOUT)])
+    assert limits.exceeded_by(with_results(64))
 
 
 def test_nothing_is_learnt_where_no_tiles_are_known() -> None:
@@ -63,8 +69,8 @@ def test_nothing_is_learnt_where_no_tiles_are_known() -> None:
         ConfigSpace([Sketch(plain_knobs(SIZE))], None, [None]),
     ):
         limits = ResourceLimits(space)
-        limits.learn([result(SPILLED, Outcome.RESOURCE_ERROR)])
-        assert not limits.exceeded_by(SPILLED)
+        limits.learn([result(with_results(64), Outcome.RESOURCE_ERROR)] * 8)
+        assert not limits.exceeded_by(with_results(64))
 
 
 @pytest.mark.parametrize("tuner_class", [XGBTuner, GATuner, RandomTuner])
