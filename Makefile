@@ -35,16 +35,16 @@ help: ## Show this list
 	$(UV) sync --locked --all-extras --no-extra baselines --no-extra onednn --no-python-downloads
 	@touch $@
 
-# What tests need and users do not: OpenVINO and LiteRT, 236 MB.
+# What tests need and users do not: OpenVINO and LiteRT (236 MB), and CUDA's compiler (350 MB), which builds for GPUs without one.
 .venv/.synced-tests: .venv/.synced
-	$(UV) sync --locked --all-extras --no-python-downloads
+	$(UV) sync --locked --all-extras --group cuda --no-python-downloads
 	@touch $@
 
 .PHONY: setup
 setup: .venv/.synced ## Make the environment from the lock file
 
 .PHONY: test-setup
-test-setup: .venv/.synced-tests ## Add what the tests need: the runtimes that artifacts are timed beside
+test-setup: .venv/.synced-tests ## Add what the tests need: the runtimes that artifacts are timed beside, CUDA's compiler
 
 .PHONY: wheel
 wheel: setup ## Build the wheel into dist/

@@ -151,6 +151,8 @@ class Settings(BaseSettings):
             system's: a compiler's, for example.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function or from recorded trials,
             without TVM and device sessions; its artifacts cannot be run. For tests and simulations of the service.
+        replay_sessions: Whether the engine ``replay`` opens a session on the device before each calibration and batch of measurements,
+            under its lease and through the gateway, as the engine ``tvm`` does. Needs TVM, and real agents.
         log_level: Level of the JSON log on standard error.
     """
 
@@ -210,6 +212,7 @@ class Settings(BaseSettings):
     sandbox: SandboxMode = SandboxMode.BEST_EFFORT
     sandbox_read: str = ""
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
+    replay_sessions: bool = False
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 
     @model_validator(mode="after")

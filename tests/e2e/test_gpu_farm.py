@@ -1,8 +1,9 @@
 """A farm with a remote NVIDIA GPU, without one: all of it is real but the driver's answers and the sessions on the device.
 
 The driver's answers are recorded (`NVML_ANSWERS`); the agent, its RPC server, the API, the broker and the Celery worker are real processes. The
-config space is that of a product of float16 for sm_90, as its builder makes it; the shipped replay runner answers in the worker for the GPU's measurements
-and calibrations, so that no session is opened on the device, and the replay engine's artifact says that it is simulated. What only a GPU can show: docs/gpu.md.
+config space is that of a product of float16 for sm_90, as its builder makes it. The device dials the farm's gateway; for each calibration and each batch
+the worker opens a session in it under the device's lease, with a ticket, in which it asks the GPU for its state. Then the shipped replay runner answers
+in the kernels' place, and the replay engine's artifact says that it is simulated. What only a GPU can show: docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gateway_process import GatewayProcess
 from nvml_answers import Driver, uuid
 from real_farm import RealFarm, real_farm
 from waiting import wait_until
@@ -80,7 +83,17 @@ def driver(tmp_path: Path) -> Driver:
 def real(tmp_path: Path, driver: Driver) -> Iterator[RealFarm]:
     """A farm whose device is the agent of a machine with one H100."""
     environment = {ANSWERS: str(driver.path)}
-    with real_farm(tmp_path, environment=environment, options=("--target=cuda",), engine="replay") as real:
+    with (
+        closing(GatewayProcess(tmp_path / "keys")) as gateway,
+        real_farm(
+            tmp_path,
+            environment=environment,
+            options=("--target=cuda",),
+            gateway=gateway,
+            engine="replay",
+            replay_sessions=True,
+        ) as real,
+    ):
         yield real
 
 
@@ -99,6 +112,11 @@ def test_a_job_goes_through_a_farm_with_a_gpu(
     device = real.device()
     assert (device.target["kind"], device.target["arch"]) == ("cuda", "sm_90")
     assert [gpu["uuid"] for gpu in device.info["gpus"]] == [uuid(0)]
+    assert device.by_gateway
+    calibrated = device.fence
+    assert calibrated > 0, "it was calibrated under a lease"
+    sessions = real.agent.work_dir / "sessions"  # each has a folder in it while it lasts
+    before = sessions.stat().st_mtime_ns
 
     model = client.models.upload(network)
     client.models.wait(model.id)
@@ -127,6 +145,8 @@ def test_a_job_goes_through_a_farm_with_a_gpu(
     (worker,) = real.farm.workers
     assert job.id in worker.log
     assert "Traceback" not in worker.log
+    assert real.device().fence > calibrated
+    assert sessions.stat().st_mtime_ns > before
     real.leave()
 
 

@@ -15,6 +15,7 @@ from tunefarm_api.dependencies import ServicesDep, note_download
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.transfer.json_lines import job_records, json_lines, record_lines
 from tunefarm_api.web.charts.sparkline import fall
+from tunefarm_api.web.gpu_code import gpu_code_text
 from tunefarm_api.web.jobs.schedule import schedule_lines
 from tunefarm_api.web.jobs.task_view import shapes_text
 from tunefarm_api.web.rendering import page
@@ -140,6 +141,7 @@ def record_page(record_id: str, request: Request, services: ServicesDep) -> HTML
         request,
         line=line,
         record=record,
+        gpu_code=gpu_code_text(record.extra),
         top=top,
         falls=falls,
         curve=fall(falls),

@@ -15,7 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile, NetworkFiles, OnProgress
 from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
+from tunefarm_app.engines.replay_sessions import SessionRunner, check_session
 from tunefarm_app.engines.simulated_tasks import landscape_answer, scenario_space, task_facts
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
@@ -31,6 +32,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.latency import Disturbance, Latency, TimedAgain
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import (
     BuildInput,
     BuildResult,
@@ -38,6 +40,7 @@ from tunefarm_tuning.measure.interfaces import (
     Failure,
     MeasureOption,
     MeasureResult,
+    Runner,
 )
 from tunefarm_tuning.measure.peak import Peak, peak_key
 from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
@@ -125,6 +128,7 @@ class ReplayEngine:
         calibrate: Returns a calibration's result; None stands for a clean result of a millisecond.
         peak: Returns a device's peak; None if the peak is unknown.
         drafts: Whether its machine can run what it compiles.
+        remote: Returns how a device is reached; sessions are then opened on it (`SessionRunner`). None opens none.
     """
 
     def __init__(
@@ -133,8 +137,9 @@ class ReplayEngine:
         calibrate: Callable[[Device], CalibrationRun] | None = None,
         peak: Callable[[Device], Peak] | None = None,
         drafts: bool = False,
+        remote: Callable[[Device], RemoteDevice] | None = None,
     ) -> None:
-        self._answer, self._drafts = answer, drafts
+        self._answer, self._drafts, self._remote = answer, drafts, remote
         self._calibrate = calibrate or (lambda _: CalibrationRun(key=TOOLCHAIN, time_sec=1e-3))
         self._peak = peak or _no_peak
 
@@ -210,7 +215,6 @@ class ReplayEngine:
     def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:
         info = DeviceInfo(model=device.device_model, num_cores=1, name=device.name)
         answer = self._answer or landscape_answer
-
         ended = _Ended()
 
         def measure(task: TuningTask, config: Config) -> tuple[float, ...] | Failure | MeasureResult:
@@ -220,14 +224,19 @@ class ReplayEngine:
             ended.wait(task_facts(task)["trial_sec"])
             return answer(task, config)
 
-        with (
-            cancellation.attach(ended),
-            _ScenarioBuilder(ended.wait) as builder,
-            ReplayRunner(measure, device=info, wait=ended.wait) as runner,
-        ):
+        with ExitStack() as stack:
+            stack.enter_context(cancellation.attach(ended))
+            builder = stack.enter_context(_ScenarioBuilder(ended.wait))
+            answers = stack.enter_context(ReplayRunner(measure, device=info, wait=ended.wait))
+            runner: Runner = answers
+            if self._remote is not None:
+                runner = stack.enter_context(SessionRunner(self._remote(device), answers))
+                stack.enter_context(cancellation.attach(runner))
             yield MeasureOption(builder=builder, runner=runner)
 
-    def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:  # noqa: ARG002
+    def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
+        if self._remote is not None:
+            check_session(self._remote(device), cancellation)
         return self._calibrate(device)
 
     def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:  # noqa: ARG002

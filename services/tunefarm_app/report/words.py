@@ -37,6 +37,7 @@ OUTCOMES: Mapping[str, str] = {
     "build-error": "it does not compile",
     "build-timeout": "compiling took too long",
     "build-crash": "the compiler crashed",
+    "resource-error": "it needs more registers or memory than the GPU has, by its machine code; it was not run",
     "run-error": "it failed at run time",
     "run-timeout": "it ran too long",
     "run-crash": "it crashed the device's session",

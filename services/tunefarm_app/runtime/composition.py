@@ -92,7 +92,12 @@ def _make_engine(settings: Settings, uow: UnitOfWork) -> Engine:
     if settings.engine == "replay":
         from tunefarm_app.engines.replay import ReplayEngine
 
-        return ReplayEngine()
+        if not settings.replay_sessions:
+            return ReplayEngine()
+        from tunefarm_app.engines.tvm import remote_device
+
+        way = gateway_way(settings, uow)
+        return ReplayEngine(remote=lambda device: remote_device(device, way))
     from tunefarm_app.engines.tvm import TvmEngine
 
     return TvmEngine(settings, gateway_way(settings, uow))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ from page_browser import Browser
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.repositories.records.records import RecordFilter
-from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_db.values import NewRecord
+from tunefarm_tuning.records.record import GPU_CODE, TuningRecord
 
 
 @pytest.fixture
@@ -74,6 +76,20 @@ def test_a_record_of_a_space_that_is_gone_says_so(browser: Browser, farm, done) 
         space = repos.spaces.get(record.workload_key, toolchain=record.toolchain, **where)
         repos.spaces.put(replace(space, space_key="another"))
     assert "outdated config space" in browser.page(f"/records/{record.id}").text
+
+
+def test_a_record_of_a_gpu_tells_its_machine_code(browser: Browser, farm, done) -> None:
+    code = {"registers": 96, "spill_bytes": 0, "stack_bytes": 0, "shared_bytes": 12288, "occupancy": 0.44}
+    with farm.services.uow.write() as repos:
+        record = repos.records.query(RecordFilter(job_id=done.id), limit=1).items[0]
+        fields = {field.name: getattr(record, field.name) for field in dataclass_fields(NewRecord)}
+        ids = repos.records.add_many(
+            [NewRecord(**{**fields, "extra": extra}) for extra in ({GPU_CODE: code}, {GPU_CODE: "<b>"})]
+        )
+    assert "96 registers of a thread, none of them spilled, 12.3 kB of shared memory, occupancy 44 %" in (
+        browser.page(f"/records/{ids[0]}").text
+    )
+    assert "Machine code" not in browser.page(f"/records/{ids[1]}").text
 
 
 def test_the_export_is_what_the_engine_reads(browser: Browser, done) -> None:

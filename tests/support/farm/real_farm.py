@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 from device_processes import AgentProcess, TrackerProcess
+from gateway_process import GatewayProcess
 from onnx_models import GraphBuilder
 from soak_farm import SoakFarm, soak_farm
 from waiting import gone
@@ -71,6 +72,7 @@ def real_farm(
     module: str = "tunefarm_workers.device",
     environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
+    gateway: GatewayProcess | None = None,
     **settings: Any,
 ) -> Iterator[RealFarm]:
     """Start the farm for the time of the block.
@@ -80,6 +82,7 @@ def real_farm(
         module: What to run as the agent.
         environment: More of the agent's environment.
         options: More of its options.
+        gateway: What the device dials; without one it waits at a tracker.
         settings: As of `soak_farm`.
     """
     tracker = TrackerProcess()
@@ -91,6 +94,9 @@ def real_farm(
         "calibrate_every_sec": 3600.0,
         "calibrate_retry_sec": 0.5,
         "peak_every_sec": 0.0,
+        **(
+            {} if gateway is None else {"gateway": f"127.0.0.1:{gateway.port}", "gateway_dir": gateway.folder}
+        ),
         **settings,
     }
     url = f"sqlite:///{folder / 'tunefarm.db'}"

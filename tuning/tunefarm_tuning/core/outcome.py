@@ -21,6 +21,7 @@ class Outcome(StrEnum):
     BUILD_ERROR = "build-error"  # the compiler refused the kernel
     BUILD_TIMEOUT = "build-timeout"
     BUILD_CRASH = "build-crash"  # the compiler died (segfault, out of memory)
+    RESOURCE_ERROR = "resource-error"  # a GPU cannot launch the kernel, or its threads spill registers
     RUN_ERROR = "run-error"  # the kernel failed, and its session continues
     RUN_TIMEOUT = "run-timeout"
     RUN_CRASH = "run-crash"  # the kernel ended its device session
@@ -37,6 +38,7 @@ class Outcome(StrEnum):
             Outcome.BUILD_ERROR,
             Outcome.BUILD_TIMEOUT,
             Outcome.BUILD_CRASH,
+            Outcome.RESOURCE_ERROR,
         )
 
     @property

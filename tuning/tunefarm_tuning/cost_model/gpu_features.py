@@ -20,7 +20,7 @@ from tunefarm_tuning.target.gpu import WARP_SIZE, GpuLimits
 _NAMES = (
     "tensor_cores", "blocks", "threads", "vthreads", "warps", "idle_lanes", "shared_bytes", "read_bytes",
     "work_per_byte", "work_per_thread", "registers", "occupancy", "limited_by_registers", "limited_by_shared",
-    "fetch_width", "unroll", "copies",
+    "fetch_width", "unroll", "copies", "sm_warps",
 )  # fmt: skip
 
 
@@ -65,6 +65,7 @@ def _of(tiling: GpuTiling, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArra
         np.mean(fetch, axis=0) if fetch else ones,
         np.log2(1 + _values(knobs, rows, tiling.unroll_column)) if tiling.unroll_column else 0 * ones,
         max((tensor.copies for tensor in tiling.shared), default=1) * ones,
+        tiling.device.threads_per_sm / WARP_SIZE * ones,
     ]
     return np.stack(columns, axis=1).astype(np.float32)
 

@@ -8,8 +8,8 @@ Against the fastest configs that others once measured on GPUs: ``benchmarks/resu
 reference.
 
 Source of the rates: NVIDIA's table of throughput per SM and clock (128 products, 32 numbers of shared memory), and the bandwidth and
-number of SMs of a large GPU (of some 80 SMs each reads 16 bytes in a clock, half of them from the L2 cache). Warps of an SM are those
-of a data centre's GPU (64) for all: on sm_75 (32) and sm_86 to sm_89 (48) it takes more blocks for resident than there are.
+number of SMs of a large GPU (of some 80 SMs each reads 16 bytes in a clock, half of them from the L2 cache). How many warps an SM holds
+depends on the architecture (`target.gpu.limits_of`): 64 for sm_80 and sm_90, 48 for sm_86 to sm_89 and sm_120, 32 for sm_75.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ _ON_TENSOR_CORES = 8.0  # times as many
 _SHARED_NUMBERS = 32.0
 _GLOBAL_BYTES = 16.0
 _SMS = 80.0
-_WARPS_OF_SM = 64.0
 _WARPS_IN_FLIGHT = 32.0  # that hide the latencies
 _CONTROL_REGISTERS = 24.0  # as of `space.gpu_tiling`
 _LEAST_RESIDENT = 0.25  # blocks, where an SM cannot hold one
 _READ = (
-    "tensor_cores", "blocks", "warps", "idle_lanes", "read_bytes", "work_per_byte", "registers", "occupancy",
+    "tensor_cores", "blocks", "warps", "idle_lanes", "read_bytes", "work_per_byte", "registers", "occupancy", "sm_warps",
 )  # fmt: skip
 
 
@@ -51,7 +50,9 @@ class StaticGpuPrior:
     def predict(self, features: FloatArray) -> FloatArray:
         """Return log2 of the throughput of each row, up to a constant of the task. Shape ``(n,)``."""
         columns = features[:, self._columns].astype(np.float64).T
-        tensor_cores, log_blocks, log_warps, idle, log_read, log_reuse, log_registers, occupancy = columns
+        tensor_cores, log_blocks, log_warps, idle, log_read, log_reuse, log_registers, occupancy, sm_warps = (
+            columns
+        )
         blocks, warps, read = np.exp2(log_blocks), np.exp2(log_warps), np.exp2(log_read)
         work = np.exp2(log_reuse) * read
         # A thread reads a row and a column for a square of results.
@@ -59,7 +60,7 @@ class StaticGpuPrior:
         rate = np.where(tensor_cores > 0, _ON_TENSOR_CORES, 1.0)
         arithmetic = work * (1 + idle) / rate * (1 / _PRODUCTS + 2 / (np.sqrt(results) * _SHARED_NUMBERS))
         clocks = arithmetic + (read - 1) / _GLOBAL_BYTES
-        resident = np.maximum(np.floor(occupancy * _WARPS_OF_SM / warps + 1e-3), _LEAST_RESIDENT)
+        resident = np.maximum(np.floor(occupancy * sm_warps / warps + 1e-3), _LEAST_RESIDENT)
         running = np.minimum(resident, np.maximum(blocks / _SMS, 1.0))
         hidden = np.sqrt(np.minimum(running * warps / _WARPS_IN_FLIGHT, 1.0))
         waves = blocks / (_SMS * running)

@@ -51,6 +51,7 @@ class BuildResult:
             applied, since the kernel was known already or the build ended before.
         artifact_path: Shared library whose ``main`` takes the workload's arguments; None on failure.
         failure: Why there is no kernel; None if there is one.
+        facts: JSON values to store with the trial: what a GPU's machine code uses (`records.record.GPU_CODE`).
     """
 
     config: Config
@@ -58,6 +59,7 @@ class BuildResult:
     apply_sec: float = 0.0
     artifact_path: Path | None = None
     failure: Failure | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def refused(self) -> bool:

@@ -93,17 +93,27 @@ def forbid_new_privileges() -> None:
 
 
 def _add(ruleset: int, path: Path | str, rights: int) -> None:
+    """Add a rule for a path, if it exists.
+
+    A rule is about an inode. The kernel makes a new one for what is in ``/proc`` whenever it has forgotten the old one, as it does when
+    memory is short: the process could then not read its own ``/proc/self`` any more. So these stay open as long as the process lives.
+    """
     try:
         beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
+    stays_open = str(path).startswith("/proc/")
     try:
         if not stat.S_ISDIR(os.fstat(beneath).st_mode):
             rights &= _OF_FILES
         if rights:
             _syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, beneath), 0)
+    except BaseException:
+        stays_open = False
+        raise
     finally:
-        os.close(beneath)
+        if not stays_open:
+            os.close(beneath)
 
 
 def _libc() -> ctypes.CDLL:

@@ -21,6 +21,9 @@ SHORTEST_SEC, LONGEST_SEC = 1e-9, 86400.0
 CONFIRMED = "confirmed"
 """Key in `TuningRecord.extra` of a confirming record."""
 
+GPU_CODE = "gpu_code"
+"""Key in `TuningRecord.extra` of what a GPU's machine code uses (`target.gpu_launch.code_facts`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningRecord:

@@ -97,5 +97,5 @@ def trial_outcome(
         space_key=space_key,
         truncated=measured.truncated if measured and not failure else False,
         confirmed=confirmed,
-        facts=measured.facts if measured and not failure else {},
+        facts={**build.facts, **(measured.facts if measured and not failure else {})},
     )

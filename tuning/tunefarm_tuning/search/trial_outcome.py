@@ -31,7 +31,7 @@ class TrialOutcome(TrialResult):
         truncated: Whether timing was shortened since the kernel is much too slow (`MeasureResult.truncated`).
         confirmed: Whether it is a confirmation (see `confirm_best`).
         replaced: Whether the config was refused and another tried instead: nothing was built, and no budget was spent.
-        facts: Further facts of the measurement (`MeasureResult.facts`).
+        facts: Further facts of the build and the measurement (`BuildResult.facts`, `MeasureResult.facts`).
     """
 
     cost_sec: float | None = field(init=False)

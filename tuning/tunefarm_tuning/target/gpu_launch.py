@@ -1,4 +1,4 @@
-"""What a GPU's kernel asks for at its launch: whether the architecture can give it, and how much of an SM it fills.
+"""What a GPU's kernel asks for, at its launch and by its machine code: whether the architecture can give it, and how much of an SM it fills.
 
 Sources: the tables "Technical Specifications per Compute Capability" of NVIDIA's CUDA C++ Programming Guide, and the sheet "GPU
 Data" of its CUDA Occupancy Calculator for the units of allocation.
@@ -6,8 +6,10 @@ Data" of its CUDA Occupancy Calculator for the units of allocation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +68,46 @@ class Launch:
         return ""
 
 
+_HARMLESS_BYTES = 64
+"""Of a thread's memory: CUDA's functions for sines of large numbers and the like have tables there, and ``ptxas`` puts a register or
+two of some kernels there that have many to spare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResources:
+    """The resources of one kernel's threads and blocks, as ``ptxas`` reports them.
+
+    Attributes:
+        registers: Registers of a thread.
+        stack_bytes: Memory of a thread outside of its registers.
+        spill_store_bytes: Bytes that a thread's code writes there for lack of registers, each instruction counted once.
+        spill_load_bytes: Bytes that it reads back.
+        static_bytes: Shared memory that the kernel declares.
+    """
+
+    kernel: str
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    static_bytes: int
+
+    @property
+    def spill_bytes(self) -> int:
+        """Bytes that a thread's code writes and reads for lack of registers."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
+    def obstacle(self) -> str:
+        """Return what a thread keeps in memory for lack of registers, as a clause; empty if that is next to nothing."""
+        if self.spill_bytes > _HARMLESS_BYTES:
+            return (
+                f"its threads spill registers: {self.spill_bytes} bytes, with {self.registers} registers each"
+            )
+        if self.stack_bytes > _HARMLESS_BYTES:
+            return f"its threads keep {self.stack_bytes} bytes in memory that should be in registers"
+        return ""
+
+
 def registers_for(limits: GpuLimits, threads: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the registers that each thread of blocks of these sizes can have: what needs more keeps values in memory."""
     warps = np.ceil(threads / WARP_SIZE / _WARP_UNIT) * _WARP_UNIT
@@ -97,3 +139,34 @@ def occupancy(limits: GpuLimits, *, threads: int, registers: int, shared_bytes: 
     """Return the share of an SM's warps that are resident. Arguments as of `resident_blocks`."""
     blocks = resident_blocks(limits, threads=threads, registers=registers, shared_bytes=shared_bytes)
     return blocks * ceil(threads / WARP_SIZE) / (limits.threads_per_sm // WARP_SIZE)
+
+
+def code_facts(
+    limits: GpuLimits, launches: Sequence[Launch], kernels: Sequence[KernelResources]
+) -> dict[str, Any]:
+    """Return what a library's kernels use, for its record: the largest of each, and the least occupancy; empty without launches.
+
+    Its key among a record's facts is `records.record.GPU_CODE`.
+    """
+    by_name = {kernel.kernel: kernel for kernel in kernels}
+    pairs = [(launch, by_name[launch.kernel]) for launch in launches if launch.kernel in by_name]
+    if not pairs:
+        return {}
+    return {
+        "registers": max(kernel.registers for _, kernel in pairs),
+        "spill_bytes": max(kernel.spill_bytes for _, kernel in pairs),
+        "stack_bytes": max(kernel.stack_bytes for _, kernel in pairs),
+        "shared_bytes": max(launch.shared_bytes for launch, _ in pairs),
+        "occupancy": round(
+            min(
+                occupancy(
+                    limits,
+                    threads=launch.threads_per_block,
+                    registers=kernel.registers,
+                    shared_bytes=launch.shared_bytes,
+                )
+                for launch, kernel in pairs
+            ),
+            3,
+        ),
+    }

@@ -12,6 +12,7 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
+from tunefarm_tuning.tuner.resources import ResourceLimits
 
 _ENUMERABLE = 1 << 16
 
@@ -28,6 +29,7 @@ class SearchTuner(Tuner):
         self._known: set[str] = set()
         self._results: dict[str, TrialResult] = {}
         self._again: list[Config] = []
+        self._resources = ResourceLimits(space)
 
     @property
     def results(self) -> Sequence[TrialResult]:
@@ -63,6 +65,7 @@ class SearchTuner(Tuner):
                 self._results[result.config.key] = result
                 new_results.append(result)
         if new_results:
+            self._resources.learn(new_results)
             self._learn(new_results)
 
     def set_aside(self, configs: Sequence[Config]) -> None:
@@ -98,12 +101,12 @@ class SearchTuner(Tuner):
                 yield self.space.config_at(index)
 
     def _take(self, proposals: Iterable[Config], n: int) -> list[Config]:
-        """Return the first `n` configs that are not known yet, and note them as known."""
+        """Return the first `n` configs that are not known yet and should fit the GPU, and note them as known."""
         taken: list[Config] = []
         if n < 1:
             return taken
         for config in proposals:
-            if config.key not in self._known:
+            if config.key not in self._known and not self._resources.exceeded_by(config):
                 self._known.add(config.key)
                 taken.append(config)
                 if len(taken) == n:

@@ -165,7 +165,7 @@ def test_a_gpu_tells_more_of_its_target_than_its_architecture(driver: Driver) ->
     [
         ([], ["--gpu=all"], "no-such-gpu"),
         ([], ["--gpu=0"], "no-such-gpu"),
-        ([], ["--target=cuda"], "unknown-target"),
+        ([], ["--target=cuda"], "no-such-gpu"),
         (["H100", "A10"], ["--target=cuda"], "gpus-differ"),
         (["H100"], ["--gpu=0", "--target=llvm"], "invalid-device"),
         (["A10"], ["--target=cuda/sm_90"], "invalid-device"),
@@ -188,6 +188,14 @@ def test_a_target_of_another_architecture_is_refused_by_both_names(driver: Drive
     driver.has("H100")
     with pytest.raises(InvalidInputError, match=r"sm_80 .* NVIDIA H100 80GB HBM3, which is sm_90"):
         lent("--target=cuda/sm_80")
+
+
+def test_without_a_gpu_the_message_says_so_and_what_to_do(driver: Driver) -> None:
+    driver.has()
+    with pytest.raises(InvalidInputError, match=r"no GPU was found .* Install NVIDIA's driver .* cuda/sm_NN"):
+        lent("--target=cuda")
+    (device,) = lent("--target=cuda/sm_90")
+    assert device.gpu is None
 
 
 def test_an_empty_list_of_gpus_is_none(driver: Driver) -> None:

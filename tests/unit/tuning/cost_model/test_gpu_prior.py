@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from gpu_spaces import PRODUCT, WARPS, gpu_space, plain_knobs
+import pytest
+from gpu_spaces import CORES, PRODUCT, WARPS, gpu_space, plain_knobs
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.features import FeatureMap
@@ -14,6 +15,7 @@ from tunefarm_tuning.cost_model.prior import load_prior
 from tunefarm_tuning.cost_model.trial_data import TrialData
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.target.gpu import limits_of
 from tunefarm_tuning.tuner import TrialResult
 from tunefarm_tuning.tuner.xgb import XGBTuner
 
@@ -52,6 +54,21 @@ def test_few_blocks_idle_lanes_and_little_reuse_are_slow() -> None:
     )
     assert good > max(one_block, half_warps, one_result)
     assert abs(good - small_steps) < 0.1  # reuse within a step is that of the block
+
+
+@pytest.mark.parametrize(("arch", "resident"), [("sm_90", 8), ("sm_86", 6), ("sm_120", 6), ("sm_75", 4)])
+def test_an_sm_holds_as_many_warps_as_its_architecture_has(arch: str, resident: int) -> None:
+    """Of 1,024 blocks of eight warps, one SM holds as many as fit into 64, 48 or 32 warps; the last wave leaves SMs idle."""
+    space = ConfigSpace([Sketch(plain_knobs(512))], PRODUCT, [replace(CORES, device=limits_of(arch))])
+    config = Config(0, ((32, 1, 16, 1, 1), (32, 1, 16, 1, 1), (64, 4, 2), 3, 1))
+    waves = 1024 / (80 * resident)
+    reference = 1024 / (80 * 8)
+    expected = np.log2(waves / np.ceil(waves)) - np.log2(reference / np.ceil(reference))
+    here, there = (
+        float(TrialData(each).features(np.array([each.row_of(config)]))[1][0])
+        for each in (space, ConfigSpace([Sketch(plain_knobs(512))], PRODUCT, [CORES]))
+    )
+    assert here - there == pytest.approx(expected, abs=1e-3)
 
 
 def test_tensor_cores_are_faster_on_the_same_tiles() -> None:

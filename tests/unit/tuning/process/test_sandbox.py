@@ -60,6 +60,19 @@ def test_a_child_reads_what_it_may(tmp_path: Path) -> None:
         assert reader.call("read", {"path": str(folder / "way-out")}, timeout_sec=LONG_SEC) is None
 
 
+def test_a_child_keeps_its_facts_when_the_kernel_forgets_them() -> None:
+    """What is in ``/proc`` gets new inodes once the kernel dropped the old ones, which no rule is about: an open descriptor keeps them."""
+    with child(Access()) as reader:
+        statm = {"path": "/proc/self/statm"}
+        assert reader.call("read", statm, timeout_sec=LONG_SEC)
+        open_files = [str(link.readlink()) for link in Path(f"/proc/{reader.pid}/fd").iterdir()]
+        assert {f"/proc/{reader.pid}", "/proc/meminfo", "/proc/sys"} <= set(open_files)
+        forget = Path("/proc/sys/vm/drop_caches")
+        if os.access(forget, os.W_OK):
+            forget.write_text("2")  # inodes and names, no files' contents
+            assert reader.call("read", statm, timeout_sec=LONG_SEC)
+
+
 def test_a_child_writes_and_links_in_its_folders(tmp_path: Path) -> None:
     first, other = tmp_path / "a", tmp_path / "b"
     first.mkdir()

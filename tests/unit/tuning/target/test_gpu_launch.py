@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.target.gpu import GpuLimits, limits_of
-from tunefarm_tuning.target.gpu_launch import Launch, occupancy, registers_for, resident_blocks
+from tunefarm_tuning.target.gpu_launch import (
+    KernelResources,
+    Launch,
+    code_facts,
+    occupancy,
+    registers_for,
+    resident_blocks,
+)
 
 PLAIN = Launch(kernel="main_kernel", blocks=(1, 1, 1), threads=(256, 1, 1))
 
@@ -89,3 +96,47 @@ def test_every_architectures_largest_block_can_be_launched() -> None:
         assert largest.obstacle(limits) == ""
         fitting = resident_blocks(limits, threads=1024, registers=32, shared_bytes=limits.shared_optin_bytes)
         assert fitting == (2 if number == 61 else 1)  # 96 KiB of an SM, 48 of a block
+
+
+def resources(**facts: int) -> KernelResources:
+    plain = {
+        "registers": 64,
+        "stack_bytes": 0,
+        "spill_store_bytes": 0,
+        "spill_load_bytes": 0,
+        "static_bytes": 0,
+    }
+    return KernelResources(kernel="main_kernel", **{**plain, **facts})
+
+
+@pytest.mark.parametrize(
+    ("facts", "obstacle"),
+    [
+        ({}, ""),
+        ({"registers": 255}, ""),
+        ({"stack_bytes": 40}, ""),  # a sine
+        ({"stack_bytes": 8, "spill_store_bytes": 8, "spill_load_bytes": 8}, ""),
+        (
+            {"registers": 255, "stack_bytes": 48, "spill_store_bytes": 60, "spill_load_bytes": 120},
+            "its threads spill registers: 180 bytes, with 255 registers each",
+        ),
+        ({"stack_bytes": 560}, "its threads keep 560 bytes in memory that should be in registers"),
+    ],
+)
+def test_kernels_that_keep_results_in_memory_are_told(facts: dict[str, int], obstacle: str) -> None:
+    assert resources(**facts).obstacle() == obstacle
+
+
+def test_the_facts_of_a_library_are_the_worst_of_its_kernels() -> None:
+    second = replace(PLAIN, kernel="main_kernel_1", threads=(1024, 1, 1), dynamic_bytes=2048)
+    kernels = [resources(spill_store_bytes=4), replace(resources(registers=128), kernel="main_kernel_1")]
+    facts = code_facts(limits_of("sm_80"), [PLAIN, second], kernels)
+    assert facts == {
+        "registers": 128,
+        "spill_bytes": 4,
+        "stack_bytes": 0,
+        "shared_bytes": 2048,
+        "occupancy": 0.0,  # 128 registers for each of 1024 threads are too many
+    }
+    assert code_facts(limits_of("sm_80"), [PLAIN], kernels)["occupancy"] == 0.5
+    assert code_facts(limits_of("sm_80"), [], kernels) == {}

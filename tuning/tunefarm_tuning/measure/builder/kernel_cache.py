@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tunefarm_tuning.core.output_file import link_or_copy
 from tunefarm_tuning.space.config import Config
@@ -42,6 +44,7 @@ class KernelCache:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._sizes: OrderedDict[Path, int] = OrderedDict()
+        self._facts: dict[Path, dict[str, Any]] = {}
         self._bytes = 0
         self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
         self.hits = 0
@@ -79,8 +82,13 @@ class KernelCache:
         with self._lock:
             self._touch(self._path(task, code))
 
-    def keep(self, task: str, code: str, artifact: Path) -> None:
-        """Keep the kernel that was built for a code; drop the least recently used ones if the cache is full."""
+    def facts(self, task: str, code: str) -> dict[str, Any]:
+        """Return the facts that were kept with the kernel of a code; empty if it is gone."""
+        with self._lock:
+            return dict(self._facts.get(self._path(task, code), {}))
+
+    def keep(self, task: str, code: str, artifact: Path, facts: Mapping[str, Any]) -> None:
+        """Keep the kernel that was built for a code, and its facts; drop the least recently used ones if the cache is full."""
         path = self._path(task, code)
         with self._lock:
             try:
@@ -90,10 +98,12 @@ class KernelCache:
             if path in self._sizes or size > self._max_bytes or not link_or_copy(artifact, path):
                 return
             self._sizes[path] = size
+            self._facts[path] = dict(facts)
             self._bytes += size
             while self._bytes > self._max_bytes:
                 oldest, freed = self._sizes.popitem(last=False)
                 oldest.unlink(missing_ok=True)
+                del self._facts[oldest]
                 self._bytes -= freed
 
     def _touch(self, path: Path) -> None:

@@ -101,7 +101,8 @@ class BuildWorker:
         handle = _handle(candidate.task)
         known = self._cache.known(handle, candidate.config)
         if known is not None and self._cache.give(handle, known.code, output):
-            return BuildResult(config=known.config, build_sec=0.0, artifact_path=output)
+            facts = self._cache.facts(handle, known.code)
+            return BuildResult(config=known.config, build_sec=0.0, artifact_path=output, facts=facts)
         try:
             self._child.start()
         except TunefarmError as error:
@@ -168,17 +169,23 @@ class BuildWorker:
             self._child.kill()
         config = Config.from_json(reply["config"])
         build_sec, apply_sec = float(reply["build_sec"]), float(reply["apply_sec"])
+        facts: dict[str, Any] = reply["facts"]
         if (failure := reply["failure"]) is not None:
             output.unlink(missing_ok=True)
             stated = self._blamed(Failure(Outcome(failure[0]), str(failure[1])))
-            return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, failure=stated)
+            return BuildResult(
+                config=config, build_sec=build_sec, apply_sec=apply_sec, failure=stated, facts=facts
+            )
         handle, code = _handle(candidate.task), str(reply["code"])
         self._cache.learn(handle, candidate.config, Known(config, code))
         if reply["found"]:
             self._cache.note_use(handle, code)
+            facts = self._cache.facts(handle, code)
         else:
-            self._cache.keep(handle, code, output)
-        return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, artifact_path=output)
+            self._cache.keep(handle, code, output, facts)
+        return BuildResult(
+            config=config, build_sec=build_sec, apply_sec=apply_sec, artifact_path=output, facts=facts
+        )
 
     def _blamed(self, failure: Failure) -> Failure:
         """Return the failure of a build; an infrastructure error if the disk is full."""

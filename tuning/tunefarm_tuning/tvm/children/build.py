@@ -6,8 +6,8 @@ Handlers:
 - `config_space`: ``handle`` -> the config space (`ConfigSpace.to_json`).
 - `build_kernel`: ``handle``, ``config``, ``output`` (path), ``work_dir``, ``recent`` (start of the paths of kernels built
   lately, which end in their codes) -> ``config`` as applied; ``code``: digest of the scheduled kernel; ``found``: whether a
-  kernel built lately was linked to ``output``; ``build_sec``, ``apply_sec``, ``resident_bytes``; ``failure``: null, or outcome
-  and message.
+  kernel built lately was linked to ``output``; ``build_sec``, ``apply_sec``, ``resident_bytes``; ``facts``: what a GPU's machine
+  code uses (`code_facts`); ``failure``: null, or outcome and message.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ from tunefarm_tuning.core.output_file import link_or_copy
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import Handlers
+from tunefarm_tuning.records.record import GPU_CODE
 from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.gpu import limits_of_target
+from tunefarm_tuning.target.gpu_launch import code_facts
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
+from tunefarm_tuning.tvm.base.launches import LaunchWatch
 from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
@@ -68,6 +72,7 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
     output = Path(params["output"])
     started = time.monotonic()
     failure: list[str] | None = None
+    facts: dict[str, Any] = {}
     code, is_known = "", False
     try:
         try:
@@ -80,7 +85,8 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
         is_known = link_or_copy(Path(f"{params['recent']}{code}"), output)
         try:
             if not is_known:
-                _build(mod, target, output, Path(params["work_dir"]))
+                facts, obstacle = _build(mod, target, output, Path(params["work_dir"]))
+                failure = [Outcome.RESOURCE_ERROR, obstacle] if obstacle else None
         except MemoryError:
             raise
         except TunefarmError as error:
@@ -96,18 +102,35 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
         "build_sec": time.monotonic() - started,
         "apply_sec": apply_sec,
         "resident_bytes": _resident_bytes(),
+        "facts": facts,
         "failure": failure,
     }
 
 
-def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> None:
+def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> tuple[dict[str, Any], str]:
+    """Build a scheduled kernel; return what its machine code for a GPU uses, and why it is not worth a launch, if so."""
     # The wrapper's checks of its arguments take an eighth of a build, mostly LLVM's work. Runners pass the arguments that the
     # kernel was built for, and the kernel itself is the same without them.
     config = {**SPLIT_TAILS, "tirx.disable_assert": True}
-    with tvm.transform.PassContext(config=config), span("LLVM: a candidate", SpanKind.LLVM):
+    watch = LaunchWatch() if target.kind == "cuda" else None
+    instruments = [] if watch is None else [watch]
+    with (
+        tvm.transform.PassContext(config=config, instruments=instruments),
+        span("LLVM: a candidate", SpanKind.LLVM),
+    ):
         library = build(mod, target=tvm_target(target))
-    with span("link", SpanKind.LINK):
-        export(library, output, work_dir, target)
+    if watch is None:
+        with span("link", SpanKind.LINK):
+            export(library, output, work_dir, target)
+        return {}, ""
+    limits = limits_of_target(target)
+    if obstacle := next(filter(None, (launch.obstacle(limits) for launch in watch.launches)), ""):
+        return {}, f"{target.get('arch')} cannot launch it: {obstacle}"
+    with span("nvcc and link", SpanKind.LINK):
+        kernels = export(library, output, work_dir, target)
+    facts = code_facts(limits, watch.launches, kernels)
+    obstacle = next(filter(None, (kernel.obstacle() for kernel in kernels)), "")
+    return {GPU_CODE: facts} if facts else {}, obstacle
 
 
 def _space(params: dict[str, Any]) -> tuple[Target, DesignSpace]:

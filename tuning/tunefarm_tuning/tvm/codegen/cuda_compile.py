@@ -12,31 +12,12 @@ from pathlib import Path
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.lifeline import adopt_orphans, end_orphans
+from tunefarm_tuning.target.gpu_launch import KernelResources
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
 
 _TIMEOUT_SEC = 600.0  # a builder's own limit is shorter, and ends the compiler with its child process
 _END_SEC = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelResources:
-    """The resources of one kernel's threads and blocks, as ``ptxas`` reports them.
-
-    Attributes:
-        registers: Registers of a thread.
-        stack_bytes: Memory of a thread outside of its registers.
-        spill_store_bytes: Bytes that a thread's code writes there for lack of registers, each instruction counted once.
-        spill_load_bytes: Bytes that it reads back.
-        static_bytes: Shared memory that the kernel declares.
-    """
-
-    kernel: str
-    registers: int
-    stack_bytes: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    static_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

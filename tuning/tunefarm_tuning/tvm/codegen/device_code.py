@@ -20,6 +20,7 @@ import tvm
 import tvm_ffi
 
 from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.target.gpu_launch import KernelResources
 from tunefarm_tuning.target.linker import link
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
@@ -107,7 +108,7 @@ def _compiled(
 
 def export(
     library: Any, output: Path, work_dir: Path, target: Target, *, objects: Sequence[Path] = ()
-) -> None:
+) -> tuple[KernelResources, ...]:
     """Write a built module (or a Relax executable) as a shared library, for a GPU with machine code.
 
     Args:
@@ -117,12 +118,16 @@ def export(
         target: The CPU or the GPU; for a GPU, the library is linked for its host.
         objects: Further files for the linker.
 
+    Returns:
+        What the machine code of each kernel for a GPU uses.
+
     Raises:
         TunefarmError: As of `compile_cuda` and `link`.
     """
+    kernels: list[KernelResources] = []
 
     def pack(module: Any, is_system_lib: bool, prefix: str, folder: str) -> str:
-        return _pack(module, is_system_lib, prefix, Path(folder), target)
+        return _pack(module, is_system_lib, prefix, Path(folder), target, kernels)
 
     def link_(path: str, objects: list[str], **_: Any) -> None:
         link(objects, path, target)
@@ -137,14 +142,27 @@ def export(
         addons=[str(file) for file in objects],
         workspace_dir=str(work_dir),
     )
+    return tuple(kernels)
 
 
-def _pack(module: Any, is_system_lib: bool, prefix: str, folder: Path, target: Target) -> str:
+def _pack(
+    module: Any,
+    is_system_lib: bool,
+    prefix: str,
+    folder: Path,
+    target: Target,
+    kernels: list[KernelResources],
+) -> str:
+    """Write the modules that a library imports, compiled, as an object file; add their kernels' resources to `kernels`."""
     sources = [source.encode("utf-8") for source in _cuda_sources(module)]
 
+    def machine_code(source: bytes) -> bytes:
+        code = compile_cuda(source, target, folder)
+        kernels.extend(code.kernels)
+        return code.data
+
     def compiled(blob: bytes) -> bytes:
-        modules = PackedModules.read(blob)
-        return modules.compiled(sources, lambda source: compile_cuda(source, target, folder).data).to_bytes()
+        return PackedModules.read(blob).compiled(sources, machine_code).to_bytes()
 
     output = folder / f"{prefix}devc.o"
     host = str(tvm_target(target).host)

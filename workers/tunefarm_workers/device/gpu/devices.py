@@ -46,6 +46,12 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
         raise InvalidInputError(f"{_VISIBLE} is empty, so no GPU is visible", code="no-such-gpu")
     gpus = driver.find()
     if not gpus and settings.gpu is None:
+        if settings.target == "cuda":
+            raise InvalidInputError(
+                "no GPU was found on this machine: its driver lists none, or there is no driver. Install NVIDIA's driver (in a "
+                "container: --gpus all), or give --target cuda/sm_NN if the driver cannot be asked",
+                code="no-such-gpu",
+            )
         # There is no driver to ask, so the target must be complete.
         parse_target(settings.target)
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]

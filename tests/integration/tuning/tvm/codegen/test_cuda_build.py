@@ -19,6 +19,8 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.builder import worker as build_worker
 from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult
+from tunefarm_tuning.records.record import GPU_CODE
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.toolchain import find_nvcc
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.workload.task import TuningTask
@@ -97,13 +99,45 @@ def test_a_library_holds_machine_code_of_its_architecture_and_no_source(
             (result,) = builder.build([BuildInput(task=task, config=config)])
             if result.failure is None:
                 break
-            assert result.failure.outcome is Outcome.INSTANTIATION_ERROR
+            assert result.failure.outcome in (Outcome.INSTANTIATION_ERROR, Outcome.RESOURCE_ERROR)
         assert result is not None
         assert result.artifact_path is not None
         assert machine_codes(result.artifact_path) == [arch]
         text = result.artifact_path.read_bytes()
         assert b"__global__" not in text
         assert b".target sm_" not in text
+
+
+@needs_nvcc
+def test_a_kernel_that_spills_is_no_candidate_and_others_tell_what_they_use(tmp_path: Path) -> None:
+    task = sample_task("conv2d", size=14, channels=64, target="cuda/sm_80")
+
+    def config(height: tuple[int, ...], channels: tuple[int, ...]) -> Config:
+        tiles = ((1, 1, 1, 1, 1), height, (1, 1, 14, 1, 1), channels, (3, 1, 1), (3, 1, 1), (16, 4, 1))
+        return Config(0, (*tiles, 0, 0, 0))
+
+    few = config((14, 1, 1, 1, 1), (1, 1, 64, 1, 1))  # a thread's results: one
+    many = config(
+        (1, 1, 1, 14, 1), (1, 1, 4, 16, 1)
+    )  # and 224, beside which it has no registers for what it multiplies
+    with LocalBuilder(workers=1, work_dir=tmp_path, timeout_sec=300) as builder:
+        space = builder.config_space(task)
+        assert space.fits(np.array([space.row_of(few), space.row_of(many)])).all()
+        fitting, spilling = builder.build([BuildInput(task=task, config=each) for each in (few, many)])
+        again = builder.build([BuildInput(task=task, config=few)])[0]
+    assert fitting.failure is None, fitting.failure
+    code = fitting.facts[GPU_CODE]
+    assert 16 <= code["registers"] <= 96
+    assert code["spill_bytes"] == code["stack_bytes"] == 0
+    assert code["shared_bytes"] > 0
+    assert 0 < code["occupancy"] <= 1
+    assert again.facts == fitting.facts, "the kernel came from the cache"
+    assert again.build_sec == 0.0
+    assert spilling.failure is not None
+    assert spilling.failure.outcome is Outcome.RESOURCE_ERROR
+    assert spilling.artifact_path is None
+    assert "in registers" in spilling.failure.message or "spill registers" in spilling.failure.message
+    assert spilling.facts[GPU_CODE]["stack_bytes"] > 64
 
 
 @needs_nvcc

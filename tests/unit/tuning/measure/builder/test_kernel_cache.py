@@ -29,7 +29,7 @@ def kernel(folder: Path, name: str, size: int = 100) -> Path:
 def test_a_kernel_outlives_the_callers_file(tmp_path: Path) -> None:
     cache = make_cache(tmp_path, 1000)
     first = kernel(tmp_path, "a")
-    cache.keep("task", "1", first)
+    cache.keep("task", "1", first, {"gpu_code": {"registers": 64}})
     first.unlink()
     assert cache.give("task", "1", tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == b"a" * 100
@@ -37,25 +37,28 @@ def test_a_kernel_outlives_the_callers_file(tmp_path: Path) -> None:
     assert not cache.give("task", "2", tmp_path / "other")
     assert not (tmp_path / "other").exists()
     assert cache.hits == 1
+    assert cache.facts("task", "1") == {"gpu_code": {"registers": 64}}
+    assert cache.facts("task", "2") == {}
 
 
 def test_the_least_used_goes_first(tmp_path: Path) -> None:
     cache = make_cache(tmp_path, 250)
     for code in ("1", "2"):
-        cache.keep("task", code, kernel(tmp_path, code))
+        cache.keep("task", code, kernel(tmp_path, code), {})
     assert cache.give("task", "1", tmp_path / "out-1")
-    cache.keep("task", "3", kernel(tmp_path, "3"))
+    cache.keep("task", "3", kernel(tmp_path, "3"), {})
     assert not cache.give("task", "2", tmp_path / "out-2")
+    assert cache.facts("task", "2") == {}
     assert cache.give("task", "1", tmp_path / "out-3")
     assert cache.give("task", "3", tmp_path / "out-4")
     assert len(list((tmp_path / "recent").iterdir())) == 2
-    cache.keep("task", "big", kernel(tmp_path, "big", 300))
+    cache.keep("task", "big", kernel(tmp_path, "big", 300), {})
     assert not cache.give("task", "big", tmp_path / "out-5")
 
 
 def test_none_are_kept_where_there_is_no_room(tmp_path: Path) -> None:
     cache = make_cache(tmp_path, 0)
-    cache.keep("task", "1", kernel(tmp_path, "1"))
+    cache.keep("task", "1", kernel(tmp_path, "1"), {})
     assert not cache.give("task", "1", tmp_path / "out")
 
 
