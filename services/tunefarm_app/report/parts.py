@@ -327,7 +327,9 @@ class ReportAlternative(Part):
     workload_key: str = Field(description="Content hash of the kernel that it replaces.")
     name: str = Field("", description="That kernel's name in the graph.")
     algorithm: str = Field(description="Which.")
-    library: str = Field("", description="Name and version of the library that computes it; empty if none does.")
+    library: str = Field(
+        "", description="Name and version of the library that computes it; empty if none does."
+    )
     chosen: bool = Field(description="Whether it is in the artifact.")
     reason: str = Field("", description="Reason if it is not.")
     weight: int = Field(1, description="Calls per inference.")
