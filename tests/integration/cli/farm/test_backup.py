@@ -138,9 +138,9 @@ def test_an_encrypted_backup(home: FarmHome, tmp_path: Path) -> None:
     identity.write_text(str(key))
     identity.chmod(0o600)
     path = tmp_path / "b.age"
-    made = tunefarm("backup", path, "--home", home.path, "--recipient", key.to_public())
-    assert made.exit_code == 0, made.output
-    assert "encrypted for 1 key" in made.stdout
+    written = tunefarm("backup", path, "--home", home.path, "--recipient", key.to_public())
+    assert written.exit_code == 0, written.output
+    assert "encrypted for 1 key" in written.stdout
     refused = tunefarm("restore", path, "--home", tmp_path / "new")
     assert refused.exit_code == 2
     assert "--identity FILE" in refused.stderr

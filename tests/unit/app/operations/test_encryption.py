@@ -56,9 +56,11 @@ def test_a_key_reads_what_was_written_for_it(make, tmp_path: Path) -> None:
 
 
 def test_each_of_several_keys_reads_it_and_no_other(tmp_path: Path) -> None:
-    (first, one), (second, two), (other, _) = (key_file(tmp_path / f"key{i}") for i in range(3))
+    (first, first_public), (second, second_public), (other, _) = (
+        key_file(tmp_path / f"key{i}") for i in range(3)
+    )
     keys = tmp_path / "recipients"
-    keys.write_text(f"# people\n{one}\n\n{two}\n")
+    keys.write_text(f"# people\n{first_public}\n\n{second_public}\n")
     path = encrypted(tmp_path / "backup", str(keys))
     for identity in (first, second):
         with opened(path, identity, tmp_path) as file:
