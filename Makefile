@@ -98,6 +98,11 @@ SOAK_REPORT ?= soak.jsonl
 soak: test-setup ## Kill and freeze everything, for hours (SOAK=middle takes some minutes)
 	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest --exhaustive=all tests/soak tests/e2e/web/test_many_events.py --timeout 14400 $(PYTEST_ARGS)
 
+# Some ten minutes on two cores. See docs/security.md; FUZZ_ARGS='--first 2000' takes others.
+.PHONY: mutants
+mutants: test-setup ## Take 2,000 changed model files through the import
+	PYTHONPATH=tests/support:tests/support/networks $(BIN)/python -m mutants --count 2000 --output mutants.jsonl $(FUZZ_ARGS)
+
 .PHONY: gpu-check
 gpu-check: setup ## What needs an NVIDIA GPU: run it on a machine that has one, and it says what it proved
 	$(BIN)/python -m benchmarks.gpu.check

@@ -13,7 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import psutil
 import pytest
 import yaml
 from farm_processes import free_port
+from private_postgres import RoledPostgres, roled_postgres
 from repository import ROOT
 from waiting import wait_gone, wait_until
 
@@ -37,12 +38,14 @@ sys.path.insert(0, str(ROOT / "examples"))
 class Host:
     """One machine that plays all containers."""
 
-    def __init__(self, folder: Path, database_url: str) -> None:
+    def __init__(self, folder: Path, server: RoledPostgres) -> None:
         self.folder = folder
-        self.database_url = database_url
+        self.server = server
         self.ports = {"valkey:6379": free_port(), "gateway:9443": free_port(), "api:8000": free_port()}
         self.variables = {
             "POSTGRES_PASSWORD": secrets.token_hex(12),
+            "POSTGRES_WORKER_PASSWORD": secrets.token_hex(12),
+            "POSTGRES_ADMIN_PASSWORD": secrets.token_hex(12),
             "VALKEY_PASSWORD": secrets.token_hex(12),
             "TUNEFARM_PORT": "8000",
             "TUNEFARM_GATEWAY_FOR_DEVICES": "",
@@ -57,7 +60,11 @@ class Host:
         """Interpolate as compose does, then put this machine in the place of the containers."""
         text = re.sub(r"(?<!\$)\$\{(\w+)[^}]*\}", lambda match: self.variables[match[1]], text)
         text = text.replace("$$", "$")
-        text = re.sub(r"postgresql\+psycopg://\S+@postgres:5432/tunefarm", self.database_url, text)
+        text = re.sub(
+            r"postgresql\+psycopg://(\w+):\w+@postgres:5432/tunefarm",
+            lambda match: self.server.url_of(match[1]),
+            text,
+        )
         text = text.replace("0.0.0.0", "127.0.0.1").replace("dir /data\n", self._valkey_options())
         for address, port in self.ports.items():
             text = text.replace(address, f"127.0.0.1:{port}")
@@ -131,10 +138,11 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path, new_postgres_url: Callable[[], str]) -> Iterator[Host]:
-    host = Host(tmp_path, new_postgres_url())
-    yield host
-    host.close()
+def host(tmp_path: Path) -> Iterator[Host]:
+    with roled_postgres() as server:
+        host = Host(tmp_path, server)
+        yield host
+        host.close()
 
 
 @pytest.mark.exhaustive

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from app_farm import Farm
+from mutants.watch import Watch
+from pyrage import x25519
 from signed_farm import finished_job, public_path, signing_farm
 
 from tunefarm_app.access.api_keys import create_api_key, verify_api_key
@@ -21,6 +23,7 @@ from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.identity.signing import SigningKey, create_signing_key
 from tunefarm_app.identity.statements import backup_statement
 from tunefarm_app.operations.backup import DATABASE, ENVELOPE, MANIFEST, back_up, check_backup, restore
+from tunefarm_app.operations.encryption import MAGIC, encrypting
 from tunefarm_tuning.core.errors import InvalidInputError
 
 Change = Callable[[str, bytes], bytes | None]
@@ -283,3 +286,52 @@ def test_nothing_is_unpacked_before_it_is_verified(
     with pytest.raises(InvalidInputError) as refused:
         check_backup(path, key_file=public_path(key))
     assert (refused.value.code, unpacked) == ("wrong-subject", [])
+
+
+def test_who_carries_an_encrypted_backup_reads_nothing(
+    farm_and_key: tuple[Farm, Path], tmp_path: Path
+) -> None:
+    """Neither a name nor a hash; and no plain file is written to where the backup goes, or left in the store."""
+    farm, key = farm_and_key
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    secret = x25519.Identity.generate()
+    url = farm.services.settings.database_url.get_secret_value()
+    path = folder / "backup"
+    watched = Watch({folder: ".backup.part"})
+    with watched:
+        recipients = [secret.to_public()]
+        back_up(url, farm.services.blobs, path, key=SigningKey.read(key), recipients=recipients)
+        names = {event.split("/")[-1] for event in watched.events()}
+    assert names <= {"backup", ".backup.part"}
+    data = path.read_bytes()
+    assert data.startswith(MAGIC)
+    for word in (b"manifest", b"store/", b"net.onnx", b"tunefarm"):
+        assert word not in data
+    assert list((farm.services.settings.store_dir / "tmp").iterdir()) == []
+
+
+def test_an_encrypted_backup_is_verified_and_restored(
+    farm_and_key: tuple[Farm, Path], twin: Farm, tmp_path: Path
+) -> None:
+    farm, key = farm_and_key
+    secret = x25519.Identity.generate()
+    identity = tmp_path / "identity"
+    identity.write_text(str(secret))
+    identity.chmod(0o600)
+    url, path = farm.services.settings.database_url.get_secret_value(), tmp_path / "backup"
+    recipients = [secret.to_public()]
+    backup = back_up(url, farm.services.blobs, path, key=SigningKey.read(key), recipients=recipients)
+    assert check_backup(path, key_file=public_path(key), identity=identity) == backup
+    for options, code in (({}, "backup-encrypted"), ({"identity": key}, "bad-identity")):
+        with pytest.raises(InvalidInputError) as caught:
+            into(twin, path, **options)
+        assert caught.value.code == code
+    into(twin, path, identity=identity, key_file=public_path(key))
+    # Anybody can encrypt for a public key: the signature says who did.
+    plain, forged = backup_of(farm, tmp_path / "plain", None), tmp_path / "forged"
+    with forged.open("wb") as file, encrypting(file, recipients) as target:
+        target.write(plain.read_bytes())
+    with pytest.raises(InvalidInputError) as caught:
+        into(twin, forged, identity=identity, key_file=public_path(key))
+    assert caught.value.code == "no-envelope"

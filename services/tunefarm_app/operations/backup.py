@@ -3,7 +3,7 @@
 The file is a tar archive: ``manifest.json``, ``database.jsonl.gz`` (`tunefarm_db.dump`), then ``store/<sha256>`` for every
 model, artifact, kernel source and file of samples that the database knew at that moment. It holds API keys as hashes only. If the farm
 has a signing key, ``manifest.intoto.jsonl`` is a signed statement about manifest and database; the manifest has the SHA-256 of every file
-of the store. A backup is taken while the farm runs. A restored farm continues its unfinished jobs: steps that were leased at the time are taken
+of the store. With recipients, the whole is encrypted (`encryption`). A backup is taken while the farm runs. A restored farm continues its unfinished jobs: steps that were leased at the time are taken
 back when their leases expire, and devices register again.
 """
 
@@ -15,10 +15,11 @@ import io
 import json
 import os
 import tarfile
+import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,8 @@ import structlog
 
 from tunefarm_app.identity.signing import SigningKey
 from tunefarm_app.identity.statements import backup_statement
+from tunefarm_app.operations.archive_members import add_bytes, add_file, member
+from tunefarm_app.operations.encryption import Recipient, encrypting, opened
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.dump import dump, load
@@ -71,7 +74,14 @@ class Backup:
         return {"format": FORMAT, **{name: getattr(self, name) for name in self.__slots__}}
 
 
-def back_up(database_url: str, store: BlobStore, path: Path, *, key: SigningKey | None = None) -> Backup:
+def back_up(
+    database_url: str,
+    store: BlobStore,
+    path: Path,
+    *,
+    key: SigningKey | None = None,
+    recipients: Sequence[Recipient] = (),
+) -> Backup:
     """Write a backup to `path`, which must not exist. An incomplete file is removed. Only its owner can read it.
 
     Args:
@@ -79,6 +89,7 @@ def back_up(database_url: str, store: BlobStore, path: Path, *, key: SigningKey 
         store: Its store.
         path: The backup.
         key: Signs the backup; None to leave it unsigned.
+        recipients: Who can read it; none to leave it in plain. What is in it is signed, not the encrypted file.
 
     Raises:
         FileExistsError: If the file exists.
@@ -91,36 +102,37 @@ def back_up(database_url: str, store: BlobStore, path: Path, *, key: SigningKey 
     url = parse_url(database_url)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
         raise InvalidInputError(f"{url.database}: there is no such database", code="no-database")
-    staged, part = path.with_name(f".{path.name}.database"), path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.part")
+    # A plain database must not get to where an encrypted backup goes.
+    folder = store.temporary_path().parent if recipients else path.parent
     try:
-        rows, needed = _dump(database_url, staged)
-        blobs = {sha256: blob for sha256 in sorted(needed) if (blob := _blob_of(store, sha256)) is not None}
-        backup = Backup(
-            tunefarm=version("tunefarm"),
-            schema=schema.head(),
-            created_at=time.time(),
-            rows=rows,
-            blobs=tuple(blobs),
-            missing=tuple(sorted(needed - blobs.keys())),
-        )
-        with _new_file(part) as file:
-            with tarfile.open(fileobj=file, mode="w") as archive:
-                manifest = json.dumps(backup.to_json()).encode()
-                _add_bytes(archive, MANIFEST, manifest)
-                if key is not None:
-                    digests = {MANIFEST: hashlib.sha256(manifest).hexdigest(), DATABASE: _sha256_of(staged)}
-                    _add_bytes(
-                        archive, ENVELOPE, key.sign(backup_statement(digests, backup.created_at)).encode()
-                    )
-                _add(archive, DATABASE, staged)
-                for sha256, source in blobs.items():
-                    _add(archive, STORE + sha256, source)
-            file.flush()
-            os.fsync(file.fileno())
+        with tempfile.TemporaryFile(dir=folder) as staged:
+            rows, needed = _dump(database_url, staged)
+            blobs = {
+                sha256: blob for sha256 in sorted(needed) if (blob := _blob_of(store, sha256)) is not None
+            }
+            backup = Backup(
+                tunefarm=version("tunefarm"),
+                schema=schema.head(),
+                created_at=time.time(),
+                rows=rows,
+                blobs=tuple(blobs),
+                missing=tuple(sorted(needed - blobs.keys())),
+            )
+            with _new_file(part) as file:
+                with (
+                    encrypting(file, recipients) if recipients else nullcontext(file) as target,
+                    tarfile.open(fileobj=target, mode="w|") as archive,
+                ):
+                    _add_head(archive, backup, staged, key)
+                    for sha256, source in blobs.items():
+                        with source.open("rb") as blob_file:
+                            add_file(archive, STORE + sha256, blob_file)
+                file.flush()
+                os.fsync(file.fileno())
         part.rename(path)
     finally:
-        for leftover in (staged, part):
-            leftover.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
     log.info("backed up", rows=rows, blobs=len(blobs), missing=len(backup.missing))
     return backup
 
@@ -131,13 +143,24 @@ _WITH_BLOBS = frozenset(
 """Tables whose rows name a blob."""
 
 
-def _dump(database_url: str, path: Path) -> tuple[int, set[str]]:
+def _add_head(archive: tarfile.TarFile, backup: Backup, staged: IO[bytes], key: SigningKey | None) -> None:
+    """Add the manifest, what is signed of it, and the database."""
+    manifest = json.dumps(backup.to_json()).encode()
+    add_bytes(archive, MANIFEST, manifest)
+    if key is not None:
+        staged.seek(0)
+        digests = {MANIFEST: hashlib.sha256(manifest).hexdigest(), DATABASE: _Hashed(staged).sha256}
+        add_bytes(archive, ENVELOPE, key.sign(backup_statement(digests, backup.created_at)).encode())
+    add_file(archive, DATABASE, staged)
+
+
+def _dump(database_url: str, file: IO[bytes]) -> tuple[int, set[str]]:
     """Write the database's lines; return how many rows, and the blobs that its models, artifacts, sources and samples need."""
     engine = make_engine(database_url)
     rows, needed = 0, set()
     table, columns = "", list[str]()
     try:
-        with _new_file(path) as file, gzip.GzipFile(fileobj=file, mode="wb", compresslevel=5) as packed:
+        with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=5) as packed:
             for line in dump(engine):
                 packed.write(line.encode())
                 if line.startswith('{"table"'):
@@ -166,24 +189,6 @@ def _blob_of(store: BlobStore, sha256: str) -> Path | None:
         return None
 
 
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _add_bytes(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(data)
-    archive.addfile(entry, io.BytesIO(data))
-
-
-def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
-    with path.open("rb") as file:
-        entry = tarfile.TarInfo(name)
-        entry.size = os.fstat(file.fileno()).st_size
-        archive.addfile(entry, file)
-
-
 def read_manifest(data: bytes) -> Backup:
     """Return the contents that a backup's manifest lists.
 
@@ -204,18 +209,19 @@ def read_manifest(data: bytes) -> Backup:
         raise InvalidInputError("this is not a backup of tunefarm", code="bad-backup") from error
 
 
-def check_backup(path: Path, *, key_file: Path | None = None) -> Backup:
+def check_backup(path: Path, *, key_file: Path | None = None, identity: Path | None = None) -> Backup:
     """Read the whole file, and check that it is complete and undamaged; changes nothing.
 
     Args:
         path: The backup.
         key_file: File of public keys, one of which has to have signed it; None to accept any backup.
+        identity: File of the secret key that decrypts it; None if it is not encrypted.
 
     Raises:
         InvalidInputError: ``bad-backup``; with `key_file` as `read_public_keys`, `open_envelope` and `read_statement`, ``no-envelope``,
-            and ``wrong-subject`` if the statement is another backup's.
+            and ``wrong-subject`` if the statement is another backup's; as `encryption.opened`.
     """
-    with _opened(path) as archive:
+    with _opened(path, identity, Path(tempfile.gettempdir())) as archive:
         return _checked(archive, path, key_file).backup
 
 
@@ -227,18 +233,18 @@ class _CheckedBackup:
 
 def _checked(archive: tarfile.TarFile, path: Path, key_file: Path | None) -> _CheckedBackup:
     manifest = _manifest(archive)
-    packed_sha256 = _Hashed(_member(archive, DATABASE)).sha256
+    packed_sha256 = _Hashed(member(archive, DATABASE)).sha256
     if key_file is not None:  # before anything is unpacked that a stranger may have written
         digests = {MANIFEST: hashlib.sha256(manifest).hexdigest(), DATABASE: packed_sha256}
         _verify(archive, path, key_file, digests)
     backup = read_manifest(manifest)
-    database = _Hashed(_member(archive, DATABASE))
+    database = _Hashed(member(archive, DATABASE))
     _lines_counted(database)
     if database.sha256 != packed_sha256:
         raise _changed(path)
     for sha256 in backup.blobs:
         digest = hashlib.sha256()
-        for chunk in _chunks(_member(archive, STORE + sha256)):
+        for chunk in _chunks(member(archive, STORE + sha256)):
             digest.update(chunk)
         if digest.hexdigest() != sha256:
             raise InvalidInputError(f"the backup's blob {sha256} is damaged", code="bad-backup")
@@ -253,7 +259,7 @@ def _verify(archive: tarfile.TarFile, path: Path, key_file: Path, digests: Mappi
             "--verify-key it is restored unverified",
             code="no-envelope",
         )
-    data = _member(archive, ENVELOPE).read(MAX_ENVELOPE_BYTES + 1)
+    data = member(archive, ENVELOPE).read(MAX_ENVELOPE_BYTES + 1)
     signed = open_envelope(data, keys, named=named, keys_named=str(key_file))
     if dict(read_statement(signed, predicate_type=BACKUP, named=named).subjects) != digests:
         raise InvalidInputError(
@@ -290,6 +296,7 @@ def restore(
     replace: bool = False,
     key_file: Path | None = None,
     keep_keys: bool = False,
+    identity: Path | None = None,
 ) -> Backup:
     """Restore database and store from a backup; checks the whole file before it changes anything.
 
@@ -303,18 +310,19 @@ def restore(
         key_file: As `check_backup`.
         keep_keys: Whether the backup's API keys stay valid, with the credentials of devices and what else acts for a key. Otherwise
             they are revoked: a backup may bring back keys that were revoked after it was made, or bring one that never was.
+        identity: As `check_backup`. The decrypted file has no name, and lies in the store's folder meanwhile.
 
     Raises:
         InvalidInputError: As `check_backup`.
         ConflictError: ``not-empty``, ``in-use``.
         TransientError: If the database or the store is away.
     """
-    with _opened(path) as archive:
+    with _opened(path, identity, store.temporary_path().parent) as archive:
         checked = _checked(archive, path, key_file)
         backup = checked.backup
         # The store first: a blob without a row is swept later, a row without its blob would be an error.
         for sha256 in backup.blobs:
-            if store.put(_chunks(_member(archive, STORE + sha256))).sha256 != sha256:
+            if store.put(_chunks(member(archive, STORE + sha256))).sha256 != sha256:
                 raise _changed(path)
         lines = _database_lines(archive, path, checked.database_sha256)
         load(database_url, lines, revision=backup.schema, replace=replace, keep_keys=keep_keys)
@@ -325,7 +333,7 @@ def restore(
 
 def _database_lines(archive: tarfile.TarFile, path: Path, sha256: str) -> Iterator[str]:
     """Yield the database's lines; raise at their end, before anything is committed, if they are not those that were checked."""
-    file = _Hashed(_member(archive, DATABASE))
+    file = _Hashed(member(archive, DATABASE))
     with gzip.open(cast("IO[bytes]", file), "rt", encoding="utf-8") as lines:
         yield from cast("IO[str]", lines)
     if file.sha256 != sha256:
@@ -349,9 +357,9 @@ def _note_restore(database_url: str, backup: Backup, *, keep_keys: bool) -> None
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+def _opened(path: Path, identity: Path | None, folder: Path) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(path, mode="r:") as archive:
+        with opened(path, identity, folder) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             yield archive
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise InvalidInputError(
@@ -363,18 +371,7 @@ def _manifest(archive: tarfile.TarFile) -> bytes:
     first = archive.next()
     if first is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES:
         raise InvalidInputError("this is not a backup of tunefarm", code="bad-backup")
-    return _member(archive, MANIFEST).read(_MANIFEST_BYTES)
-
-
-def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    try:
-        entry = archive.getmember(name)
-    except KeyError:
-        raise InvalidInputError(f"the backup ends before {name}", code="bad-backup") from None
-    file = archive.extractfile(entry) if entry.isreg() and not entry.issparse() else None
-    if file is None:  # a link may lead to itself, holes may be of any size
-        raise InvalidInputError(f"{name} in the backup is not a plain file", code="bad-backup")
-    return file
+    return member(archive, MANIFEST).read(_MANIFEST_BYTES)
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server from a PyPI wheel, which a test can kill and start again."""
+"""A private PostgreSQL server from a PyPI wheel, which a test can kill and start again; also with the roles of the compose file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from parentage import die_with_parent
+from repository import ROOT
 from waiting import wait_until
+
+OWNER, WORKER = "tunefarm", "tunefarm_worker"
+"""The roles that `roled_postgres` makes."""
 
 
 class PrivatePostgres:
@@ -40,6 +47,11 @@ class PrivatePostgres:
             ensure_prefix_permissions(self._data)
             shutil.chown(self.folder, self._server.system_user)
         self._server.ensure_pgdata_inited()
+
+    @property
+    def binaries(self) -> Path:
+        """The folder of the server's programs, psql among them."""
+        return Path(self._server.bin_path)
 
     def start(self, *, within_sec: float = 300.0) -> None:
         """Start the server and wait until it answers; remains of an earlier one may delay that."""
@@ -126,3 +138,37 @@ def _has_user() -> bool:
         return ensure_user_exists("pgserver") is not None
     except (subprocess.CalledProcessError, KeyError):
         return False
+
+
+@dataclass(frozen=True)
+class RoledPostgres:
+    """A server with the database and the roles that the compose file's script makes; `roled_postgres` makes one."""
+
+    server: PrivatePostgres
+
+    def url_of(self, role: str) -> str:
+        """Return the farm's database's URL for a role."""
+        return f"postgresql://{role}@/tunefarm?host={self.server.folder}"
+
+
+@contextmanager
+def roled_postgres() -> Iterator[RoledPostgres]:
+    """Start one for the time of the block."""
+    server = started_postgres("fsync=off", "max_connections=100")
+    try:
+        binaries = server.binaries
+        subprocess.run(
+            ["sh", str(ROOT / "deploy" / "postgres-roles.sh")],
+            env={
+                "PATH": f"{binaries}:{os.environ['PATH']}",
+                "PGHOST": str(server.folder),
+                "POSTGRES_USER": "postgres",
+                "TUNEFARM_OWNER_PASSWORD": "owner's",
+                "TUNEFARM_WORKER_PASSWORD": "worker's",
+            },
+            check=True,
+            capture_output=True,
+        )
+        yield RoledPostgres(server)
+    finally:
+        server.close()

@@ -79,6 +79,25 @@ def test_each_part_has_its_own_keys_of_the_farm_alone() -> None:
     }
 
 
+def test_workers_connect_to_the_database_as_a_role_of_their_own() -> None:
+    users = {
+        name: re.findall(
+            r"postgresql\+psycopg://(\w+):\$\{(\w+)", service["environment"]["TUNEFARM_DATABASE_URL"]
+        )
+        for name, service in OURS.items()
+        if "TUNEFARM_DATABASE_URL" in service.get("environment", {})
+    }
+    owner = [("tunefarm", "POSTGRES_PASSWORD")]
+    assert users == {
+        "migrate": owner,
+        "api": owner,
+        "worker": [("tunefarm_worker", "POSTGRES_WORKER_PASSWORD")],
+    }
+    assert SERVICES["migrate"]["command"][-1] == "--worker-role=tunefarm_worker"
+    held = {name for name, service in SERVICES.items() if "POSTGRES_ADMIN_PASSWORD" in str(service)}
+    assert held == {"postgres"}
+
+
 @pytest.mark.parametrize("name", ["device", "gateway"])
 def test_devices_and_the_gateway_hold_no_password(name: str) -> None:
     assert not [
@@ -127,5 +146,7 @@ def test_every_image_is_built_from_an_extra_that_exists() -> None:
 def test_volumes_and_networks_are_declared() -> None:
     for service in SERVICES.values():
         assert set(service["networks"]) <= set(COMPOSE["networks"])
-        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
+        sources = {volume.split(":")[0] for volume in service.get("volumes", [])}
+        assert {source for source in sources if not source.startswith("./")} <= set(COMPOSE["volumes"])
+        assert all((ROOT / source).is_file() for source in sources if source.startswith("./"))
         assert set(service.get("depends_on", {})) <= set(SERVICES)

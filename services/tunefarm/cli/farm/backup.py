@@ -46,26 +46,45 @@ def back_up(
             help="File of the key to sign the backup with; by default, that of the farm on this machine.",
         ),
     ] = None,
+    recipient: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            envvar="TUNEFARM_BACKUP_RECIPIENT",
+            help="Encrypt the backup for this public key (age1… or ssh-ed25519 …), or those of a file. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Write a farm's database, models and artifacts to one file. The farm may be running.
 
     The copy of the database (SQLite or PostgreSQL) is consistent. It holds API keys as hashes only, and no signing key: copy that key's
-    file too. Only you can read the backup: keep it as safe as the farm.
+    file too. Only you can read the backup: keep it as safe as the farm, or encrypt it (--recipient) for a key that is kept elsewhere.
     """
     from tunefarm_app.operations.backup import back_up as write
+    from tunefarm_app.operations.encryption import read_recipients
 
     with without_log():
+        recipients = read_recipients(recipient or ())
         url, store = _places(database_url, store_dir, home)
         key = _signing_key(signing_key, database_url, home)
-        manifest = write(url, store, file, key=key)
+        manifest = write(url, store, file, key=key, recipients=recipients)
     size_bytes = file.stat().st_size
     if out.json:
         signed_by = None if key is None else key.id
         out.data(
-            {"backup": str(file), "size_bytes": size_bytes, "signed_by": signed_by, **manifest.to_json()}
+            {
+                "backup": str(file),
+                "size_bytes": size_bytes,
+                "signed_by": signed_by,
+                "recipients": len(recipients),
+                **manifest.to_json(),
+            }
         )
         return
     signed = "not signed" if key is None else f"signed by the key {key.id[:16]}"
+    signed += (
+        f", encrypted for {quantities.plural(len(recipients), 'key')}" if recipients else ", not encrypted"
+    )
     out.text(
         f"{file}  {quantities.size(size_bytes)}: {manifest.rows:,} rows, {len(manifest.blobs)} models and artifacts, {signed}"
     )
@@ -98,6 +117,14 @@ def restore(
             help="File of the public keys that you trust: restore nothing unless one of them signed the backup.",
         ),
     ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TUNEFARM_BACKUP_IDENTITY",
+            help="File of the secret key that decrypts the backup: of age-keygen, or an SSH key without a passphrase.",
+        ),
+    ] = None,
     keep_keys: Annotated[
         bool,
         typer.Option(
@@ -126,6 +153,7 @@ def restore(
             replace=replace,
             key_file=verify_key,
             keep_keys=keep_keys,
+            identity=identity,
         )
     if out.json:
         checks = {"verified": verify_key is not None, "keys_kept": keep_keys}

@@ -29,10 +29,22 @@ DatabaseUrl = Annotated[
 
 
 @command(app, "upgrade")
-def upgrade_database(out: Output, database_url: DatabaseUrl = None, home: Home = None) -> None:
+def upgrade_database(
+    out: Output,
+    worker_role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROLE",
+            help="Give this role of PostgreSQL what workers need, and no API keys, secrets of webhooks or audit log.",
+        ),
+    ] = None,
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+) -> None:
     """Upgrade the schema to this version of tunefarm. Safe to repeat, and to run from several machines at once."""
     from tunefarm_db.engine import make_engine
     from tunefarm_db.schema import current, head, upgrade
+    from tunefarm_db.worker_role import grant_to_worker
 
     url = _url(database_url, home)
     engine = make_engine(url)
@@ -41,12 +53,15 @@ def upgrade_database(out: Output, database_url: DatabaseUrl = None, home: Home =
         upgrade(url)
     finally:
         engine.dispose()
-    out.result(
-        {"before": before, "current": head()},
+    if worker_role is not None:
+        grant_to_worker(url, worker_role)
+    role = f"; {worker_role} has a worker's rights" if worker_role is not None else ""
+    went = (
         f"the schema is at {before} already"
         if before == head()
-        else f"the schema went from {before or 'nothing'} to {head()}",
+        else f"the schema went from {before or 'nothing'} to {head()}"
     )
+    out.result({"before": before, "current": head(), "worker_role": worker_role}, f"{went}{role}")
 
 
 @command(app, "current")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyrage import x25519
 from typer.testing import CliRunner, Result
 
 from tunefarm.cli.main import make_app
@@ -129,3 +130,22 @@ def test_a_full_disk_leaves_no_part(home: FarmHome, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["error"]["code"] == "os-error"
     assert list(target.iterdir()) == []
     assert tunefarm("backup", target / "b.tar", "--home", home.path).exit_code == 0
+
+
+def test_an_encrypted_backup(home: FarmHome, tmp_path: Path) -> None:
+    key = x25519.Identity.generate()
+    identity = tmp_path / "identity"
+    identity.write_text(str(key))
+    identity.chmod(0o600)
+    path = tmp_path / "b.age"
+    written = tunefarm("backup", path, "--home", home.path, "--recipient", key.to_public())
+    assert written.exit_code == 0, written.output
+    assert "encrypted for 1 key" in written.stdout
+    refused = tunefarm("restore", path, "--home", tmp_path / "new")
+    assert refused.exit_code == 2
+    assert "--identity FILE" in refused.stderr
+    restored = tunefarm("restore", path, "--home", tmp_path / "new", "--identity", identity)
+    assert restored.exit_code == 0, restored.output
+    wrong = tunefarm("backup", tmp_path / "c.age", "--home", home.path, "--recipient", "age1nobody")
+    assert wrong.exit_code == 2
+    assert not (tmp_path / "c.age").exists()

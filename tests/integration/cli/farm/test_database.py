@@ -33,7 +33,7 @@ def test_from_nothing_to_the_newest_schema(url: str) -> None:
 
     upgraded = tunefarm("db", "upgrade", "--database-url", url, "--json")
     assert upgraded.exit_code == 0, upgraded.output
-    assert json.loads(upgraded.stdout) == {"before": None, "current": head()}
+    assert json.loads(upgraded.stdout) == {"before": None, "current": head(), "worker_role": None}
     assert "already" in tunefarm("db", "upgrade", "--database-url", url).stdout
     assert tunefarm("db", "check", "--database-url", url).exit_code == 0
 
@@ -52,6 +52,12 @@ def test_a_backup_is_a_database(url: str, tmp_path: Path) -> None:
     again = tunefarm("db", "backup", copy, "--database-url", url)
     assert again.exit_code == 2
     assert "exists already" in again.stderr
+
+
+def test_sqlite_has_no_roles(url: str) -> None:
+    refused = tunefarm("db", "upgrade", "--worker-role", "worker", "--database-url", url)
+    assert refused.exit_code == 2
+    assert "leave --worker-role out for SQLite" in refused.stderr
 
 
 @pytest.mark.parametrize(

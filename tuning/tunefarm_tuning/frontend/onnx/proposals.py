@@ -146,7 +146,7 @@ def _sizes(graph: onnx.GraphProto, value: onnx.ValueInfoProto, given: Binding) -
 def _required_sizes(graph: onnx.GraphProto, name: str) -> tuple[int, dict[int, int]] | None:
     """Return the rank of an input and the sizes that the first weight that it meets demands; None if it meets none."""
     weights = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    while True:
+    for _ in graph.node:  # in a graph that is not sound, values may follow from each other
         users = [node for node in graph.node if name in node.input]
         for node in users:
             weight = weights.get(node.input[1]) if len(node.input) > 1 and node.input[0] == name else None
@@ -157,11 +157,17 @@ def _required_sizes(graph: onnx.GraphProto, name: str) -> tuple[int, dict[int, i
                 turned = next((a.i for a in node.attribute if a.name == "transB"), 0)
                 return 2, {1: weight[1 if turned else 0]}
         follow = next(
-            (node for node in users if node.op_type in _KEEPS_SHAPE and node.input[0] == name), None
+            (
+                node
+                for node in users
+                if node.op_type in _KEEPS_SHAPE and node.input[0] == name and node.output
+            ),
+            None,
         )
         if follow is None or len(users) != 1:
             return None
         name = follow.output[0]
+    return None
 
 
 def _kinds(value: onnx.ValueInfoProto, shape: Sequence[int | Key]) -> dict[Key, str]:

@@ -76,6 +76,12 @@ def test_the_first_weight_tells_the_channels() -> None:
     assert next(propose(model, Binding())).shapes == {"x": (1, 5, 224, 224)}
 
 
+@pytest.mark.parametrize("nodes", ["x = Relu(x)", "a = Relu(x)  x = Relu(a)"])
+def test_values_that_follow_from_each_other_end_the_search(nodes: str) -> None:
+    """Before, it went round for ever."""
+    assert first("float[n, 3, h, w] x", body=nodes) == [(1, 3, 224, 224)]
+
+
 @pytest.mark.parametrize(
     ("key", "text", "size"),
     [

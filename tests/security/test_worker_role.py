@@ -1,0 +1,138 @@
+"""Whoever has a worker's connection to PostgreSQL gets at no key and no secret, and cannot plant any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from private_postgres import OWNER, WORKER, RoledPostgres, roled_postgres
+from psycopg.errors import InsufficientPrivilege
+from pydantic import SecretStr
+
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.runtime.composition import compose
+from tunefarm_app.settings import Settings
+from tunefarm_db.dump import dump, load
+from tunefarm_db.engine import make_engine
+from tunefarm_db.schema import head, upgrade
+from tunefarm_db.tables import Base
+from tunefarm_db.worker_role import RIGHTS, grant_to_worker
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+
+ATTACKS = {
+    "read the hashes of keys": "SELECT secret_sha256 FROM api_keys",
+    "read which keys there are": "SELECT id FROM api_keys",
+    "plant a key": "INSERT INTO api_keys (id, name, secret_sha256, scopes, created_at, limits) VALUES ('k', 'k', 'h', '[]', 0, '{}')",
+    "give a key more rights": "UPDATE api_keys SET scopes = '[\"admin\"]'",
+    "revoke everybody's keys": "DELETE FROM api_keys",
+    "read a webhook's secret": "SELECT secret FROM webhooks",
+    "read where webhooks lead": "SELECT url FROM webhooks",
+    "read whole webhooks": "SELECT * FROM webhooks",
+    "lead a webhook elsewhere": "UPDATE webhooks SET url = 'http://127.0.0.1'",
+    "add a webhook": "INSERT INTO webhooks (id, url, kinds, secret, created_at) VALUES ('w', 'u', '[]', 's', 0)",
+    "read the audit log": "SELECT * FROM audit_log",
+    "add to the audit log": "INSERT INTO audit_log (seq, at, via, address, action, details, hash) VALUES (1, 0, '', '', '', '{}', '')",
+    "empty the audit log": "TRUNCATE audit_log",
+    "hold entries of the audit log back": "DELETE FROM audit_inbox",
+    "free the audit log": "DROP TRIGGER audit_log_only_grows ON audit_log",
+    "switch the audit log's trigger off": "ALTER TABLE audit_log DISABLE TRIGGER ALL",
+    "take a table": "ALTER TABLE api_keys OWNER TO tunefarm_worker",
+    "give itself rights": "GRANT SELECT ON api_keys TO tunefarm_worker",
+    "become the owner": "SET ROLE tunefarm",
+    "become the superuser": "SET ROLE postgres",
+    "make a superuser": "CREATE ROLE mine SUPERUSER",
+    "make a function that runs as others": "CREATE FUNCTION public.now2() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "make a table": "CREATE TABLE public.mine (id int)",
+    "read a file of the server": "SELECT pg_read_file('/etc/passwd')",
+    "run a program": "COPY (SELECT 1) TO PROGRAM 'true'",
+    "write a file of the server": "COPY (SELECT 1) TO '/tmp/planted'",
+    "load code": "LOAD '/tmp/planted.so'",
+    "say that it is no replica": "SET session_replication_role = replica",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoledPostgres]:
+    with roled_postgres() as server:
+        upgrade(server.url_of(OWNER))
+        grant_to_worker(server.url_of(OWNER), WORKER)
+        services = compose(
+            Settings(
+                database_url=SecretStr(server.url_of(OWNER)),
+                broker_url=SecretStr("redis://127.0.0.1:1/0"),
+                store_dir=tmp_path_factory.mktemp("store"),
+            )
+        )
+        create_api_key(services, name="admin")
+        with services.uow.write() as repos:
+            repos.webhooks.add(url="https://example.org/secret", kinds=[], job_id=None, secret="whs_secret")
+        services.close()
+        yield server
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_worker_has_no_right_to(attack: str, server: RoledPostgres) -> None:
+    with psycopg.connect(server.url_of(WORKER)) as connection, pytest.raises(InsufficientPrivilege):
+        connection.execute(ATTACKS[attack])
+
+
+def test_the_owner_is_no_superuser(server: RoledPostgres) -> None:
+    with psycopg.connect(server.url_of(OWNER)) as connection:
+        row = connection.execute(
+            "SELECT rolsuper, rolcreaterole, rolcreatedb, rolreplication, rolbypassrls FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()
+        assert row == (False,) * 5
+        for attack in ("run a program", "read a file of the server", "become the superuser"):
+            with connection.transaction(force_rollback=True), pytest.raises(InsufficientPrivilege):
+                connection.execute(ATTACKS[attack])
+
+
+def test_rights_are_those_that_are_listed_and_no_others(server: RoledPostgres) -> None:
+    """Also after a right that somebody gave by hand."""
+    with psycopg.connect(server.url_of(OWNER)) as connection:
+        connection.execute(f"GRANT SELECT ON api_keys TO {WORKER}")
+    grant_to_worker(server.url_of(OWNER), WORKER)
+    with psycopg.connect(server.url_of(WORKER)) as connection:
+        for table in Base.metadata.tables:
+            reads, writes = connection.execute(
+                "SELECT has_table_privilege(%(table)s, 'SELECT'), has_table_privilege(%(table)s, 'UPDATE')",
+                {"table": table},
+            ).fetchone() or (None, None)
+            assert (reads, writes) == ((True, True) if table not in RIGHTS else (False, False)), table
+
+
+@pytest.mark.parametrize("role", [OWNER, "postgres", "nobody-of-this-name", "reader"])
+def test_a_role_that_is_too_strong_or_missing_is_refused(role: str, server: RoledPostgres) -> None:
+    with psycopg.connect(server.server.url, autocommit=True) as connection:
+        if role == "reader":
+            connection.execute("CREATE ROLE reader LOGIN IN ROLE pg_read_server_files")
+    with pytest.raises(InvalidInputError) as caught:
+        grant_to_worker(server.url_of(OWNER), role)
+    assert caught.value.code == ("no-such-role" if role.startswith("nobody") else "role-too-strong")
+    assert role in caught.value.message
+
+
+def test_a_restore_sees_workers_of_their_own_role(server: RoledPostgres) -> None:
+    """The owner, who is no superuser, is told little of other roles' connections, but enough for this."""
+    worker = make_engine(server.url_of(WORKER))
+    with worker.connect(), pytest.raises(ConflictError) as caught:
+        load(server.url_of(OWNER), dumped(server), revision=head(), replace=True)
+    worker.dispose()
+    assert caught.value.code == "in-use"
+
+
+def test_after_a_restore_the_role_has_nothing_until_it_is_granted_again(server: RoledPostgres) -> None:
+    load(server.url_of(OWNER), dumped(server), revision=head(), replace=True)
+    with psycopg.connect(server.url_of(WORKER)) as connection, pytest.raises(InsufficientPrivilege):
+        connection.execute("SELECT id FROM jobs")
+    grant_to_worker(server.url_of(OWNER), WORKER)
+    with psycopg.connect(server.url_of(WORKER)) as connection:
+        connection.execute("SELECT id FROM jobs")
+
+
+def dumped(server: RoledPostgres) -> list[str]:
+    engine = make_engine(server.url_of(OWNER))
+    lines = list(dump(engine))
+    engine.dispose()
+    return lines

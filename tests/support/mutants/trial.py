@@ -1,0 +1,175 @@
+"""One mutant through the import: how it ended, and what was left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from mutants.draw import Mutant
+from mutants.watch import Ground, Watch
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, TunefarmError
+from tunefarm_tuning.frontend import importing
+from tunefarm_tuning.process.child import ChildProcess
+from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.model_child import ImportLimits
+from tunefarm_tuning.process.sandbox import Access
+
+LIMIT_SEC = 30.0
+_STAGE_SEC = 45.0
+_LONGEST_MESSAGE = 2500
+_CALLS_OF_A_CHILD = 150
+_SUBREAPER = 36
+ENDINGS = {"import-crashed": "crashed", "import-timeout": "timed out", "import-memory": "out of memory"}
+"""Codes of errors in which a child had to be stopped, or fell."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an import ended.
+
+    Attributes:
+        word: ``accepted``, ``refused``, one of `ENDINGS`, or ``unclear``: an error that is none of the documented ones, or whose
+            message is not for people.
+        code: Of the error.
+        message: Of the error.
+        sec: How long it took.
+        touched: Files that were opened or changed, and should not have been.
+        left: Processes that were left.
+    """
+
+    word: str
+    code: str
+    message: str
+    sec: float
+    touched: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the import kept what docs/security.md promises."""
+        is_late = self.word != "accepted" and self.sec > LIMIT_SEC
+        return self.word != "unclear" and not is_late and not self.touched and not self.left
+
+
+def adopt_orphans() -> None:
+    """Let processes whose parents have ended become children of this one, so that none is missed."""
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def take(
+    mutant: Mutant, ground: Ground, watch: Watch, *, kept: Callable[[], Iterable[int]] = tuple
+) -> Outcome:
+    """Import a mutant.
+
+    Args:
+        mutant: Its file.
+        ground: Where it is written.
+        watch: Of the ground.
+        kept: Returns, after the import, the ids of processes that may stay.
+    """
+    ground.model.write_bytes(mutant.data)
+    watch.events()
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    began = time.monotonic()
+    outcome = _imported(ground.model)
+    sec = time.monotonic() - began
+    serving = set(kept())
+    left = [
+        f"{process.pid} {' '.join(process.cmdline()[-3:])}"
+        for process in psutil.Process().children(recursive=True)
+        if process.pid not in before | serving and process.status() != psutil.STATUS_ZOMBIE
+    ]
+    return replace(outcome, sec=round(sec, 2), touched=tuple(watch.events()), left=tuple(left))
+
+
+def _imported(path: Path) -> Outcome:
+    limits = ImportLimits(memory_bytes=4 << 30, timeout_sec=_STAGE_SEC, cpu_sec=int(_STAGE_SEC))
+    try:
+        importing.import_model(path, limits=limits)
+    except (InvalidModelError, InvalidInputError) as error:
+        word = ENDINGS.get(error.code, "refused") if _is_clear(error, path) else "unclear"
+        return Outcome(word, error.code, error.message, 0.0)
+    except TunefarmError as error:
+        return Outcome("unclear", error.code, f"{error.message} {error.fields.get('traceback', '')}", 0.0)
+    except Exception as error:
+        return Outcome("unclear", type(error).__name__, str(error), 0.0)
+    return Outcome("accepted", "", "", 0.0)
+
+
+def _is_clear(error: TunefarmError, path: Path) -> bool:
+    """Whether a message is one for people: short, printable, and without paths of this machine."""
+    message = error.message
+    return (
+        0 < len(message) <= _LONGEST_MESSAGE
+        and str(path.parent) not in message
+        and not any(unicodedata.category(character) in ("Cc", "Cf", "Cs") for character in message)
+    )
+
+
+class ServingChildren:
+    """Children that serve import after import, as long as they answer: a start takes longer than most mutants.
+
+    They have the sandbox and the memory of those that serve one, as all mutants are written to one path; no limit of their
+    processor time.
+    """
+
+    def __init__(self) -> None:
+        self._children: dict[str, tuple[ChildProcess, int]] = {}
+
+    def call(
+        self,
+        module: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        limits: ChildLimits,
+        access: Access,
+        timeout_sec: float,
+        env: Mapping[str, str],
+        **_: Any,
+    ) -> Any:
+        """Call as `call_in_child`."""
+        child, calls = self._children.get(module, (None, 0))
+        if child is None or calls >= _CALLS_OF_A_CHILD:
+            if child is not None:
+                child.close()
+            child, calls = (
+                ChildProcess(module, limits=replace(limits, cpu_sec=None), access=access, env=env),
+                0,
+            )
+        self._children[module] = (child, calls + 1)
+        return child.call(method, params, timeout_sec=timeout_sec)
+
+    def pids(self) -> set[int]:
+        """Return the processes that serve now."""
+        return {child.pid for child, _ in self._children.values() if child.pid is not None}
+
+    def close(self) -> None:
+        """End them."""
+        for child, _ in self._children.values():
+            child.close()
+        self._children.clear()
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Let imports of the block use them."""
+        own = importing.call_in_child
+        importing.call_in_child = self.call  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            importing.call_in_child = own
+
+
+def processor_count() -> int:
+    """Return the number of processors of this process."""
+    return len(os.sched_getaffinity(0))
