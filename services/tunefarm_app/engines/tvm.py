@@ -26,7 +26,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, TransientError
 from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.frontend.extraction import extract_tasks
-from tunefarm_tuning.frontend.importing import import_model
+from tunefarm_tuning.frontend.importing import import_with_tasks
 from tunefarm_tuning.frontend.quantising import quantise_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
@@ -57,6 +57,10 @@ _DRAFT_BLOCKS = 3
 _NETWORK_TIMEOUT_SEC = 60.0
 
 
+_ANY_CPU = Target(kind="llvm")
+"""The target that the tasks of an import are for."""
+
+
 class TvmEngine:
     """Implements `Engine`.
 
@@ -77,6 +81,8 @@ class TvmEngine:
         self._runners: OrderedDict[DeviceAddress, RpcRunner] = OrderedDict()
         self._idle: threading.Timer | None = None
         self._uses = 0
+        self._imported: tuple[Model, tuple[TuningTask, ...]] | None = None
+        """The model that was imported last, and its tasks for any CPU."""
 
     @property
     def toolchain(self) -> str:
@@ -92,7 +98,11 @@ class TvmEngine:
     ) -> Model:
         WARM.keep(self._settings.warm_children)
         limits = self._import_limits()
-        return import_model(path, shapes=shapes, values=values, limits=limits, cancellation=cancellation)
+        model, tasks = import_with_tasks(
+            path, shapes=shapes, values=values, limits=limits, cancellation=cancellation
+        )
+        self._imported = None if model.specialisations else (model, tasks)
+        return model
 
     def check_samples(self, model: Model, path: Path, *, cancellation: Cancellation) -> SampleSummary:
         return check_samples(
@@ -142,6 +152,9 @@ class TvmEngine:
         precision: Precision = Precision.AS_MODEL,
         cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]:
+        imported = self._imported
+        if imported is not None and (imported[0], _ANY_CPU, Precision.AS_MODEL) == (model, target, precision):
+            return imported[1]
         check_can_build(target)  # a job's first step: no other step of it is queued yet
         limits = ChildLimits(memory_bytes=self._settings.import_memory_bytes)
         return extract_tasks(model, target, precision=precision, limits=limits, cancellation=cancellation)

@@ -24,7 +24,7 @@ from tunefarm_tuning.workload.binding_text import option_line
 from tunefarm_tuning.workload.model import Model, Specialisation
 from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.shapes import GivenShape, fixed_shapes, open_texts
-from tunefarm_tuning.workload.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask
 
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
@@ -80,6 +80,33 @@ def import_model(
             read (bad-shape), or there are more than 64 combinations of sizes (too-many-shapes).
         ChildClosed: If `cancellation` was used.
     """
+    model, _ = import_with_tasks(
+        path,
+        shapes=shapes,
+        values=values,
+        hybrid=hybrid,
+        limits=limits,
+        cancellation=cancellation,
+        extract=False,
+    )
+    return model
+
+
+def import_with_tasks(
+    path: Path | str,
+    *,
+    shapes: Mapping[str, GivenShape] | None = None,
+    values: Mapping[str, Any] | None = None,
+    hybrid: bool = True,
+    limits: ImportLimits | None = None,
+    cancellation: Cancellation | None = None,
+    extract: bool = True,
+) -> tuple[Model, tuple[TuningTask, ...]]:
+    """Do what `import_model` does, and return the tuning tasks for any CPU as well: the same as `extract_tasks`' for ``llvm``.
+
+    So a network is read and prepared once less. There are no tasks of a model of several shapes, nor without `extract`. Arguments and
+    errors are those of `import_model`.
+    """
     path = Path(path)
     limits = limits or ImportLimits()
     sha256 = _hash(path, limits.file_bytes)
@@ -110,7 +137,12 @@ def import_model(
             "importing the model into TVM",
             _IMPORT_CHILD,
             "import_network",
-            {**common, "hybrid": hybrid, "not_compiled": not_compiled},
+            {
+                **common,
+                "hybrid": hybrid,
+                "not_compiled": not_compiled,
+                "extract": extract and not combined,
+            },
         )
     except InvalidModelError as error:
         raise (
@@ -144,7 +176,7 @@ def import_model(
                 for item, combination in zip(described, combined[1:], strict=True)
             ),
         )
-    return Model(
+    model = Model(
         path=path,
         sha256=sha256,
         binding=main.binding,
@@ -157,6 +189,7 @@ def import_model(
         num_params=inspected["num_params"],
         parts=tuple(RuntimePart.from_json(part) for part in imported["parts"]),
     )
+    return model, tuple(TuningTask.from_json(task) for task in imported["tasks"])
 
 
 def _binding(

@@ -8,6 +8,7 @@ import onnx_models
 import pytest
 
 from tunefarm_tuning import Model, TuningTask, extract_tasks, import_model
+from tunefarm_tuning.frontend.importing import import_with_tasks
 from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 
@@ -117,3 +118,18 @@ def test_convolutions_are_channels_last_on_a_cpu_and_clips_fuse_with_them(tmp_pa
         (1, 16, 16, 8),
     ]
     assert sum("minimum" in task.workload.name for task in convolutions) == 2
+
+
+@pytest.mark.parametrize("kind", ["open", "convolutions"])
+def test_an_import_extracts_the_same_tasks(kind: str, tmp_path: Path) -> None:
+    network, shapes = (
+        (onnx_models.encoder_block(batch="N"), {"ids": (1, 8)})
+        if kind == "open"
+        else (onnx_models.residual_net(widths=(32, 64)), {})
+    )
+    path = tmp_path / "net"
+    path.write_bytes(network.SerializeToString())
+    model, tasks = import_with_tasks(path, shapes=shapes)
+    assert model == import_model(path, shapes=shapes)
+    assert tasks
+    assert tasks == extract_tasks(model, "llvm")

@@ -3,7 +3,8 @@
 Handlers:
 
 - `import_network`: ``path``, ``binding``, ``max_tensor_bytes``, ``hybrid`` (whether ONNX Runtime may run what cannot be compiled),
-  ``not_compiled`` (an error of the checks, or null) -> ``outputs`` (specs), for no CPU in particular; ``parts``, which ONNX Runtime runs.
+  ``not_compiled`` (an error of the checks, or null), ``extract`` (bool) -> ``outputs`` (specs), for no CPU in particular; ``parts``, which
+  ONNX Runtime runs; ``tasks`` for any CPU, if asked for.
 - `import_more`: ``path``, ``bindings``, ``max_tensor_bytes`` -> ``inputs`` and ``outputs`` (specs) of each.
 - `extract`: ``path``, ``bindings``, ``weights`` (one for each), ``parts``, ``target``, ``alternatives`` (bool), ``precision`` -> tuning
   tasks.
@@ -30,7 +31,7 @@ from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.frontend.survey import survey_model
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm.tasks.extract import tuning_tasks
-from tunefarm_tuning.tvm.transform.load_entries import load_entries
+from tunefarm_tuning.tvm.transform.load_entries import LoadedEntries, load_entries
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
@@ -56,8 +57,9 @@ def import_file(
     max_tensor_bytes: int,
     hybrid: bool = False,
     not_compiled: dict[str, Any] | None = None,
+    extract: bool = False,
 ) -> dict[str, Any]:
-    """Import and prepare a model for a generic CPU, and return its outputs.
+    """Import and prepare a model for a generic CPU, and return its outputs, and its tuning tasks if asked to `extract` them.
 
     Raises:
         InvalidModelError: unsupported-operator, zero-size, too-large.
@@ -75,6 +77,7 @@ def import_file(
     return {
         "outputs": [spec.to_json() for spec in loaded.outputs],
         "parts": [part.to_json() for part in parts],
+        "tasks": _tasks(loaded, _ANY_CPU, [1], alternatives=True) if extract else [],
     }
 
 
@@ -141,12 +144,17 @@ def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
     loaded = with_deep_stack(
         lambda: load_entries(params["path"], bindings, target, Precision(params["precision"]), parts)
     )
-    module = loaded.module
-    tasks = tuning_tasks(module, target, params["weights"])
-    if params["alternatives"]:
+    return _tasks(loaded, target, params["weights"], alternatives=params["alternatives"])
+
+
+def _tasks(
+    loaded: LoadedModel | LoadedEntries, target: Target, weights: list[int], *, alternatives: bool
+) -> list[dict[str, Any]]:
+    tasks = tuning_tasks(loaded.module, target, weights)
+    if alternatives:
         keys = {task.workload.key for task in tasks}
-        alternatives = find_alternatives(module, target, loaded.storage.kernels, params["weights"])
-        tasks += alternative_tasks(alternatives, target, besides=keys)
+        others = find_alternatives(loaded.module, target, loaded.storage.kernels, weights)
+        tasks += alternative_tasks(others, target, besides=keys)
     return [task.to_json() for task in tasks]
 
 
