@@ -12,7 +12,14 @@ from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
 from tunefarm_app.jobs.whole_budget import with_search_time
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.models.quantised import job_pipeline, make_job_model
-from tunefarm_app.storage.rows import precision_of, searches, store_tasks
+from tunefarm_app.storage.rows import (
+    CPU,
+    precision_of,
+    searches,
+    share_tasks,
+    shares_tasks_of_any_cpu,
+    store_tasks,
+)
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ModelTask
@@ -39,6 +46,9 @@ def run_extract(context: StepContext) -> None:
         target, precision = Target.from_json(job.target), precision_of(job)
         pipeline = job_pipeline(job)
         known = _known_tasks(context, repos, row.id, pipeline)
+        if not known and shares_tasks_of_any_cpu(target, pipeline, row.operators):
+            share_tasks(repos, row.id, pipeline, _known_tasks(context, repos, row.id, CPU))
+            known = _known_tasks(context, repos, row.id, pipeline)
     model = make_job_model(context, job, row)
     extracted: Sequence[TuningTask] = ()
     if not known:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device, Job, Json, NewRecord, Record, Space
+from tunefarm_db.values import Device, Job, Json, ModelTask, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.core.untrusted_text import clean
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _RECORD_FIELDS = tuple(field.name for field in fields(Record))
 
+_INTEGER_OPERATORS = ("quant", "qlinear", "integer", "qgemm", "qattention", "nbits", "nhwc")
+"""Parts of the names, in small letters, of all operators that a product of integers comes from."""
+
 CPU = "cpu"
 GPU = "gpu"
 
@@ -45,6 +48,34 @@ def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> st
     if precision is Precision.BFLOAT16 and is_arm64(target):  # laid out for another instruction than x86's
         pipeline = f"{pipeline} arm"
     return pipeline if precision is Precision.AS_MODEL else f"{pipeline} {precision.value}"
+
+
+def shares_tasks_of_any_cpu(target: Target, pipeline: str, operators: Iterable[Sequence[Any]]) -> bool:
+    """Return whether a network's tasks in a pipeline are those of any CPU, which its import extracted.
+
+    A pipeline for an instruction of int8 differs in nothing but products of integers.
+    """
+    instruction = byte_products(target)
+    return (
+        instruction is not None
+        and pipeline == f"{CPU} {instruction.key}"
+        and not any(word in name.lower() for name, *_ in operators for word in _INTEGER_OPERATORS)
+    )
+
+
+def share_tasks(repos: Repositories, model_id: str, pipeline: str, tasks: Sequence[ModelTask]) -> None:
+    """Store the tasks of one pipeline under another."""
+    for toolchain in {task.toolchain for task in tasks}:
+        repos.models.set_tasks(
+            model_id,
+            pipeline=pipeline,
+            toolchain=toolchain,
+            tasks=[(task.workload_key, task.weight) for task in tasks],
+            alternatives={
+                task.workload_key: task.alternative for task in tasks if task.alternative is not None
+            },
+            revision=revisions.GRAPH_PASSES,
+        )
 
 
 def precision_of(job: Job) -> Precision:

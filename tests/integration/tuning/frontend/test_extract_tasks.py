@@ -133,3 +133,21 @@ def test_an_import_extracts_the_same_tasks(kind: str, tmp_path: Path) -> None:
     assert model == import_model(path, shapes=shapes)
     assert tasks
     assert tasks == extract_tasks(model, "llvm")
+
+
+@pytest.mark.parametrize(
+    "name", ["residual_net", "encoder_block", "u_net", "mobile_block", "conv_1d", "squeeze_excite"]
+)
+def test_float_networks_have_the_same_tasks_on_cpus_with_products_of_bytes(name: str, tmp_path: Path) -> None:
+    """The farm takes the tasks of an import for them (`rows.shares_tasks_of_any_cpu`)."""
+    path = tmp_path / "net"
+    path.write_bytes(getattr(onnx_models, name)().SerializeToString())
+    model, tasks = import_with_tasks(path)
+    for target in (
+        "llvm -mcpu=cascadelake -num-cores=4",
+        "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1",
+    ):
+        on_bytes = extract_tasks(model, target)
+        assert [(task.workload, task.weight, task.alternative) for task in on_bytes] == [
+            (task.workload, task.weight, task.alternative) for task in tasks
+        ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tunefarm_app.storage.rows import engine_model
+import pytest
+
+from tunefarm_app.storage.rows import engine_model, shares_tasks_of_any_cpu
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Specialisation
 from tunefarm_tuning.workload.runtime_part import OpenSpec
@@ -42,3 +45,21 @@ def test_sets_of_shapes_come_back_as_they_were_stored(farm) -> None:
 class _AnyBlob:
     def path(self, sha256: str) -> str:
         return sha256
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "operators", "shared"),
+    [
+        ("cpu dot16", [["Conv", 3], ["Relu", 3]], True),
+        ("cpu dot16", [["Conv", 3], ["DequantizeLinear", 6]], False),
+        ("cpu dot16", [["com.microsoft.QGemm", 1]], False),
+        ("cpu dot16", [["ConvInteger", 1]], False),
+        ("cpu dot16 bfloat16", [["Conv", 3]], False),
+        ("cpu", [["Conv", 3]], False),
+    ],
+)
+def test_float_networks_have_the_tasks_of_any_cpu(
+    pipeline: str, operators: list[list[object]], shared: bool
+) -> None:
+    target = parse_target("llvm -mcpu=cascadelake")
+    assert shares_tasks_of_any_cpu(target, pipeline, operators) is shared
