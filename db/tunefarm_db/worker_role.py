@@ -21,7 +21,7 @@ RIGHTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "api_keys": (),
         "audit_log": (),
-        "audit_inbox": ("INSERT",),
+        "audit_inbox": (),
         "reserved_bytes": (),
         "webhooks": ("SELECT (id, kinds, job_id, disabled_at)",),
         "alembic_version": ("SELECT",),
@@ -39,7 +39,7 @@ def grant_to_worker(url: str, role: str) -> None:
 
     Raises:
         InvalidInputError: ``wrong-database`` for SQLite, which has no roles; ``no-such-role``; ``role-too-strong`` if the role is a
-            superuser, the owner, or can become either.
+            superuser, the owner, or can become either, or has more than it is given by other roles or PUBLIC.
         TransientError: If the database is away.
     """
     if parse_url(url).get_backend_name() != "postgresql":
@@ -54,6 +54,36 @@ def grant_to_worker(url: str, role: str) -> None:
         for table in (*Base.metadata.tables, "alembic_version"):
             for right in RIGHTS.get(table, _EVERYTHING):
                 connection.execute(text(f'GRANT {right} ON "{table}" TO {name}'))
+        _refuse_more(connection, role)
+
+
+def _refuse_more(connection: Connection, role: str) -> None:
+    """Refuse a role that has more than it was given now: by another role that it is in, by PUBLIC, or in the schema itself.
+
+    Whoever makes things in the schema, or schemas in the database, can put a function where the owner calls another.
+    """
+    query = text(
+        "SELECT kind || ' on ' || name FROM (VALUES "
+        "('CREATE', 'the schema public', has_schema_privilege(:role, 'public', 'CREATE')), "
+        "('CREATE', 'the database', has_database_privilege(:role, current_database(), 'CREATE'))"
+        ") AS places (kind, name, has) WHERE has UNION ALL "
+        "SELECT kind || ' on ' || relname || coalesce('.' || attname, '') FROM pg_class "
+        "CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE'), ('TRUNCATE'), ('REFERENCES'), ('TRIGGER')) AS kinds (kind) "
+        "LEFT JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped "
+        "AND kind IN ('SELECT', 'INSERT', 'UPDATE', 'REFERENCES') "
+        "WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') "
+        "AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = pg_class.oid AND deptype = 'e') "
+        "AND CASE WHEN attnum IS NULL THEN has_table_privilege(:role, pg_class.oid, kind) "
+        "ELSE has_column_privilege(:role, pg_class.oid, attnum, kind) END "
+        "AND NOT EXISTS (SELECT FROM aclexplode(coalesce(relacl, '{}') || coalesce(attacl, '{}')) AS given "
+        "WHERE given.grantee = to_regrole(quote_ident(:role)) AND given.privilege_type = kind)"
+    )
+    more = connection.execute(query, {"role": role}).scalars().all()
+    if more:
+        raise InvalidInputError(
+            f"the role {role!r} has more than workers may, by another role or by PUBLIC: {', '.join(more[:5])}: revoke it",
+            code="role-too-strong",
+        )
 
 
 def _refuse_strong(connection: Connection, role: str) -> None:

@@ -132,7 +132,8 @@ inline std::string OpenEnvelope(const std::string& path, const std::map<std::str
     payload = DecodeBase64(Text(envelope, "payload"));
     for (const json::Value& item : Items(envelope, "signatures")) {
       const auto signature = item.cast<json::Object>();
-      signatures[Text(signature, "keyid")] = DecodeBase64(Text(signature, "sig"));
+      const bool is_first = signatures.emplace(Text(signature, "keyid"), DecodeBase64(Text(signature, "sig"))).second;
+      if (!is_first) throw std::runtime_error("two signatures of one key");
     }
   } catch (const std::exception&) {
     Refuse("bad-envelope", path + " is no envelope of a signed statement");

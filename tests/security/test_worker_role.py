@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import psycopg
@@ -17,6 +18,8 @@ from tunefarm_db.dump import dump, load
 from tunefarm_db.engine import make_engine
 from tunefarm_db.schema import head, upgrade
 from tunefarm_db.tables import Base
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_db.values import AuditAction
 from tunefarm_db.worker_role import RIGHTS, grant_to_worker
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
@@ -34,6 +37,7 @@ ATTACKS = {
     "read the audit log": "SELECT * FROM audit_log",
     "add to the audit log": "INSERT INTO audit_log (seq, at, via, address, action, details, hash) VALUES (1, 0, '', '', '', '{}', '')",
     "empty the audit log": "TRUNCATE audit_log",
+    "say that somebody else did something": "INSERT INTO audit_inbox (id, at, via, address, action, details, actor) VALUES ('a', 0, '', '', 'key-created', '{}', 'key')",
     "hold entries of the audit log back": "DELETE FROM audit_inbox",
     "free the audit log": "DROP TRIGGER audit_log_only_grows ON audit_log",
     "switch the audit log's trigger off": "ALTER TABLE audit_log DISABLE TRIGGER ALL",
@@ -102,6 +106,17 @@ def test_rights_are_those_that_are_listed_and_no_others(server: RoledPostgres) -
             assert (reads, writes) == ((True, True) if table not in RIGHTS else (False, False)), table
 
 
+def test_no_table_with_secrets_is_forgotten() -> None:
+    """Workers have all rights in tables that are not listed: whoever adds one with secrets has to list it."""
+    secret = re.compile("secret|token|passw|credential|private", re.IGNORECASE)
+    tables = {
+        table.name: [column.name for column in table.columns if secret.search(column.name)]
+        for table in Base.metadata.sorted_tables
+    }
+    assert tables["api_keys"], "else the words are wrong"
+    assert {name for name, columns in tables.items() if columns} <= RIGHTS.keys()
+
+
 @pytest.mark.parametrize("role", [OWNER, "postgres", "nobody-of-this-name", "reader"])
 def test_a_role_that_is_too_strong_or_missing_is_refused(role: str, server: RoledPostgres) -> None:
     with psycopg.connect(server.server.url, autocommit=True) as connection:
@@ -111,6 +126,62 @@ def test_a_role_that_is_too_strong_or_missing_is_refused(role: str, server: Role
         grant_to_worker(server.url_of(OWNER), role)
     assert caught.value.code == ("no-such-role" if role.startswith("nobody") else "role-too-strong")
     assert role in caught.value.message
+
+
+def test_a_worker_that_holds_locks_does_not_hold_entries_back(server: RoledPostgres) -> None:
+    """Every role can take advisory locks, by any number."""
+    former_lock = 0x7466_6175
+    engine = make_engine(server.url_of(OWNER))
+    with psycopg.connect(server.url_of(WORKER), autocommit=True) as worker:
+        worker.execute("SELECT pg_advisory_lock(%s)", [former_lock])
+        with pytest.raises(InsufficientPrivilege):
+            worker.execute("SELECT 1 FROM alembic_version FOR UPDATE")
+        with UnitOfWork(engine).write() as repos:
+            repos.audit.note(AuditAction.JOB_CANCELLED, "job")
+            assert repos.audit.seal() >= 1
+            assert repos.audit.is_sealed()
+    engine.dispose()
+
+
+BEHIND_ITS_BACK = {
+    "a group": ("CREATE ROLE people", "GRANT SELECT ON api_keys TO people", f"GRANT people TO {WORKER}"),
+    "a group's column": (
+        "CREATE ROLE people",
+        "GRANT UPDATE (secret) ON webhooks TO people",
+        f"GRANT people TO {WORKER}",
+    ),
+    "everybody": ("GRANT INSERT ON audit_log TO PUBLIC",),
+    "everybody makes tables": ("GRANT CREATE ON SCHEMA public TO PUBLIC",),
+    "it makes schemas": (f"GRANT CREATE ON DATABASE tunefarm TO {WORKER}",),
+    "a view": (
+        "CREATE VIEW keys AS SELECT * FROM api_keys",
+        "GRANT SELECT ON keys TO PUBLIC",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", BEHIND_ITS_BACK)
+def test_a_role_that_has_more_in_another_way_is_refused(way: str, server: RoledPostgres) -> None:
+    url = server.server.url.replace("/postgres?", "/tunefarm?")
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in BEHIND_ITS_BACK[way]:
+            connection.execute(statement)
+        try:
+            with pytest.raises(InvalidInputError, match="more than workers may") as caught:
+                grant_to_worker(server.url_of(OWNER), WORKER)
+            assert caught.value.code == "role-too-strong"
+        finally:
+            for statement in (
+                "REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC",
+                "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+                f"REVOKE CREATE ON DATABASE tunefarm FROM {WORKER}",
+                "DROP VIEW IF EXISTS keys",
+            ):
+                connection.execute(statement)
+            if "people" in "".join(BEHIND_ITS_BACK[way]):
+                connection.execute("DROP OWNED BY people")
+                connection.execute("DROP ROLE people")
+    grant_to_worker(server.url_of(OWNER), WORKER)
 
 
 def test_a_restore_sees_workers_of_their_own_role(server: RoledPostgres) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -244,7 +245,7 @@ class AsyncJobResults(Resource):
         if envelope is None:
             beside.unlink(missing_ok=True)
         else:
-            beside.write_text(envelope, encoding="utf-8")
+            _replace(beside, envelope)
         return target
 
     async def envelope(self, job_id: str, *, so_far: bool = False) -> str | None:
@@ -266,3 +267,13 @@ class AsyncJobResults(Resource):
             if error.code in ("not-signed", "no-such-route"):  # the latter of an older server
                 return None
             raise
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file by one with this text; it is never half written."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

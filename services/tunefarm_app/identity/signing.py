@@ -214,6 +214,11 @@ def _write(path: Path, text: str, *, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # else a power cut may take the name away
+    finally:
+        os.close(folder)
 
 
 @contextmanager

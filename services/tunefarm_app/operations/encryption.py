@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, cast
 
 from pyrage import (
     DecryptError,
-    EncryptError,
     IdentityError,
     RecipientError,
     decrypt_io,
@@ -30,6 +29,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 MAGIC = b"age-encryption.org/v1\n"
 """How encrypted files begin."""
+_ARMORED = b"-----BEGIN AGE ENCRYPTED FILE-----"  # how they do as text (``age --armor``)
 _MAX_KEY_BYTES = 1 << 16
 _SECRET_PREFIX = "AGE-SECRET-KEY"  # noqa: S105  (how one begins)
 _HINT = "give a key as age1… or ssh-ed25519 …, or a file of such lines (age-keygen -y FILE prints one)"
@@ -50,8 +50,7 @@ def read_recipients(texts: Sequence[str]) -> tuple[Recipient, ...]:
 
 
 def _lines(text: str) -> list[str]:
-    if text.startswith(_SECRET_PREFIX):
-        raise _secret()
+    _refuse_secret(text)
     if text.startswith(("age1", "ssh-")):
         return [text]
     lines = [line for line in _read(Path(text), "bad-recipient").splitlines() if _is_key(line)]
@@ -64,15 +63,16 @@ def _is_key(line: str) -> bool:
     return bool(line.strip()) and not line.startswith("#")
 
 
-def _secret() -> InvalidInputError:
-    return InvalidInputError(
-        f"this is a secret key, with which backups are read: {_HINT}", code="bad-recipient"
-    )
+def _refuse_secret(text: str) -> None:
+    """Refuse a secret key, however it is written: no message may repeat it."""
+    if _SECRET_PREFIX in text.upper():
+        raise InvalidInputError(
+            f"this is a secret key, with which backups are read: {_HINT}", code="bad-recipient"
+        )
 
 
 def _recipient(text: str) -> Recipient:
-    if text.startswith(_SECRET_PREFIX):
-        raise _secret()
+    _refuse_secret(text)
     kind = ssh.Recipient if text.startswith("ssh-") else x25519.Recipient
     try:
         return kind.from_str(text.strip())
@@ -110,11 +110,17 @@ def read_identities(path: Path) -> tuple[Identity, ...]:
 def _read(path: Path, code: str) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(_MAX_KEY_BYTES).decode()
+            data = file.read(_MAX_KEY_BYTES + 1)
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise InvalidInputError(f"{path}: {error.strerror or error}; {_HINT}", code=code) from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is no file of keys", code=code) from error
+    if len(data) > _MAX_KEY_BYTES:
+        raise InvalidInputError(
+            f"{path} is longer than the {_MAX_KEY_BYTES:,} bytes of a file of keys", code=code
+        )
+    return text
 
 
 @contextmanager
@@ -125,13 +131,13 @@ def encrypting(file: BinaryIO, recipients: Sequence[Recipient]) -> Iterator[Bina
         OSError: If `file` cannot be written.
     """
     source, target = os.pipe()
-    failures: list[Exception] = []
+    failures: list[BaseException] = []
 
     def encrypt() -> None:
         with os.fdopen(source, "rb") as plain:
             try:
                 encrypt_io(plain, file, recipients)
-            except (EncryptError, OSError) as error:
+            except BaseException as error:  # noqa: BLE001  (the thread of the writer raises it)
                 failures.append(error)
 
     thread = threading.Thread(target=encrypt, name="encryption")
@@ -141,6 +147,8 @@ def encrypting(file: BinaryIO, recipients: Sequence[Recipient]) -> Iterator[Bina
             yield plain
     except BrokenPipeError as error:
         thread.join()
+        if not failures:  # somebody else's pipe
+            raise
         raise OSError(errno.EIO, f"the file cannot be written: {failures[0]}") from error
     finally:
         thread.join()
@@ -157,7 +165,7 @@ def opened(path: Path, identity: Path | None, folder: Path) -> Iterator[BinaryIO
             written; ``wrong-identity`` if it is encrypted for others, or damaged; as `read_identities`.
     """
     with path.open("rb") as file:
-        is_encrypted = file.read(len(MAGIC)) == MAGIC
+        is_encrypted = file.read(len(_ARMORED)).startswith((MAGIC, _ARMORED))
         file.seek(0)
         if not is_encrypted:
             if identity is not None:

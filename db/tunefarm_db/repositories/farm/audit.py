@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from math import isfinite
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from tunefarm_db.acting import acting
@@ -27,7 +27,8 @@ from tunefarm_tuning.core.untrusted_text import clean
 
 _INBOX = table_of(AuditInboxRow)
 _LOG = table_of(AuditLogRow)
-_SEAL_LOCK = 0x7466_6175  # of PostgreSQL's advisory locks; any number that nobody else takes
+# A row that workers cannot lock (`worker_role`): an advisory lock they could hold, and with it all entries back.
+_TURN = text("SELECT 1 FROM alembic_version FOR NO KEY UPDATE SKIP LOCKED")
 
 _MAX_ID = 100
 _MAX_ADDRESS = 64
@@ -85,8 +86,7 @@ class Audit(Repository):
         which says so.
         """
         # SQLite has one writer.
-        try_lock = select(func.pg_try_advisory_xact_lock(_SEAL_LOCK))
-        if self._connection.dialect.name == "postgresql" and not self._run(try_lock).scalar_one():
+        if self._connection.dialect.name == "postgresql" and self._run(_TURN).first() is None:
             return 0
         noted = self._all(NotedEntry, select(_INBOX).order_by(AuditInboxRow.id).limit(limit))
         if not noted:

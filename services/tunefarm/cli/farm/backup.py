@@ -30,6 +30,8 @@ StoreDir = Annotated[
     ),
 ]
 
+_RECIPIENT_VARIABLE = "TUNEFARM_BACKUP_RECIPIENT"
+
 
 def back_up(
     out: Output,
@@ -50,8 +52,9 @@ def back_up(
         list[str] | None,
         typer.Option(
             metavar="KEY",
-            envvar="TUNEFARM_BACKUP_RECIPIENT",
-            help="Encrypt the backup for this public key (age1… or ssh-ed25519 …), or those of a file. May be repeated.",
+            envvar=_RECIPIENT_VARIABLE,
+            help="Encrypt the backup for this public key (age1… or ssh-ed25519 …), or those of a file. May be repeated; "
+            "the variable has one a line.",
         ),
     ] = None,
 ) -> None:
@@ -64,7 +67,7 @@ def back_up(
     from tunefarm_app.operations.encryption import read_recipients
 
     with without_log():
-        recipients = read_recipients(recipient or ())
+        recipients = read_recipients(_whole_lines(recipient or []))
         url, store = _places(database_url, store_dir, home)
         key = _signing_key(signing_key, database_url, home)
         manifest = write(url, store, file, key=key, recipients=recipients)
@@ -168,6 +171,14 @@ def restore(
         out.note("nobody has verified who made the backup: --verify-key FILE does")
     if not keep_keys:
         out.note("its API keys and credentials of devices are revoked (--keep-keys keeps them)")
+
+
+def _whole_lines(recipients: list[str]) -> list[str]:
+    """Return the recipients; those of the environment by lines, as typer splits a variable at spaces, which SSH's keys have."""
+    variable = os.environ.get(_RECIPIENT_VARIABLE, "")
+    if recipients != variable.split():
+        return recipients
+    return [line.strip() for line in variable.splitlines() if line.strip()]
 
 
 def _signing_key(path: Path | None, database_url: str | None, home: Path | None) -> SigningKey | None:

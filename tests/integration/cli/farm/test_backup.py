@@ -149,3 +149,16 @@ def test_an_encrypted_backup(home: FarmHome, tmp_path: Path) -> None:
     wrong = tunefarm("backup", tmp_path / "c.age", "--home", home.path, "--recipient", "age1nobody")
     assert wrong.exit_code == 2
     assert not (tmp_path / "c.age").exists()
+
+
+def test_recipients_of_the_environment_are_lines(home: FarmHome, tmp_path: Path) -> None:
+    """A key of SSH has spaces, and so may the path of a file."""
+    ssh = (
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMvk1SS8EDXIoY4+3ID4qrrCnKO2+aYY5XNsfwZmV0QE someone@example.org"
+    )
+    file = tmp_path / "people who may.txt"
+    file.write_text(f"{x25519.Identity.generate().to_public()}\n")
+    variables = {"TUNEFARM_BACKUP_RECIPIENT": f"{ssh}\n{file}\n"}
+    written = tunefarm("backup", tmp_path / "b.age", "--home", home.path, "--json", **variables)
+    assert written.exit_code == 0, written.output
+    assert json.loads(written.stdout)["recipients"] == 2

@@ -198,6 +198,24 @@ def test_it_refuses_what_the_loader_refuses(program: Path, signed: Path, code: s
 
 
 @needs_openssl
+@pytest.mark.parametrize("first", ["good", "bad"])
+def test_two_signatures_of_one_key_are_none(program: Path, signed: Path, first: str) -> None:
+    """Else each reader would take another one."""
+    path = signed / "net.tunefarm.intoto.jsonl"
+    document = json.loads(path.read_text())
+    [good] = document["signatures"]
+    bad = {**good, "sig": "AAAA" + good["sig"][4:]}
+    document["signatures"] = [good, bad] if first == "good" else [bad, good]
+    path.write_text(json.dumps(document))
+    done = run(program, "--verify-key", "key.pem.pub", *RUN, folder=signed)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("(bad-envelope)\n"), done.stderr
+    with pytest.raises(ArtifactError) as refused:
+        load(signed / "net.tunefarm", verify_key=signed / "key.pem.pub")
+    assert refused.value.code == "bad-envelope"
+
+
+@needs_openssl
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_malformed_envelopes_do_not_crash_it(program: Path, signed: Path, data: st.DataObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -138,6 +139,22 @@ def test_rotation_after_the_public_keys_were_lost(tmp_path: Path) -> None:
         public_keys(key)
     second = rotate_signing_key(key)
     assert [public.id for public in public_keys(key)] == [second, first]
+
+
+def test_a_new_key_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is on the disk as well before anything is signed: that is what a folder's fsync is for."""
+    path = tmp_path / "signing.key"
+    synced: list[tuple[str, bool]] = []
+
+    def note(descriptor: int) -> None:
+        synced.append((str(Path(f"/proc/self/fd/{descriptor}").readlink()), path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    create_signing_key(path)
+    assert synced[-1] == (str(tmp_path), True)
+    synced.clear()
+    rotate_signing_key(path)
+    assert synced[-1] == (str(tmp_path), True)
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:

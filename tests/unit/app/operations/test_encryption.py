@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from pyrage import x25519
+from pyrage import encrypt, x25519
 
 from tunefarm_app.operations.encryption import MAGIC, encrypting, opened, read_identities, read_recipients
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -122,11 +122,31 @@ def test_what_is_no_public_key(text: str, tmp_path: Path) -> None:
 
 def test_a_secret_key_by_mistake_is_not_repeated(tmp_path: Path) -> None:
     secret = str(x25519.Identity.generate())
-    (tmp_path / "key").write_text(secret)
-    for text in (secret, str(tmp_path / "key")):
-        with pytest.raises(InvalidInputError, match="this is a secret key") as caught:
-            read_recipients([text])
-        assert secret not in caught.value.message
+    for i, line in enumerate((secret, f"  {secret}", secret.lower(), f"identity: {secret}")):
+        path = tmp_path / f"key{i}"
+        path.write_text(line)
+        for text in (line, str(path)):
+            with pytest.raises(InvalidInputError, match="this is a secret key") as caught:
+                read_recipients([text])
+            assert secret not in caught.value.message.upper()
+
+
+def test_no_recipient_of_a_long_file_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "recipients"
+    path.write_text(f"{x25519.Identity.generate().to_public()}\n" * 2000)
+    with pytest.raises(InvalidInputError, match="longer than the 65,536 bytes"):
+        read_recipients([str(path)])
+
+
+def test_an_armored_file_is_encrypted_as_well(tmp_path: Path) -> None:
+    identity, public = key_file(tmp_path / "key")
+    path = tmp_path / "backup"
+    path.write_bytes(encrypt(PLAIN, [x25519.Recipient.from_str(public)], armored=True))
+    with opened(path, identity, tmp_path) as file:
+        assert file.read() == PLAIN
+    with pytest.raises(InvalidInputError) as caught, opened(path, None, tmp_path):
+        pass
+    assert caught.value.code == "backup-encrypted"
 
 
 def test_what_is_no_secret_key(tmp_path: Path) -> None:
@@ -149,4 +169,14 @@ def test_a_full_disk_is_an_error_of_the_disk() -> None:
 
     recipient = read_recipients([str(x25519.Identity.generate().to_public())])
     with pytest.raises(OSError, match="No space left"), encrypting(Full(), recipient) as target:
+        target.write(PLAIN)
+
+
+def test_whatever_ends_the_encryption_is_told() -> None:
+    class Broken(io.RawIOBase):
+        def write(self, _data: object) -> int:
+            raise ValueError("broken")
+
+    recipient = read_recipients([str(x25519.Identity.generate().to_public())])
+    with pytest.raises(OSError, match="broken"), encrypting(Broken(), recipient) as target:
         target.write(PLAIN)

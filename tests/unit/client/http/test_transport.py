@@ -309,6 +309,13 @@ def test_a_draft_that_is_replaced_during_its_download_is_downloaded_again(
     assert file.read_bytes() == versions[-1]
     beside = file.with_name(f"{file.name}.intoto.jsonl")
     assert beside.read_text() == sha256(file.read_bytes()).hexdigest()
+    former = tmp_path / "former"
+    former.hardlink_to(beside)
+    beside.write_text("former")
+    client.jobs.download("job_1", tmp_path / "out", so_far=True)
+    assert (former.read_text(), beside.read_text()) == ("former", sha256(versions[-1]).hexdigest()), (
+        "it is replaced, never half written"
+    )
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", "..", ""])

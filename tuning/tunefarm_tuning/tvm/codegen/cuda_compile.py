@@ -63,6 +63,7 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
 
 
 _KERNEL = re.compile(r"Compiling entry function '(?P<kernel>[^']+)'")
+_FUNCTION = re.compile(r"Function properties for (?P<function>\S+)")
 _FRAME = re.compile(
     r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
 )
@@ -73,11 +74,14 @@ _SHARED = re.compile(r"\b(\d+) bytes smem")
 def read_resources(text: str) -> tuple[KernelResources, ...]:
     """Read what ``ptxas -v`` reports of each kernel, in its order; functions that kernels call are left out."""
     kernels = []
-    kernel, frame = "", (0, 0, 0)
+    kernel, function, frame = "", "", (0, 0, 0)
     for line in text.splitlines():
         if match := _KERNEL.search(line):
-            kernel, frame = match["kernel"], (0, 0, 0)
-        elif match := _FRAME.search(line):
+            kernel = function = match["kernel"]
+            frame = 0, 0, 0
+        elif match := _FUNCTION.search(line):
+            function = match["function"]
+        elif function == kernel and (match := _FRAME.search(line)):
             frame = int(match["stack"]), int(match["stores"]), int(match["loads"])
         elif kernel and (match := _USED.search(line)):
             shared = _SHARED.search(match["others"])

@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import pytest
 from hostile_device import (
@@ -76,10 +77,12 @@ def test_bytes_that_are_no_greeting_end_nothing(relay: Relay) -> None:
     assert greeting_of(relay, opened.token) == struct.pack("<ii", RPC_MAGIC, 0)
 
 
-@pytest.mark.parametrize("limit", [12, 40])
-def test_silent_strangers_do_not_make_it_deaf(relay: Relay, limit: int) -> None:
+@pytest.mark.parametrize("spare", [4, 30])
+def test_silent_strangers_do_not_make_it_deaf(relay: Relay, spare: int) -> None:
     """Its process has no files left for so many connections, or only just."""
     opened = relay.open(None, timeout_sec=60.0, connect_timeout_sec=30.0)
+    # Numbers of files, not a count: its sandbox keeps some of /proc open.
+    limit = max(int(file.name) for file in Path(f"/proc/{relay._process.pid}/fd").iterdir()) + 1 + spare
     resource.prlimit(relay._process.pid, resource.RLIMIT_NOFILE, (limit, limit))
     with ExitStack() as silent:
         for _ in range(60):

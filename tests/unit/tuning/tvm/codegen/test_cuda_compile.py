@@ -56,3 +56,11 @@ def test_what_the_assembler_says_of_each_kernel_is_read() -> None:
     assert (second.kernel, second.registers, second.static_bytes) == ("main_kernel_1", 10, 0)
     assert (second.stack_bytes, second.spill_store_bytes, second.spill_load_bytes) == (0, 0, 0)
     assert read_resources("kernels.cu(3): error: too much of it") == ()
+
+
+def test_what_a_function_that_it_calls_keeps_is_not_the_kernels() -> None:
+    """Wherever the assembler says it."""
+    kernel, callee = "ptxas info    : Used 255", "ptxas info    : Function properties for __internal_trig\n"
+    callee += "    400 bytes stack frame, 40 bytes spill stores, 90 bytes spill loads\n"
+    first, _ = read_resources(PTXAS.replace(kernel, callee + kernel))
+    assert (first.stack_bytes, first.spill_store_bytes, first.spill_load_bytes) == (1264, 756, 2048)
