@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile, NetworkFiles, OnProgress
-from tunefarm_app.identity.authority import device_identity
+from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.identity.tickets import GatewayWay
-from tunefarm_app.settings import Settings, host_and_port
+from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
 from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
@@ -23,7 +23,7 @@ from tunefarm_tuning.compiler.network_timing import time_network
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.compiler.time_again import time_again
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.core.errors import CancelledError, TransientError
+from tunefarm_tuning.core.errors import CancelledError
 from tunefarm_tuning.core.latency import Latency, TimedAgain
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_with_tasks
@@ -31,7 +31,7 @@ from tunefarm_tuning.frontend.quantising import quantise_model
 from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureOption
+from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak, measure_peak
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.process import ChildClosed, ChildLimits, in_background
@@ -364,43 +364,3 @@ def _for_this_machine(history: History) -> History:
     """Return the history as if this machine had measured it: a compile looks for records of the machine that checks it."""
     own = host_device_model()
     return History((replace(record, device_model=own) for record in history.records), history.findings)
-
-
-def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDevice:
-    """Return the address of a registered device; its kernels run on as many threads as its target has cores.
-
-    Raises:
-        TransientError: ``no-gateway-here`` if the device is connected with a gateway, and this worker knows none, or ``no-keys-here`` if it
-            cannot read its keys: another worker may.
-    """
-    cores = device.target.get("num-cores") or device.info.get("cores")
-    remote = RemoteDevice(
-        tracker_host=device.tracker_host,
-        tracker_port=device.tracker_port,
-        key=device.rpc_key,
-        info=DeviceInfo(
-            model=device.device_model, num_cores=cores if isinstance(cores, int) else 1, name=device.name
-        ),
-        kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
-        fence=device.fence,
-        clock_mhz=(device.calibration or {}).get("clock_mhz"),
-    )
-    if not device.by_gateway:
-        return remote
-    if gateway is None:
-        raise TransientError(
-            f"{device.name} is connected with the farm's gateway, and this worker knows none: set TUNEFARM_GATEWAY",
-            code="no-gateway-here",
-        )
-    host, port = host_and_port(gateway.address)
-    identity = device_identity(device.id, device.rpc_key)
-    machine_id = device.info.get("machine_id")
-    return replace(
-        remote,
-        tracker_host=host,
-        tracker_port=port,
-        key=identity,
-        authority=gateway.authority(),
-        machine_id=machine_id if isinstance(machine_id, str) else None,
-        ticket=lambda fence: gateway.ticket(device.id, identity, fence),
-    )

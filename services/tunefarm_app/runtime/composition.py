@@ -94,7 +94,7 @@ def _make_engine(settings: Settings, uow: UnitOfWork) -> Engine:
 
         if not settings.replay_sessions:
             return ReplayEngine()
-        from tunefarm_app.engines.tvm import remote_device
+        from tunefarm_app.engines.remote_device import remote_device
 
         way = gateway_way(settings, uow)
         return ReplayEngine(remote=lambda device: remote_device(device, way))

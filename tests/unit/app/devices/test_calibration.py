@@ -14,8 +14,8 @@ from tunefarm_app.devices import calibration as device_calibration
 from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
 from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.register import heartbeat
+from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.engines.tvm import remote_device
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.core.errors import (

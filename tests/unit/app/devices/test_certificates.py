@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tunefarm_app.devices.certificates import certify_device
 from tunefarm_app.devices.commands import remove_device
-from tunefarm_app.engines.tvm import remote_device
+from tunefarm_app.engines.remote_device import remote_device
 from tunefarm_app.identity.authority import ensure_authority
 from tunefarm_app.identity.tickets import TicketReader
 from tunefarm_app.runtime.composition import gateway_way
