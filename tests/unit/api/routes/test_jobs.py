@@ -119,16 +119,6 @@ def test_it_is_said_before_there_is_a_model(
     problem(client.post("/v1/jobs/check", json={"budget": {"trials": 64}, **changes}), status, code)
 
 
-def test_a_jobs_key_is_that_of_its_records_whatever_the_libraries(
-    client: TestClient, body: dict[str, Any], device: dict[str, Any]
-) -> None:
-    terms = {"budget": {"trials": 1}, "target": "llvm -libs=dnnl"}
-    checked = client.post("/v1/jobs/check", json=terms).json()
-    job = client.post("/v1/jobs", json={**body, **terms}).json()
-    assert (checked["target_key"], job["target_key"]) == ("llvm", "llvm")
-    assert checked["target"]["libs"] == job["target"]["libs"] == ["dnnl"]
-
-
 @pytest.mark.parametrize(("options", "wanted"), [({}, True), ({"other_shapes": False}, False)])
 def test_the_code_for_other_shapes_can_be_left_out(
     client: TestClient, body: dict[str, Any], options: dict[str, Any], wanted: bool

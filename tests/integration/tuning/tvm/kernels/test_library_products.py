@@ -298,8 +298,8 @@ def test_a_kernel_whose_memory_runs_out_runs_loops_of_its_own(tmp_path: Path) ->
     (tmp_path / "failing.c").write_text(_FAILING)
     failing = tmp_path / "failing.so"
     subprocess.run(["cc", "-shared", "-fPIC", str(tmp_path / "failing.c"), "-o", str(failing)], check=True)
-    module = by_library(prepared(FORMS["7x7"], tmp_path), CPU)
-    x = np.ones(_input_shape(FORMS["7x7"]), np.float32)
+    module = by_library(prepared(FORMS["residual"], tmp_path), CPU)
+    x = np.ones(_input_shape(FORMS["residual"]), np.float32)
     (expected,) = module_outputs(module, [x], tmp_path)
     np.save(tmp_path / "expected.npy", expected)
     (library,) = (path for path in tmp_path.glob("*.so") if path != failing)
