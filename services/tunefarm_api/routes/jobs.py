@@ -82,7 +82,9 @@ def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
     check_tags(body.tags)
     check_note(body.note)
     return CheckedJob(
-        device_key=settled.device_key, target=settled.target.to_json(), target_key=settled.target.key
+        device_key=settled.device_key,
+        target=settled.target.to_json(),
+        target_key=settled.target.without_libraries().key,
     )
 
 

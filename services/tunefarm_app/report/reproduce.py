@@ -25,6 +25,7 @@ from tunefarm_db.values import Artifact, Job, Model
 from tunefarm_text.bindings import value_texts
 from tunefarm_text.job_terms import API_LIMITS
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.precision import Precision
 
 _OPTIONS = {limit: f"--{name.replace('_', '-')}" for name, limit in API_LIMITS.items()}
@@ -71,7 +72,7 @@ def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evide
 
 def _command(job: Job, model: Model, file: str) -> str:
     words = ["tunefarm", "tune" if searches(job) else "compile", file]
-    words += ["--target", job.target_key, "--device-key", job.device_key]
+    words += ["--target", Target.from_json(job.target).key, "--device-key", job.device_key]
     for name, option in _OPTIONS.items():
         limit = own_wall_sec(job) if name == "wall_sec" else job.budget.get(name)
         if limit is not None:
@@ -108,6 +109,7 @@ def _from_artifact(
         limit = f", max_error={max_error_of(job)!r}" if max_error_of(job) is not None else ""
         names, quantised = "import_model, quantise_model", "quantised"
         quantising = f"quantised = quantise_model({imported}, {samples!r}, 'int8.onnx'{limit})\n"
+    target = clean(Target.from_json(job.target).key, 500)
     use = evidence.place()
     seed = use.seed if use else 0
     threads = ["--threads", str(use.threads)] if use else []
@@ -126,7 +128,7 @@ def _from_artifact(
             "python",
             f"from tunefarm_tuning import apply_history_best, compile, {names}\n\n{quantising}"
             "with apply_history_best('records.jsonl'):\n"
-            f"    again = compile({quantised or imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed}{options})\n"
+            f"    again = compile({quantised or imported}, {target!r}, output='again.tunefarm', seed={seed}{options})\n"
             "print(again.report['latency'])",
         ),
         _step(

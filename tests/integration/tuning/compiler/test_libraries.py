@@ -73,3 +73,14 @@ def test_a_network_of_library_calls_is_built_in_the_compilers_sandbox(model: Mod
 def test_tasks_and_records_do_not_depend_on_libraries(model: Model) -> None:
     with_libraries, without = (extract_tasks(model, target) for target in (HERE, HERE.without_libraries()))
     assert with_libraries == without
+
+
+def test_a_target_that_cannot_call_libraries_is_warned_of(model: Model, tmp_path: Path) -> None:
+    arm = Target.from_json({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    session = CompileSession(model, arm, tmp_path, CompileLimits(), libraries=("dnnl",))
+    try:
+        info = session.load()
+    finally:
+        session.close()
+    assert not any(alternative.library for alternative in info.alternatives)
+    assert any("-libs=dnnl" in warning for warning in info.warnings)

@@ -70,3 +70,13 @@ def test_the_budget_of_a_whole_job(client: TestClient, body: dict[str, Any]) -> 
     assert (job["budget"]["job_sec"], job["budget"]["wall_sec"], job["eta_sec"]) == (60, None, 60)
     changed = client.patch(f"/v1/jobs/{job['id']}", json={"budget": {"job_sec": 90}}).json()
     assert changed["budget"]["job_sec"] == 90
+
+
+def test_a_jobs_key_is_that_of_its_records_whatever_the_libraries(
+    client: TestClient, body: dict[str, Any], device: dict[str, Any]
+) -> None:
+    terms = {"options": body["options"], "target": "llvm -libs=dnnl"}
+    checked = client.post("/v1/jobs/check", json=terms).json()
+    job = client.post("/v1/jobs", json={**body, **terms}).json()
+    assert (checked["target_key"], job["target_key"]) == ("llvm", "llvm")
+    assert checked["target"]["libs"] == job["target"]["libs"] == ["dnnl"]

@@ -172,6 +172,21 @@ def test_the_command_repeats_the_users_own_limits(farm: Farm) -> None:
     assert all("--job-seconds 600 " in command for command in commands)
 
 
+def test_libraries_are_part_of_the_commands_and_not_of_the_records(farm: Farm) -> None:
+    farm.add_device()
+    job = farm.submit(
+        farm.ready_model(Scenario(tasks=1)), target="llvm -libs=dnnl", budget=JobBudget(trials=8)
+    )
+    farm.run()
+    steps = job_report(farm.services, job.id).reproduce.steps
+    (command,) = (step.code for step in steps if step.code.startswith("tunefarm tune"))
+    assert "--target 'llvm -libs=dnnl'" in command
+    (again,) = (step.code for step in steps if "compile(" in step.code)
+    assert "'llvm -libs=dnnl'" in again
+    with farm.services.uow.read() as repos:
+        assert {record.target_key for record in repos.records.for_job(job.id)} == {"llvm"}
+
+
 def test_nothing_is_told_that_finds_a_machine(farm: Farm) -> None:
     farm, job_id = finished_job(farm, ReportingEngine())
     report = job_report(farm.services, job_id)

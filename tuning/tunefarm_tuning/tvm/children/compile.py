@@ -45,7 +45,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import (
 )
 from tunefarm_tuning.tvm.codegen.kept_schedules import kept_schedule
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
-from tunefarm_tuning.tvm.codegen.onednn import can_call_onednn
+from tunefarm_tuning.tvm.codegen.onednn import why_no_calls
 from tunefarm_tuning.tvm.codegen.other_shapes import with_other_shapes
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     PackedKernel,
@@ -97,7 +97,8 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     weights = params["weights"]
     kernels = primfunc_workloads(model.module, weights)
     alternatives = find_alternatives(model.module, target, model.storage.kernels, weights)
-    if "dnnl" in params["libraries"] and can_call_onednn(target):
+    no_calls = why_no_calls(target) if "dnnl" in params["libraries"] else ""
+    if "dnnl" in params["libraries"] and not no_calls:
         alternatives += find_library_alternatives(model.module, target, model.storage.kernels, weights)
     by_name = {
         kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
@@ -141,7 +142,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         "cpu_features": sorted(code_features(target) & KNOWN_CPU_FEATURES.keys()),
         "llvm": str(tvm.get_global_func("target.llvm_version_major")()),
         "storage": model.storage.to_json(),
-        "warnings": list(model.warnings),
+        "warnings": [*model.warnings, *([no_calls] if no_calls else [])],
         "parts": [
             _written(Path(params["parts_folder"], f"part-{number}.onnx"), part)
             for number, part in enumerate(model.parts)

@@ -1,11 +1,11 @@
 /* Products (2-D convolutions, matrix products) by oneDNN 3, for the kernels of a library: tvm/kernels/library_products.py calls this.
  *
  * A kernel asks `tunefarm_onednn_ready` for its state, and gets a null pointer where the library is missing, or cannot compute the
- * product: the kernel then runs loops of its own. Otherwise it calls `tunefarm_onednn_run` once for each slice of the results, from
- * the threads of TVM's pool. So oneDNN starts no threads.
+ * product. Otherwise it calls `tunefarm_onednn_run` once for each slice of the results, from the threads of TVM's pool. So oneDNN
+ * starts no threads. Then it runs loops of its own, unless `tunefarm_onednn_done` says that the library computed all slices.
  *
  * Weights are brought into oneDNN's order at the first call, and kept by the digest of their values, which the kernel passes: an
- * address may be another tensor's later. They are freed when the library is unloaded.
+ * address may be another tensor's later. They, and the threads' scratch memory, are freed when the artifact is unloaded.
  *
  * Types and values of oneDNN's C API, version 3 (oneapi/dnnl/dnnl.h), are declared here: nothing but a C compiler is needed.
  */
@@ -38,6 +38,7 @@ typedef struct {
 static struct {
     int (*engine_create)(Handle *, int, size_t);
     int (*stream_create)(Handle *, Handle, unsigned);
+    int (*stream_destroy)(Handle);
     int (*memory_desc_create_with_strides)(Handle *, int, const int64_t *, int, const int64_t *);
     int (*memory_desc_create_with_tag)(Handle *, int, const int64_t *, int, int);
     int (*memory_desc_destroy)(Handle);
@@ -64,10 +65,11 @@ static struct {
     int (*post_ops_destroy)(Handle);
     int (*post_ops_append_eltwise)(Handle, int, float, float);
     int (*post_ops_append_binary)(Handle, int, Handle);
-    const void *(*version)(void);
 } dnnl;
 
-static void (*set_num_threads)(int); /* of OpenMP */
+static void (*set_num_threads)(int); /* of OpenMP, for the calling thread */
+static int (*get_max_threads)(void);
+static pthread_key_t own_thread;
 static Handle engine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int found;
@@ -86,9 +88,11 @@ static const struct {
     FUNCTION(primitive_execute), FUNCTION(primitive_destroy), FUNCTION(primitive_attr_create),
     FUNCTION(primitive_attr_destroy), FUNCTION(primitive_attr_set_post_ops),
     FUNCTION(primitive_attr_set_scratchpad_mode), FUNCTION(post_ops_create), FUNCTION(post_ops_destroy),
-    FUNCTION(post_ops_append_eltwise), FUNCTION(post_ops_append_binary), FUNCTION(version),
+    FUNCTION(post_ops_append_eltwise), FUNCTION(post_ops_append_binary), FUNCTION(stream_destroy),
 #undef FUNCTION
 };
+
+static void end_thread(void *thread);
 
 /* The library that whoever loads the artifact has loaded already, or that the system knows. */
 static void find_library(void) {
@@ -96,12 +100,33 @@ static void find_library(void) {
     if (!library) return;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         void *function = dlsym(library, names[i].name);
-        if (!function) return;
+        if (!function) {
+            dlclose(library);
+            return;
+        }
         memcpy(names[i].function, &function, sizeof function);
     }
-    void *threads = dlsym(library, "omp_set_num_threads"); /* also of the libraries that it was linked with */
-    memcpy(&set_num_threads, &threads, sizeof threads);
+    /* Also of the libraries that it was linked with. */
+    void *set = dlsym(library, "omp_set_num_threads"), *get = dlsym(library, "omp_get_max_threads");
+    if (set && get) {
+        memcpy(&set_num_threads, &set, sizeof set);
+        memcpy(&get_max_threads, &get, sizeof get);
+    }
+    if (pthread_key_create(&own_thread, end_thread)) return;
     found = dnnl.engine_create(&engine, CPU, 0) == 0;
+    if (!found) pthread_key_delete(own_thread);
+}
+
+/* Let the calling thread use one thread of OpenMP; return how many others in the process may have it use, for `end_alone`. */
+static int begin_alone(void) {
+    if (!set_num_threads) return 0;
+    int threads = get_max_threads();
+    set_num_threads(1);
+    return threads;
+}
+
+static void end_alone(int threads) {
+    if (set_num_threads) set_num_threads(threads);
 }
 
 /* What a kernel says of its product, once: see `LibraryProduct.text`. */
@@ -140,12 +165,22 @@ typedef struct State {
     Slice slices[MAX_SLICES];
     Packed *packed;
     void *plain; /* weights as [out, in, height, width] or [depth, results], until all slices are prepared */
-    int usable;
+    int usable; /* atomic: no slice has failed */
     struct State *next;
 } State;
 
+/* What a thread that computes slices keeps. */
+typedef struct Thread {
+    Handle stream;
+    void *scratch;
+    size_t scratch_size;
+    struct Thread *next, *previous;
+} Thread;
+
 static State *states;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Thread *threads;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;         /* of the states */
+static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER; /* of the list of threads */
 
 static int64_t size_of(int64_t type) { return type == BF16 ? 2 : 4; }
 
@@ -195,10 +230,40 @@ static Handle rows(int64_t type, int64_t count, int64_t width) {
     return dnnl.memory_desc_create_with_strides(&result, 2, dims, (int)type, strides) ? NULL : result;
 }
 
-static Handle thread_stream(void) {
-    static __thread Handle stream;
-    if (!stream && dnnl.stream_create(&stream, engine, IN_ORDER)) stream = NULL;
-    return stream;
+/* Return what the calling thread keeps; null without memory for it. */
+static Thread *this_thread(void) {
+    Thread *thread = pthread_getspecific(own_thread);
+    if (thread) return thread;
+    if (!(thread = calloc(1, sizeof *thread))) return NULL;
+    if (dnnl.stream_create(&thread->stream, engine, IN_ORDER)) {
+        free(thread);
+        return NULL;
+    }
+    if (pthread_setspecific(own_thread, thread)) {
+        dnnl.stream_destroy(thread->stream);
+        free(thread);
+        return NULL;
+    }
+    pthread_mutex_lock(&threads_lock);
+    thread->next = threads;
+    if (threads) threads->previous = thread;
+    threads = thread;
+    pthread_mutex_unlock(&threads_lock);
+    return thread;
+}
+
+static void end_thread(void *ended) {
+    Thread *thread = ended;
+    pthread_mutex_lock(&threads_lock);
+    if (thread->next) thread->next->previous = thread->previous;
+    if (thread->previous)
+        thread->previous->next = thread->next;
+    else
+        threads = thread->next;
+    pthread_mutex_unlock(&threads_lock);
+    dnnl.stream_destroy(thread->stream);
+    free(thread->scratch);
+    free(thread);
 }
 
 /* Return weights in an order of oneDNN's; slices share them. */
@@ -210,9 +275,10 @@ static void *packed_weights(State *state, Handle order) {
     int64_t area = p->kernel_height * p->kernel_width;
     int64_t strides[MAX_DIMS] = {p->channels * area, area, p->kernel_width, 1};
     Handle from = NULL, desc = NULL, reorder = NULL, source = NULL, result = NULL;
+    Thread *thread = this_thread();
     Packed *packed = calloc(1, sizeof *packed);
     void *data = aligned_alloc(64, (dnnl.memory_desc_get_size(order) + 63) / 64 * 64);
-    int failed = !packed || !data || dnnl.memory_desc_clone(&packed->order, order);
+    int failed = !thread || !packed || !data || dnnl.memory_desc_clone(&packed->order, order);
     if (p->is_conv)
         failed = failed || dnnl.memory_desc_create_with_strides(&from, 4, dims, (int)p->src_type, strides);
     else
@@ -223,7 +289,7 @@ static void *packed_weights(State *state, Handle order) {
              dnnl.primitive_create(&reorder, desc);
     if (!failed) {
         Argument arguments[] = {{ARG_SRC, source}, {ARG_DST, result}};
-        failed = dnnl.primitive_execute(reorder, thread_stream(), 2, arguments);
+        failed = dnnl.primitive_execute(reorder, thread->stream, 2, arguments);
     }
     if (reorder) dnnl.primitive_destroy(reorder);
     if (desc) dnnl.primitive_desc_destroy(desc);
@@ -231,6 +297,7 @@ static void *packed_weights(State *state, Handle order) {
     if (result) dnnl.memory_destroy(result);
     if (from) dnnl.memory_desc_destroy(from);
     if (failed) {
+        if (packed && packed->order) dnnl.memory_desc_destroy(packed->order);
         free(data);
         free(packed);
         return NULL;
@@ -271,7 +338,7 @@ static int prepare(State *state, int64_t number) {
     const Product *p = &state->product;
     Slice *slice = &state->slices[number];
     int64_t in_size = size_of(p->src_type), out_size = size_of(p->dst_type);
-    int64_t images = p->batch, high = p->out_height, above = 0, first = 0, last = 0;
+    int64_t images = p->batch, high = p->out_height, above = 0;
     Handle attributes = NULL, weights = NULL, desc = NULL;
     int failed = dnnl.primitive_attr_create(&attributes) ||
                  dnnl.primitive_attr_set_scratchpad_mode(attributes, USER_SCRATCHPAD);
@@ -301,15 +368,17 @@ static int prepare(State *state, int64_t number) {
         if (!images || !high) goto done;
         int64_t reach = (p->kernel_height - 1) * p->dilation[0] + 1;
         int64_t across = (p->kernel_width - 1) * p->dilation[1] + 1;
-        first = above * p->stride[0] - p->pad_top;
-        last = (above + high - 1) * p->stride[0] - p->pad_top + reach;
+        int64_t first = above * p->stride[0] - p->pad_top;
+        int64_t last = (above + high - 1) * p->stride[0] - p->pad_top + reach;
         int64_t right = (p->out_width - 1) * p->stride[1] - p->pad_left + across - p->width;
         int64_t before[2] = {first < 0 ? -first : 0, p->pad_left};
-        int64_t after[2] = {last > p->height ? last - p->height : 0, right};
+        /* Rows and columns that no result reads are padding of less than none: images stay as far apart as they are. */
+        int is_lowest = above + high == p->out_height;
+        int64_t after[2] = {is_lowest || last > p->height ? last - p->height : 0, right};
         int64_t dilation[2] = {p->dilation[0] - 1, p->dilation[1] - 1};
         int64_t dims[MAX_DIMS] = {p->out_channels, p->channels, p->kernel_height, p->kernel_width};
         if (first < 0) first = 0;
-        if (last > p->height) last = p->height;
+        last -= after[0];
         if (last <= first) {
             failed = 1;
             goto done;
@@ -339,6 +408,35 @@ done:
     return !failed;
 }
 
+/* Free what was prepared for a product that the library cannot compute. */
+static void release(State *state) {
+    for (int64_t i = 0; i < MAX_SLICES; i++) {
+        Slice *slice = &state->slices[i];
+        if (slice->primitive) dnnl.primitive_destroy(slice->primitive);
+        Handle descs[] = {slice->src, slice->weights, slice->dst, slice->scratchpad};
+        for (size_t j = 0; j < sizeof descs / sizeof *descs; j++)
+            if (descs[j]) dnnl.memory_desc_destroy(descs[j]);
+        for (size_t j = 0; j < MAX_POST_OPS; j++)
+            if (slice->tensors[j]) dnnl.memory_desc_destroy(slice->tensors[j]);
+    }
+    memset(state->slices, 0, sizeof state->slices);
+    while (state->packed) {
+        Packed *packed = state->packed;
+        state->packed = packed->next;
+        dnnl.memory_desc_destroy(packed->order);
+        free(packed->data);
+        free(packed);
+    }
+}
+
+static State *find_state(const char *text, const int64_t *key) {
+    State *state = states;
+    while (state && (state->key[0] != key[0] || state->key[1] != key[1] ||
+                     (state->text != text && strcmp(state->text, text) != 0)))
+        state = state->next;
+    return state;
+}
+
 /* Return the state of a kernel's product by these weights, or null: the kernel computes it itself.
  *
  * `text` is the kernel's, `key` a digest of the weights.
@@ -347,43 +445,36 @@ void *tunefarm_onednn_ready(const char *text, const int64_t *key, const void *we
     pthread_once(&once, find_library);
     if (!found) return NULL;
     pthread_mutex_lock(&lock);
-    State *state = states;
-    while (state && (state->key[0] != key[0] || state->key[1] != key[1] ||
-                     (state->text != text && strcmp(state->text, text) != 0)))
-        state = state->next;
+    State *state = find_state(text, key);
     if (!state && (state = calloc(1, sizeof *state))) {
         state->text = text;
         memcpy(state->key, key, sizeof state->key);
-        if (set_num_threads) set_num_threads(1); /* oneDNN fixes the number when it makes a primitive */
-        state->usable = read_product(text, state) && (state->plain = plain_weights(&state->product, weights));
-        for (int64_t i = 0; state->usable && i < state->product.slices; i++) state->usable = prepare(state, i);
+        int others = begin_alone(); /* oneDNN fixes the number when it makes a primitive */
+        int usable = read_product(text, state) && (state->plain = plain_weights(&state->product, weights));
+        for (int64_t i = 0; usable && i < state->product.slices; i++) usable = prepare(state, i);
+        end_alone(others);
         free(state->plain);
         state->plain = NULL;
+        if (!usable) release(state);
+        state->usable = usable;
         state->next = states;
         states = state;
     }
     pthread_mutex_unlock(&lock);
-    return state && state->usable ? state : NULL;
+    return state && __atomic_load_n(&state->usable, __ATOMIC_ACQUIRE) ? state : NULL;
 }
 
-/* Compute one slice; `tensors` are those that the steps after the product read. Return 0, or another number if that failed. */
-int tunefarm_onednn_run(void *opaque, int number, const char *src, char *dst, const char *tensor0, const char *tensor1,
-                        const char *tensor2, const char *tensor3) {
-    static __thread void *scratch;
-    static __thread size_t scratch_size;
-    const char *tensors[MAX_TENSORS] = {tensor0, tensor1, tensor2, tensor3};
-    State *state = opaque;
-    const Slice *slice = &state->slices[number];
-    if (!slice->primitive) return 0;
-    if (set_num_threads) set_num_threads(1);
+static int run_slice(State *state, const Slice *slice, const char *src, char *dst, const char *const *tensors) {
+    Thread *thread = this_thread();
+    if (!thread) return 0;
     size_t needed = dnnl.memory_desc_get_size(slice->scratchpad);
-    if (needed > scratch_size) {
-        free(scratch);
-        scratch = aligned_alloc(64, (needed + 63) / 64 * 64);
-        scratch_size = scratch ? needed : 0;
+    if (needed > thread->scratch_size) {
+        free(thread->scratch);
+        thread->scratch = aligned_alloc(64, (needed + 63) / 64 * 64);
+        thread->scratch_size = thread->scratch ? needed : 0;
     }
     Argument arguments[4 + MAX_POST_OPS];
-    int count = 0, failed = needed > scratch_size;
+    int count = 0, failed = needed > thread->scratch_size;
 #define PASS(name, desc, pointer)                                                                             \
     do {                                                                                                      \
         arguments[count].arg = (name);                                                                        \
@@ -393,7 +484,7 @@ int tunefarm_onednn_run(void *opaque, int number, const char *src, char *dst, co
     PASS(ARG_SRC, slice->src, src + slice->src_offset);
     PASS(ARG_DST, slice->dst, dst + slice->dst_offset);
     PASS(ARG_WEIGHTS, slice->weights, slice->packed);
-    PASS(ARG_SCRATCHPAD, slice->scratchpad, scratch);
+    PASS(ARG_SCRATCHPAD, slice->scratchpad, thread->scratch);
     for (int64_t i = 0; i < state->product.post_ops; i++) {
         const PostOp *op = &state->post_ops[i];
         if (op->tensor < 0) continue;
@@ -401,14 +492,49 @@ int tunefarm_onednn_run(void *opaque, int number, const char *src, char *dst, co
         PASS((int)(ARG_POST_OP * (i + 1)) | ARG_SRC_1, slice->tensors[i], tensors[op->tensor] + offset);
     }
 #undef PASS
-    failed = failed || !thread_stream() || dnnl.primitive_execute(slice->primitive, thread_stream(), count, arguments);
+    failed = failed || dnnl.primitive_execute(slice->primitive, thread->stream, count, arguments);
     for (int i = 0; i < count; i++)
         if (arguments[i].memory) dnnl.memory_destroy(arguments[i].memory);
-    return failed;
+    return !failed;
 }
 
-/* Primitives stay: at the end of the process the library may be gone already. */
-__attribute__((destructor)) static void free_weights(void) {
-    for (State *state = states; state; state = state->next)
-        for (Packed *packed = state->packed; packed; packed = packed->next) free(packed->data);
+/* Compute one slice; `tensors` are those that the steps after the product read. */
+void tunefarm_onednn_run(void *opaque, int number, const char *src, char *dst, const char *tensor0, const char *tensor1,
+                         const char *tensor2, const char *tensor3) {
+    const char *tensors[MAX_TENSORS] = {tensor0, tensor1, tensor2, tensor3};
+    State *state = opaque;
+    const Slice *slice = &state->slices[number];
+    if (!slice->primitive) return;
+    int others = begin_alone();
+    if (!run_slice(state, slice, src, dst, tensors)) __atomic_store_n(&state->usable, 0, __ATOMIC_RELEASE);
+    end_alone(others);
+}
+
+/* Return whether all slices were computed: where one failed, without memory for instance, the kernel computes them itself. */
+int tunefarm_onednn_done(const void *opaque) {
+    const State *state = opaque;
+    return state && __atomic_load_n(&state->usable, __ATOMIC_ACQUIRE);
+}
+
+/* oneDNN's objects stay: at the end of the process its library may be gone already. */
+__attribute__((destructor)) static void free_memory(void) {
+    if (!found) return;
+    pthread_key_delete(own_thread);
+    while (threads) {
+        Thread *thread = threads;
+        threads = thread->next;
+        free(thread->scratch);
+        free(thread);
+    }
+    while (states) {
+        State *state = states;
+        states = state->next;
+        while (state->packed) {
+            Packed *packed = state->packed;
+            state->packed = packed->next;
+            free(packed->data);
+            free(packed);
+        }
+        free(state);
+    }
 }

@@ -16,14 +16,28 @@ from tunefarm_tuning.target.target import Target
 _SOURCE = Path(__file__).with_suffix(".c")
 _COMPILERS = ("cc", "gcc", "clang")
 _TIMEOUT_SEC = 60.0
+_X86 = ("x86_64", "amd64")
 
 
 def can_call_onednn(target: Target) -> bool:
     """Return whether kernels for a target can call oneDNN: an x86 CPU like this machine's, which has a C compiler."""
-    triple = str(target.get("mtriple") or platform.machine())
-    x86 = ("x86_64", "amd64")
-    is_x86 = triple.partition("-")[0].lower() in x86 and platform.machine().lower() in x86
-    return target.kind == "llvm" and is_x86 and _compiler() is not None
+    return not why_no_calls(target)
+
+
+def why_no_calls(target: Target) -> str:
+    """Return a sentence that says why kernels for a target cannot call oneDNN; empty if they can."""
+    machines = (str(target.get("mtriple") or platform.machine()).partition("-")[0], platform.machine())
+    if target.kind != "llvm" or not all(machine.lower() in _X86 for machine in machines):
+        return (
+            "the target asks for -libs=dnnl, which is for x86 CPUs, compiled for on x86: all kernels are tunefarm's own "
+            "(leave -libs out)"
+        )
+    if _compiler() is None:
+        return (
+            f"the target asks for -libs=dnnl, but the machine that compiles has no C compiler ({', '.join(_COMPILERS)}): all kernels "
+            "are tunefarm's own (on the worker: apt-get install gcc)"
+        )
+    return ""
 
 
 def onednn_object(folder: Path) -> Path:
@@ -38,9 +52,15 @@ def onednn_object(folder: Path) -> Path:
         return path
     fresh = folder / f".{path.stem}-{secrets.token_hex(8)}.o"
     command = [_compiler() or _COMPILERS[0], "-O2", "-fPIC", "-c", str(_SOURCE), "-o", str(fresh)]
-    compiled = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SEC, check=False
-    )
+    try:
+        compiled = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SEC, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TransientError(
+            f"{command[0]} took longer than {_TIMEOUT_SEC:.0f} s to compile {_SOURCE.name}",
+            code="compiler-failed",
+        ) from error
     if compiled.returncode != 0:
         text = compiled.stderr.decode("utf-8", "replace")
         raise TransientError(f"{command[0]} failed: {clean(text, 400)}", code="compiler-failed")

@@ -27,7 +27,7 @@ from tunefarm_tuning.tvm.kernels.direct_conv import statements_of
 from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
 from tunefarm_tuning.tvm.kernels.library_steps import TYPES, PostOp, dtype_of, post_ops_of, written_by
 
-READY, RUN = "tunefarm_onednn_ready", "tunefarm_onednn_run"
+READY, RUN, DONE = "tunefarm_onednn_ready", "tunefarm_onednn_run", "tunefarm_onednn_done"
 """Functions of ``codegen/onednn.c``."""
 CALLS_LIBRARY = "tunefarm.calls_library"
 """Attribute of a PrimFunc that is to be linked with ``codegen/onednn.c``."""
@@ -112,7 +112,7 @@ def weights_key(weights: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def library_kernel(fallback: tirx.PrimFunc, product: LibraryProduct, *, slices: int) -> tirx.PrimFunc:
-    """Return the scheduled kernel that calls the library, or runs `fallback`, the scheduled one, where that is missing.
+    """Return the scheduled kernel that calls the library, or runs `fallback`, the scheduled one, where that is missing or fails.
 
     Its arguments are those of `fallback`, with `weights_key` of its weights before the last, the output.
     """
@@ -130,8 +130,13 @@ def library_kernel(fallback: tirx.PrimFunc, product: LibraryProduct, *, slices: 
     pointers = [params[index].data for index in (product.data, len(params) - 1, *tensors)]
     run = tirx.Evaluate(tirx.call_extern("int32", RUN, state, number, *pointers))
     by_library = tirx.For(number, 0, slices, tirx.ForKind.PARALLEL, run)
+    is_done = tirx.call_extern("int32", DONE, state) != 0
     body = tirx.SeqStmt(
-        [tirx.Bind(state, ready), tirx.IfThenElse(tirx.isnullptr(state), fallback.body, by_library)]
+        [
+            tirx.Bind(state, ready),
+            tirx.IfThenElse(tirx.Not(tirx.isnullptr(state)), by_library, None),
+            tirx.IfThenElse(tirx.Not(is_done), fallback.body, None),
+        ]
     )
     kernel = tirx.PrimFunc([*params[:-1], key, params[-1]], body)
     return kernel.with_attr({"tirx.noalias": True, "s_tir": True, IS_SCHEDULED: True, CALLS_LIBRARY: True})

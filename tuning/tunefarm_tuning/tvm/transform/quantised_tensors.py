@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -170,6 +170,8 @@ class QuantisedTensors:
     def _padded(self, call: Any, data: Quantised) -> Quantised | None:
         attributes = call.attrs
         steps = float(attributes.pad_value) / data.scale
+        if not isfinite(steps):
+            return None
         padding, limits = data.zero + round(steps), np.iinfo(data.dtype)
         constant = str(attributes.pad_mode) == "constant"
         if constant and (abs(steps - round(steps)) > _GRID or not limits.min <= padding <= limits.max):

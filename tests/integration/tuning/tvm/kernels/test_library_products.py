@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -144,6 +145,8 @@ FORMS = {
     "7x7": conv_net(shape=(1, 3, 21, 22), kernel_shape=[7, 7], pads=[3] * 4, strides=[2, 2]),
     "1x1": conv_net(kernel_shape=[1, 1]),
     "1x1 of stride 2": conv_net(kernel_shape=[1, 1], strides=[2, 2]),
+    "1x1 of stride 2, batch": conv_net(shape=(3, 16, 10, 12), kernel_shape=[1, 1], strides=[2, 2]),
+    "3x3 of stride 3, batch": conv_net(shape=(7, 16, 11, 14), pads=[1, 1, 0, 0], strides=[3, 3]),
     "1x5": conv_net(kernel_shape=[1, 5], pads=[0, 2, 0, 2]),
     "dilation": conv_net(pads=[2] * 4, dilations=[2, 2]),
     "batch": conv_net(shape=(3, 16, 9, 9), pads=[1] * 4),
@@ -269,5 +272,57 @@ def test_without_the_library_kernels_run_loops_of_their_own(tmp_path: Path) -> N
     arguments = [str(libraries[-1]), str(tmp_path / "expected.npy"), str(list(x.shape))]
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+_FAILING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+static int left = -1;
+static const char *of = "";
+void fail_after(int calls, const char *path) { left = calls, of = path; }
+void *aligned_alloc(size_t alignment, size_t size) {
+    void *memory = NULL;
+    Dl_info caller;
+    if (dladdr(__builtin_return_address(0), &caller) && !strcmp(caller.dli_fname, of) && left-- == 0) return NULL;
+    return posix_memalign(&memory, alignment < 64 ? 64 : alignment, size) ? NULL : memory;
+}
+"""
+"""The kernel's allocation of that number fails."""
+
+
+def test_a_kernel_whose_memory_runs_out_runs_loops_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "failing.c").write_text(_FAILING)
+    failing = tmp_path / "failing.so"
+    subprocess.run(["cc", "-shared", "-fPIC", str(tmp_path / "failing.c"), "-o", str(failing)], check=True)
+    module = by_library(prepared(FORMS["residual"], tmp_path), CPU)
+    x = np.ones(_input_shape(FORMS["residual"]), np.float32)
+    (expected,) = module_outputs(module, [x], tmp_path)
+    np.save(tmp_path / "expected.npy", expected)
+    (library,) = (path for path in tmp_path.glob("*.so") if path != failing)
+    program = (
+        "import ctypes, shutil, sys, numpy, tvm\nfrom tvm import relax\n"
+        "from tunefarm_tuning.artifact.onednn_library import load_onednn\nassert load_onednn()\n"
+        "x, expected = (numpy.ones(eval(sys.argv[3]), 'float32'), numpy.load(sys.argv[2]))\n"
+        "for calls in range(6):\n"
+        "    path = shutil.copy(sys.argv[1], f'{sys.argv[1]}.{calls}.so')\n"
+        "    vm = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())\n"
+        "    name = path.encode()\n"
+        "    ctypes.CDLL(None).fail_after(calls, name)\n"
+        "    for again in range(2):\n"
+        "        result = vm['main'](tvm.runtime.tensor(x))\n"
+        "        result = result if hasattr(result, 'numpy') else result[0]\n"
+        "        numpy.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-5)\n"
+    )
+    arguments = [str(library), str(tmp_path / "expected.npy"), str(list(x.shape))]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "LD_PRELOAD": str(failing)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

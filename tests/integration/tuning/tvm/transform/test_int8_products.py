@@ -179,9 +179,19 @@ def scaled_down(graph: Quantised, x: str) -> Any:
     return graph.node("Mul", x, graph.number(-0.5))
 
 
-@pytest.mark.parametrize("step", [average, scaled_down, pad(0.0051), pad(40.0)])
+@pytest.mark.parametrize("step", [average, scaled_down, pad(0.0051), pad(40.0), pad(-np.inf)])
 def test_steps_whose_results_are_no_steps_of_the_scale_stay(step: Any, tmp_path: Path) -> None:
     assert not byte_kernels(load(behind(step), tmp_path, AVX512))
+
+
+def test_a_padding_of_minus_infinity_leaves_other_products_integers(tmp_path: Path) -> None:
+    def padded(graph: Quantised, x: str) -> Any:
+        first = graph.node("Conv", x, graph.weights([16, 16, 3, 3], 0), kernel_shape=[3, 3])
+        return graph.node(
+            "MaxPool", pad(-np.inf)(graph, graph.rounded(first, 0.02, np.uint8)), kernel_shape=[3, 3]
+        )
+
+    assert byte_kernels(load(behind(padded), tmp_path, AVX512))
 
 
 @pytest.mark.parametrize(("shape", "weights"), [([1, 1, 5, 8], [1, 1, 8, 20]), ([2, 3, 5, 8], [2, 3, 8, 20])])
