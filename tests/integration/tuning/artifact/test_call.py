@@ -209,7 +209,7 @@ session = InferenceSession(sys.argv[1])
 assert (double == 2).all() and session.get_inputs()[1].type == "tensor(int64)"
 assert {name for name in sys.modules if "tunefarm" in name} == {
     "tunefarm_tuning", *(f"tunefarm_{n}" for n in (
-        "arrays batches cuda_runtime entry machine_check model onnxruntime_parts other_shapes part_calls session sizes specialisations "
+        "arrays batches cuda_runtime entry machine_check model onednn_library onnxruntime_parts other_shapes part_calls session sizes specialisations "
         "threads".split()
     ))
 }
