@@ -72,7 +72,7 @@ def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evide
 
 def _command(job: Job, model: Model, file: str) -> str:
     words = ["tunefarm", "tune" if searches(job) else "compile", file]
-    words += ["--target", Target.from_json(job.target).key, "--device-key", job.device_key]
+    words += ["--target", _target_of(job), "--device-key", job.device_key]
     for name, option in _OPTIONS.items():
         limit = own_wall_sec(job) if name == "wall_sec" else job.budget.get(name)
         if limit is not None:
@@ -97,6 +97,11 @@ def _command(job: Job, model: Model, file: str) -> str:
     return shlex.join(clean(word, 500) for word in words)
 
 
+def _target_of(job: Job) -> str:
+    """Return a job's target with the libraries that may compute kernels: they are in no record's key."""
+    return Target.from_json(job.target).key if job.target else job.target_key
+
+
 def _from_artifact(
     job: Job, model: Model, artifact: Artifact, evidence: Evidence, file: str
 ) -> list[ReportStep]:
@@ -109,7 +114,7 @@ def _from_artifact(
         limit = f", max_error={max_error_of(job)!r}" if max_error_of(job) is not None else ""
         names, quantised = "import_model, quantise_model", "quantised"
         quantising = f"quantised = quantise_model({imported}, {samples!r}, 'int8.onnx'{limit})\n"
-    target = clean(Target.from_json(job.target).key, 500)
+    target = clean(_target_of(job), 500)
     use = evidence.place()
     seed = use.seed if use else 0
     threads = ["--threads", str(use.threads)] if use else []

@@ -19,7 +19,10 @@ from tunefarm_api.errors.problems import status_of
 from tunefarm_tuning.core import errors
 
 NOT_ANSWERED = {
+    "backup-encrypted": "of the command restore",
     "bad-backup": "of the commands backup and restore",
+    "bad-identity": "of the command restore",
+    "bad-recipient": "of the command backup",
     "blob-not-found": "routes say artifact-not-kept",
     "cannot-be-scheduled": "of steps: an outcome of a task",
     "device-lease-lost": "of steps",
@@ -31,6 +34,11 @@ NOT_ANSWERED = {
     "invalid-onnx": "of the import step: the model's error",
     "invalid-settings": "of the start of a process",
     "no-database": "of the command backup",
+    "no-such-role": "of the command db upgrade",
+    "not-encrypted": "of the command restore",
+    "role-too-strong": "of the command db upgrade",
+    "wrong-database": "of the command db upgrade",
+    "wrong-identity": "of the command restore",
     "no-envelope": "of the command restore",
     "no-gateway-here": "of steps: another worker may know the gateway",
     "no-keys-here": "of steps: another worker may have the keys",
