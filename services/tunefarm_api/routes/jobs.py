@@ -84,7 +84,7 @@ def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
     return CheckedJob(
         device_key=settled.device_key,
         target=settled.target.to_json(),
-        target_key=settled.target.without_libraries().key,
+        target_key=settled.target_key,
     )
 
 

@@ -200,7 +200,7 @@ def add_job(
     job = repos.jobs.add(
         model_id=model.id,
         target=target.to_json(),
-        target_key=target.without_libraries().key,  # as of its records
+        target_key=settled.target_key,
         device_key=settled.device_key,
         tuner=request.tuner,
         seed=request.seed,

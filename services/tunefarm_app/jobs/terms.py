@@ -74,6 +74,11 @@ class SettledTerms:
     device_key: str
     target: Target
 
+    @property
+    def target_key(self) -> str:
+        """The key of the target in the job's records: it does not depend on libraries."""
+        return self.target.without_libraries().key
+
 
 def check_terms(services: Services, terms: JobTerms) -> SettledTerms:
     """Check a request without its model, which may be large and not uploaded yet. Writes nothing.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import onnx
 
 from mutants.onnx_nodes import change_attribute, change_node, nest
-from mutants.onnx_tensors import change_index, change_place, change_shape, change_weight
+from mutants.onnx_tensors import change_index, change_shape, change_weight, move_weight
 from mutants.values import SIZES, TEXTS, Aims
 
 _OPSETS = (-1, 0, 1, 5, 6, *range(7, 24), 24, 25, 99, 1 << 31, (1 << 63) - 1)
@@ -69,7 +69,7 @@ CHANGES: dict[str, Callable[[onnx.ModelProto, random.Random, Aims], bool]] = {
     "shape": change_shape,
     "weight": change_weight,
     "index": change_index,
-    "external data": change_place,
+    "external data": move_weight,
     "attribute": change_attribute,
     "node": change_node,
     "nested graph": nest,

@@ -125,7 +125,7 @@ def change_index(model: onnx.ModelProto, rng: random.Random, _aims: Aims) -> boo
     return True
 
 
-def change_place(model: onnx.ModelProto, rng: random.Random, aims: Aims) -> bool:
+def move_weight(model: onnx.ModelProto, rng: random.Random, aims: Aims) -> bool:
     """Say that a weight stands in another file."""
     weights = tensors(model)
     if not weights:

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
+ONEDNN = "onednn"
+"""Its name in manifests, in reports and in what devices say; TVM's targets call it ``dnnl``."""
 _NAME = "libdnnl.so.3"
 _PACKAGES = ("onednn-cpu-gomp", "onednn-cpu-iomp", "onednn")
 
@@ -26,9 +28,9 @@ def load_libraries(wanted: dict[str, str]) -> None:
 
     The artifact runs all the same.
     """
-    if "onednn" in wanted and not load_onednn():
+    if ONEDNN in wanted and not load_onednn():
         warnings.warn(
-            f"kernels of the artifact call oneDNN (timed with {wanted['onednn']}), which is not installed: they run loops of their own, "
+            f"kernels of the artifact call oneDNN (timed with {wanted[ONEDNN]}), which is not installed: they run loops of their own, "
             "which may be slower (pip install 'tunefarm[onednn]')",
             LibraryWarning,
             stacklevel=4,

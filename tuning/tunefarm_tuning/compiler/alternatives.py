@@ -227,6 +227,12 @@ class SelectedAlternatives:
         """The chosen algorithms by the key of the workload that they replace."""
         return algorithms_of(self.chosen)
 
+    @property
+    def libraries(self) -> dict[str, str]:
+        """The libraries that the network calls, with the versions that it was timed with."""
+        infos = (candidate.info for candidate in self.chosen)
+        return {info.library: info.library_version for info in infos if info.library}
+
     def replaced(self, direct: Sequence[CheckedKernel]) -> list[CheckedKernel]:
         """Return the direct kernels that the network does not use."""
         return [kernel for kernel in direct if kernel.task.workload_key in self.algorithms]

@@ -268,12 +268,6 @@ def _record(task: KernelInfo, record: TuningRecord) -> dict[str, Any]:
     }
 
 
-def _libraries(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return the libraries that kernels of the artifact call, with the versions that they were timed with."""
-    chosen = (entry["library"] for entry in report["alternatives"]["candidates"] if entry["chosen"])
-    return dict(text.split(" ", 1) for text in chosen if text)
-
-
 def make_manifest(
     *,
     name: str,
@@ -286,6 +280,7 @@ def make_manifest(
     threads: int,
     kernels: Sequence[CheckedKernel],
     report: Mapping[str, Any],
+    libraries: Mapping[str, str],
     tolerance: str,
 ) -> dict[str, Any]:
     """Return the manifest, without the checksums of the entries, which `pack` adds.
@@ -301,6 +296,7 @@ def make_manifest(
         threads: The number of threads that it was timed on.
         kernels: Every task; the records of those whose tuned kernel is used are listed.
         report: From `make_report`.
+        libraries: `SelectedAlternatives.libraries`.
         tolerance: The dtype whose tolerance its outputs were compared with: `InputSet.rounding`.
     """
     features = set(loaded.cpu_features)
@@ -324,7 +320,7 @@ def make_manifest(
         "target_key": target.key,
         "machine": library_machine(library),
         "cpu_features": sorted(features),
-        **({"libraries": libraries} if (libraries := _libraries(report)) else {}),
+        **({"libraries": dict(libraries)} if libraries else {}),
         "device_model": device_model,
         "threads": threads,
         "precision": report["precision"]["name"],

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.onednn_library import load_onednn
+from tunefarm_tuning.artifact.onednn_library import ONEDNN, load_onednn
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
 from tunefarm_tuning.measure.machine_watch import machine_state, reference_loop_sec
@@ -118,7 +118,7 @@ def machine_state_text() -> str:
 def libraries_text() -> str:
     """Load the libraries that kernels may call; return the versions of those that are installed, by name, as JSON."""
     version = load_onednn()
-    return json.dumps({"onednn": version} if version else {})
+    return json.dumps({ONEDNN: version} if version else {})
 
 
 WATCH_FUNCTIONS = {

@@ -147,7 +147,7 @@ def _facts(
             name: [record.space_key, record.config.to_json()] for name, record in built.records.items()
         },
         "algorithms": dict(built.alternatives.algorithms),
-        "libraries": sorted({candidate.info.library_version for candidate in built.alternatives.chosen}),
+        "libraries": built.alternatives.libraries,
         "threads": threads,
         "baseline": baseline,
         **({"baselines": dict(baselines.versions)} if baselines.versions else {}),

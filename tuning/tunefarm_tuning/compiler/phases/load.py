@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+from tunefarm_tuning.artifact.onednn_library import ONEDNN
 from tunefarm_tuning.compiler.alternatives import largest_first
 from tunefarm_tuning.compiler.kernel_validation import kernel_facts
 from tunefarm_tuning.compiler.model_comparison import tolerance_of
@@ -35,10 +36,6 @@ _NO_BFLOAT16 = (
 
 
 Child = TypeVar("Child", CompileSession, DeviceRun)
-
-
-_ONEDNN = "onednn"
-"""The device's name of the library that TVM calls ``dnnl``."""
 
 
 class OpenCompiler(Protocol):
@@ -192,7 +189,7 @@ def _with_libraries(
         if not alternative.library or alternative.library in versions
     )
     warnings = []
-    if _ONEDNN not in versions:
+    if ONEDNN not in versions:
         warnings.append(
             "the target asks for -libs=dnnl, but the device has no oneDNN: its kernels are all tunefarm's own (on the device: pip "
             "install 'tunefarm[onednn]')"

@@ -121,6 +121,7 @@ def write_artifact(
         threads=loaded.threads,
         kernels=kernels,
         report=report,
+        libraries=alternatives.libraries,
         tolerance=tolerance_of(request.precision, storage),
     )
     check = None

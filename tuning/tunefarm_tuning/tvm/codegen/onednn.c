@@ -72,7 +72,7 @@ static int (*get_max_threads)(void);
 static pthread_key_t own_thread;
 static Handle engine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int found;
+static int loaded;
 
 static const struct {
     const char *name;
@@ -113,8 +113,8 @@ static void find_library(void) {
         memcpy(&get_max_threads, &get, sizeof get);
     }
     if (pthread_key_create(&own_thread, end_thread)) return;
-    found = dnnl.engine_create(&engine, CPU, 0) == 0;
-    if (!found) pthread_key_delete(own_thread);
+    loaded = dnnl.engine_create(&engine, CPU, 0) == 0;
+    if (!loaded) pthread_key_delete(own_thread);
 }
 
 /* Let the calling thread use one thread of OpenMP; return how many others in the process may have it use, for `end_alone`. */
@@ -443,7 +443,7 @@ static State *find_state(const char *text, const int64_t *key) {
  */
 void *tunefarm_onednn_ready(const char *text, const int64_t *key, const void *weights) {
     pthread_once(&once, find_library);
-    if (!found) return NULL;
+    if (!loaded) return NULL;
     pthread_mutex_lock(&lock);
     State *state = find_state(text, key);
     if (!state && (state = calloc(1, sizeof *state))) {
@@ -518,7 +518,7 @@ int tunefarm_onednn_done(const void *opaque) {
 
 /* oneDNN's objects stay: at the end of the process its library may be gone already. */
 __attribute__((destructor)) static void free_memory(void) {
-    if (!found) return;
+    if (!loaded) return;
     pthread_key_delete(own_thread);
     while (threads) {
         Thread *thread = threads;

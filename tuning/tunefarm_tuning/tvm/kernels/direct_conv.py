@@ -73,13 +73,7 @@ def _match(
     expected = _direct(shape, kernel, padding)
     expected_statements = statements_of(expected.body.block)
     head, epilogue = statements[: len(expected_statements)], tuple(statements[len(expected_statements) :])
-    if len(head) < len(expected_statements):
-        return None
-    # As parameters of both functions, the arguments cannot be confused where their shapes are equal.
-    params = [func.params[data], func.params[weights]]
-    if not tvm_ffi.structural_equal(
-        _bare(expected_statements, list(expected.params[:2])), _bare(head, params), map_free_vars=True
-    ):
+    if not compute_the_same(expected, head, [func.params[data], func.params[weights]]):
         return None
     return DirectConv(
         data=data,
@@ -87,7 +81,7 @@ def _match(
         data_shape=shape,
         out_shape=out,
         padding=padding,
-        result=_written_by(head[-1]),
+        result=written_by(head[-1]),
         epilogue=epilogue,
     )
 
@@ -108,12 +102,23 @@ def _direct(data: Shape, kernel: Shape, padding: int) -> tirx.PrimFunc:
     return te.create_prim_func([x, w, conv], index_dtype_override="int64")
 
 
+def compute_the_same(expected: tirx.PrimFunc, statements: Sequence[Any], params: list[Any]) -> bool:
+    """Return whether statements on these buffers are those of a kernel that takes as many and writes one, by their structure."""
+    wanted = statements_of(expected.body.block)
+    # As parameters of both functions, the arguments cannot be confused where their shapes are equal.
+    return len(wanted) == len(statements) and bool(
+        tvm_ffi.structural_equal(
+            _bare(wanted, list(expected.params[:-1])), _bare(statements, params), map_free_vars=True
+        )
+    )
+
+
 def _bare(statements: Sequence[Any], params: list[Any]) -> tirx.PrimFunc:
     body = statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
     return tirx.PrimFunc(params, body)
 
 
-def _written_by(statement: Any) -> Any:
+def written_by(statement: Any) -> Any:
     """Return the buffer that the block inside a loop nest writes."""
     block = next(node for node in walk(statement) if isinstance(node, s_tir.SBlock))
     return block.writes[0].source

@@ -16,16 +16,15 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx, topi
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, int64_sizes
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d, bfloat16_matmul
-from tunefarm_tuning.tvm.kernels.direct_conv import statements_of
+from tunefarm_tuning.tvm.kernels.direct_conv import compute_the_same, statements_of, written_by
 from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
-from tunefarm_tuning.tvm.kernels.library_steps import TYPES, PostOp, dtype_of, post_ops_of, written_by
+from tunefarm_tuning.tvm.kernels.library_steps import TYPES, PostOp, dtype_of, post_ops_of
 
 READY, RUN, DONE = "tunefarm_onednn_ready", "tunefarm_onednn_run", "tunefarm_onednn_done"
 """Functions of ``codegen/onednn.c``."""
@@ -225,13 +224,7 @@ def _computes(
         te.placeholder(int64_sizes(static_shape(param) or ()), dtype_of(param), name="x") for param in params
     )
     expected = te.create_prim_func([x, weights, make(x, weights)], index_dtype_override="int64")
-    wanted = statements_of(expected.body.block)
-    # As parameters of both functions, the arguments cannot be confused where their shapes are equal.
-    return len(wanted) == len(statements) and bool(
-        tvm_ffi.structural_equal(
-            _bare(wanted, list(expected.params[:2])), _bare(statements, params), map_free_vars=True
-        )
-    )
+    return compute_the_same(expected, statements, params)
 
 
 def _complete(
@@ -244,8 +237,3 @@ def _complete(
     complete = replace(product, out_dtype=dtype_of(func.params[-1]), post_ops=post_ops)
     fits = len(post_ops) <= _MOST_POST_OPS and len(complete.tensors) <= _MOST_TENSORS
     return complete if fits else None
-
-
-def _bare(statements: Sequence[Any], params: list[Any]) -> tirx.PrimFunc:
-    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
-    return tirx.PrimFunc(params, body)

@@ -13,6 +13,7 @@ from tvm import s_tir, tirx
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import is_number, type_key, walk
+from tunefarm_tuning.tvm.kernels.direct_conv import written_by
 
 TYPES = {"bfloat16": 2, "float32": 3}
 _BINARY = {"add": 0x1FFF0, "multiply": 0x1FFF1, "maximum": 0x1FFF2, "minimum": 0x1FFF3}
@@ -192,12 +193,6 @@ def _store_of(statement: Any) -> Any:
         for some, others in pairs
     )
     return store if in_order else None
-
-
-def written_by(statement: Any) -> Any:
-    """Return the buffer that the block inside a loop nest writes."""
-    block = next(node for node in walk(statement) if isinstance(node, s_tir.SBlock))
-    return block.writes[0].source
 
 
 def dtype_of(param: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tunefarm_tuning.artifact.onednn_library import ONEDNN
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.kernels.library_products import (
@@ -22,8 +23,6 @@ from tunefarm_tuning.tvm.kernels.library_products import (
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, AlternativeInserter, with_constant_weights
 from tunefarm_tuning.tvm.tasks.extract import Kernel, NotTunable, kernel_flops, primfunc_workloads
-
-ONEDNN = "onednn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
