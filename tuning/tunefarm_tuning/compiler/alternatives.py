@@ -128,7 +128,8 @@ def find_candidates(
         untuned_sec: Time for the alternatives without a tuned kernel, those of the largest kernels first.
 
     Returns:
-        The alternatives whose kernels all work, and the direct kernels, more of them timed; both in the given order.
+        The alternatives that were timed, and the direct kernels, more of them timed; both in the given order. The other kernels of
+        one whose tuned kernel alone takes longer than the direct one are not timed.
     """
     direct_by_key = {kernel.task.workload_key: kernel for kernel in direct}
     checked: dict[str, CheckedKernel] = {}
@@ -171,10 +172,9 @@ def find_candidates(
         kernel = checked[info.tuned.workload_key] = untuned(checked[info.tuned.workload_key])
         if direct_by_key[info.workload_key].hit is None:
             direct_by_key[info.workload_key] = untuned(direct_by_key[info.workload_key])
-        if kernel.evidence.get("untuned_sec") and _used_sec(kernel) < _used_sec(
-            direct_by_key[info.workload_key]
-        ):
-            fixed_sec[number] = time_fixed(info)
+        if kernel.evidence.get("untuned_sec"):
+            is_faster = _used_sec(kernel) < _used_sec(direct_by_key[info.workload_key])
+            fixed_sec[number] = time_fixed(info) if is_faster else {}
     candidates = [
         Candidate(
             info=info,
