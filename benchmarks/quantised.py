@@ -2,9 +2,11 @@
 
     python -m benchmarks.quantised make FOLDER
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.quantised time FOLDER > table.md
+    python -m benchmarks.quantised beside FOLDER > table.md
 
-One thread. The first quantises networks with ONNX Runtime's own tool (QDQ, static, calibrated with seeded noise) and builds them untuned;
-the second times all that lie there, in turns, and ONNX Runtime at its best beside them. Errors are against ONNX Runtime without graph
+One thread for `time`. The first quantises networks with ONNX Runtime's own tool (QDQ, static, calibrated with seeded noise) and builds them untuned;
+the second times all that lie there, in turns, and ONNX Runtime at its best beside them; the third compiles the quantised files, without a
+search, and times the artifacts in turns with OpenVINO on the same file, by as many threads as the machine has cores. Errors are against ONNX Runtime without graph
 optimisations on the quantised network, as shares of the output's root mean square.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -29,6 +32,9 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from tvm import relax
 
+import tunefarm_tuning
+from tunefarm_tuning import import_model
+from tunefarm_tuning.target.parse import detect_host_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
@@ -36,7 +42,11 @@ from tunefarm_tuning.workload.binding import Binding
 
 Array = NDArray[Any]
 
-NETWORKS: dict[str, list[str] | None] = {"resnet18": None, "encoder4": ["MatMul", "Gemm"]}
+NETWORKS: dict[str, list[str] | None] = {
+    "resnet18": None,
+    "mobilenet_v2": None,
+    "encoder4": ["MatMul", "Gemm"],
+}
 """What is quantised of each: all that can be, or some operators. An encoder whose sums and norms are rounded as well gives results
 of which no two runtimes agree."""
 FORMS = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
@@ -136,6 +146,29 @@ def table(folder: Path) -> Iterator[str]:
                 )
 
 
+def beside(folder: Path, networks: Sequence[str]) -> Iterator[str]:
+    """Compile the quantised networks in a folder and time them beside OpenVINO; yield the lines of a table."""
+    names = {
+        "onnxruntime": "ONNX Runtime",
+        "openvino": "OpenVINO",
+        "openvino_default": "OpenVINO as it comes",
+    }
+    yield f"| network | activations | tunefarm, ms | {' | '.join(f'{name}, ms' for name in names.values())} | of OpenVINO's best |"
+    yield f"|---|---|--:|{'--:|' * len(names)}--:|"
+    for network, form in product(networks, FORMS):
+        artifact = tunefarm_tuning.compile(
+            import_model(folder / f"{network}.{form}.onnx"),
+            detect_host_target(),
+            output=folder / f"{network}.{form}.tunefarm",
+            baselines=("openvino", "openvino_default"),
+        )
+        latency = artifact.report["latency"]
+        ms = {name: latency[name]["median_sec"] * 1e3 for name in ("tuned", *names)}
+        best = min(ms["openvino"], ms["openvino_default"])
+        cells = " | ".join(f"{each:.2f}" for each in ms.values())
+        yield f"| {network} | {form} | {cells} | {ms['tuned'] / best:.2f} |"
+
+
 def _library(path: Path, arrays: Sequence[Array]) -> Callable[[], Any]:
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     return partial(machine["main"], *[tvm.runtime.tensor(array) for array in arrays])
@@ -169,12 +202,13 @@ def _seconds(run: Callable[[], Any], number: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("make", "time"))
+    parser.add_argument("what", choices=("make", "time", "beside"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     options = parser.parse_args()
-    if options.what == "time":
-        for line in table(options.folder):
+    if options.what != "make":
+        lines = table(options.folder) if options.what == "time" else beside(options.folder, options.networks)
+        for line in lines:
             print(line, flush=True)
         return
     for network in options.networks:

@@ -17,6 +17,7 @@ from tvm.s_tir import pipeline as s_tir_pipeline
 from tvm.sym import Analyzer
 
 from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
+from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.tir import is_number, walk
 
 _PIPELINE = "s_tir"
@@ -89,7 +90,7 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     shuffled = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
-            shuffled.update_func(name, link_code(shuffle_loads(func)))
+            shuffled.update_func(name, link_code(shuffle_loads(with_buffers_on_stack(func))))
     return shuffled
 
 

@@ -41,13 +41,18 @@ _DEPTHWISE_COST = 3
 """Instructions for a vector of floats' products in `byte_depthwise_conv2d`: it widens the bytes and makes floats of them first."""
 _MATMUL = "relax.matmul"
 _FLOAT = "float32"
+_ON_BYTES = {
+    *("relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d"),
+    *("relax.concat", "relax.image.resize2d"),
+}
+"""Steps that read and write bytes where they can: their kernels would read four times as much as floats."""
 
 
 def multiply_int8(mod: tvm.IRModule, instruction: ByteProducts) -> tvm.IRModule:
     """Return the module with quantised convolutions (channels last) and matrix products computed in integers.
 
-    Depthwise convolutions for which the instruction has too many lanes compute in float32, but read bytes. The module's constants are
-    folded.
+    Depthwise convolutions for which the instruction has too many lanes compute in float32, but read bytes. So do largest values, joined
+    tensors and nearest neighbours. The module's constants are folded.
     """
     rewritten = rewrite_main(mod, _Int8ProductRewriter(mod, instruction))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
@@ -93,7 +98,16 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
                 product = self._depthwise(call)
             if product is not None:
                 return product
+        if operator_name(call) in _ON_BYTES and (data := self._tensors.scaled(call)) is not None:
+            return self._floats(data)
         return super().visit_call_(call)
+
+    def _floats(self, data: Quantised) -> Any:
+        """Return quantised values as floats."""
+        values = self._emitted(relax.op.astype(data.values(), _FLOAT))
+        if data.zero:
+            values = self._emitted(relax.op.subtract(values, relax.const(float(data.zero), _FLOAT)))
+        return relax.op.multiply(values, relax.const(float(data.scale), _FLOAT))
 
     def _scaled(self, call: Any) -> Any | None:
         """Return a float32 product computed in integers; None if its factors are not quantised."""

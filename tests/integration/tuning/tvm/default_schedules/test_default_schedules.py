@@ -40,6 +40,7 @@ from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen import graph_build
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, packed_default
 from tunefarm_tuning.tvm.default_schedules import schedule as default_schedule_module
+from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import choose_tile
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS, partition_points
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_register_tile
@@ -216,6 +217,20 @@ def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> N
     )
     tile = choose_register_tile(stage, 2, Machine(vector_bytes=64, registers=32))
     assert tile.rows == rows
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "groups", "pitches", "tile"),
+    [
+        (14, 14, 16, (256, 16 << 8), (14, 1, 2)),  # rows lie on the same set of the cache
+        (197, 1, 48, (4096, 0), (6, 1, 4)),  # so do all rows of such a matrix: a set has eight ways
+        (7, 7, 32, (512, 9 << 9), (7, 1, 2)),  # four vectors of weights would leave no register
+    ],
+)
+def test_tiles_of_dot_products_fit_into_sets_and_registers(
+    columns: int, rows: int, groups: int, pitches: tuple[int, int], tile: tuple[int, int, int]
+) -> None:
+    assert choose_tile(columns, rows, groups, 576, (28, 32), pitches) == tile
 
 
 @pytest.mark.parametrize(

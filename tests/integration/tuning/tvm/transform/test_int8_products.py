@@ -184,6 +184,34 @@ def test_steps_whose_results_are_no_steps_of_the_scale_stay(step: Any, tmp_path:
     assert not byte_kernels(load(behind(step), tmp_path, AVX512))
 
 
+def largest(graph: Quantised, x: str) -> Any:
+    return graph.node("MaxPool", x, kernel_shape=[2, 2])
+
+
+def twice(graph: Quantised, x: str) -> Any:
+    return graph.node("Concat", x, x, axis=1)
+
+
+def enlarged(graph: Quantised, x: str) -> Any:
+    sizes = graph.constant(np.array([1, 1, 2, 2], np.float32))
+    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return graph.node("Resize", x, "", sizes, **how)
+
+
+@pytest.mark.parametrize(("step", "operator"), [(largest, "pool"), (twice, "concat"), (enlarged, "resize")])
+def test_steps_between_quantised_tensors_read_bytes(step: Any, operator: str, tmp_path: Path) -> None:
+    def between(graph: Quantised, x: str) -> Any:
+        first = graph.node("Conv", x, graph.weights([16, 16, 3, 3], 0), kernel_shape=[3, 3])
+        return graph.rounded(step(graph, graph.rounded(first, 0.02, np.uint8)), 0.013, np.uint8)
+
+    depth = 32 if step is twice else 16
+    loaded = load(behind(between, depth=depth), tmp_path, AVX512)
+    (func,) = (
+        loaded.module[kernel.name] for kernel in primfunc_workloads(loaded.module) if operator in kernel.name
+    )
+    assert str(func.params[0].ty.dtype.dtype) in ("uint8", "int8")
+
+
 def test_a_padding_of_minus_infinity_leaves_other_products_integers(tmp_path: Path) -> None:
     def padded(graph: Quantised, x: str) -> Any:
         first = graph.node("Conv", x, graph.weights([16, 16, 3, 3], 0), kernel_shape=[3, 3])

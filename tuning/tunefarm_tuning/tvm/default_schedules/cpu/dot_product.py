@@ -24,8 +24,9 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     schedule_elementwise,
     vectorize_inner,
 )
+from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import CROWDED, is_on_few_sets
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, nominal_size, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize, nominal_size, stage_of
 from tunefarm_tuning.tvm.kernels.dot_products import (
     BFLOAT16,
     BYTE_MATRICES,
@@ -38,6 +39,8 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
 
 _MOST_SUMS = {16: 28, 4: 20}
 """Registers for sums of bfloat16's products, by the instruction's lanes: of AVX-512, of Arm. The others have factors."""
+_REGISTERS = {16: 32, 8: 16, 4: 32}
+"""By the instruction's lanes: of AVX-512, of AVX, of Arm."""
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # cycles to clear and store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
@@ -107,19 +110,19 @@ def _schedule(
     extents = _extents(sch, sch.get_loops(block))
     # Without the channels; the sums of several rows have a dimension more.
     spatial = len(list(sch.get(block).writes[0].region)) - (1 if kind.rows == 1 else 2)
+    pitches = _pitches(sch, block, spatial)
     groups = extents[spatial] if kind.rows > 1 else extents[spatial] // lanes
     reduced = extents[spatial + (1 if kind.rows == 1 else 2) :]
-    columns, rows, vectors = _tile(
+    columns, rows, vectors = choose_tile(
         extents[spatial - 1],
         extents[spatial - 2] if spatial > 1 else 1,
         groups,
         prod(reduced) // kind.products,
-        most_sums,
+        (most_sums, _REGISTERS[lanes]),
+        pitches,
     )
-    dims = spatial + 1
     if epilogue is None:
         epilogue = sch.cache_write(block, 0, "local")
-        dims = len(list(sch.get(block).writes[0].region))
     else:
         sch.set_scope(block, 0, "local")
     dot = sch.blockize(instruction_loops(sch, block, lanes))
@@ -135,12 +138,12 @@ def _schedule(
     sums = loops[spatial + 1 :]
     sch.reorder(*outer, channel, *tiles, *sums, *inner)
     sch.reverse_compute_at(epilogue, tiles[-1])
+    own = list(sch.get_loops(epilogue))[len(outer) + 1 + len(tiles) :]
     shared = [*outer, channel]
     # A fused loop with a tail is not split into main part and tail, so the tile would not be unrolled.
     if spatial > 1 and (extents[spatial - 2] % rows == 0 or prod(_extents(sch, shared)) == 1):
         shared.append(tiles[0])
     _parallel(sch, shared, prod(extents))
-    own = list(sch.get_loops(epilogue))[-dims:]
     vectorize_inner(sch, own, lanes, unroll=True)
     init = sch.decompose_reduction(dot, sums[0])
     for loop in list(sch.get_loops(init))[-len(inner) :]:
@@ -164,26 +167,54 @@ def _parallel(sch: Any, loops: list[Any], points: int) -> None:
         sch.parallel(fused)
 
 
-def _tile(columns: int, rows: int, groups: int, steps: int, most: int) -> tuple[int, int, int]:
+def _pitches(sch: Any, block: Any, spatial: int) -> tuple[int, int]:
+    """Return the bytes from one column of the activations to the next, and from one row to the next; 0 where that varies."""
+    stage = stage_of(sch, block)
+    for read in () if stage is None else stage.reads:
+        column = read.strides[spatial - 1]
+        row = read.strides[spatial - 2] if spatial > 1 else 0
+        if column != 0 or row != 0:  # weights are the same for all of them
+            return (column or 0) * itemsize(read.dtype), (row or 0) * itemsize(read.dtype)
+    return 0, 0
+
+
+def choose_tile(
+    columns: int, rows: int, groups: int, steps: int, registers: tuple[int, int], pitches: tuple[int, int]
+) -> tuple[int, int, int]:
     """Return the columns, rows and vectors of channels of the tile that should take the fewest cycles.
 
-    Args are the result's columns, rows and vectors of channels, the instructions for a vector of sums, and the most vectors.
+    Of tiles that take as many, it is one of few rows: those lie in different pages, and are slower to read.
+
+    Args:
+        columns: Of the result.
+        rows: Of the result.
+        groups: Vectors of channels.
+        steps: The instructions for a vector of sums.
+        registers: Those for sums, and all.
+        pitches: Bytes from one column of the activations to the next, and from one row to the next.
     """
 
-    def cycles(tile: tuple[int, int, int]) -> float:
+    def cost(tile: tuple[int, int, int]) -> tuple[float, int]:
         column, row, vectors = tile
         results = column * row * vectors
         step_cycles = max(results / 2, (column * row + vectors) / 2, _LATENCY_CYCLES)
         count = ceil(columns / column) * ceil(rows / row) * (groups // vectors)
-        return count * (step_cycles * steps + _TILE_CYCLES)
+        cycles = count * (step_cycles * steps + _TILE_CYCLES)
+        reads = (x * pitches[0] + y * pitches[1] for x in range(column) for y in range(row))
+        return cycles * CROWDED if is_on_few_sets(reads) else cycles, row
 
-    return min(_tiles(columns, rows, groups, most), key=cycles)
+    return min(_tiles(columns, rows, groups, *registers), key=cost)
 
 
-def _tiles(columns: int, rows: int, groups: int, most: int) -> Iterator[tuple[int, int, int]]:
-    for vectors in range(1, min(groups, most) + 1):
+def _tiles(
+    columns: int, rows: int, groups: int, for_sums: int, registers: int
+) -> Iterator[tuple[int, int, int]]:
+    for vectors in range(1, min(groups, for_sums) + 1):
         if groups % vectors:
             continue
+        most = max(
+            vectors, min(for_sums, registers - vectors - 1)
+        )  # beside a vector of weights for each, and activations
         for column in range(1, min(columns, most // vectors) + 1):
             for row in range(1, min(rows, most // (vectors * column)) + 1):
                 yield column, row, vectors

@@ -14,7 +14,7 @@ _LOADS_PER_CYCLE = 2.0
 _FMA_LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 24.0  # cycles to clear and store a tile, and to start its loops
 _TAIL = 1.04  # factor on the cycles for each loop with a tail
-_CROWDED = 4.0  # factor on the cycles of a tile whose reads fall on few sets of the cache
+CROWDED = 4.0  # factor on the cycles of a tile whose reads fall on few sets of the cache
 _FIRST_CACHE_BYTES = 24 << 10
 _SECOND_CACHE_CYCLES = 2.0  # cycles for a vector from the second cache
 _SECOND_CACHE_BYTES = 512 << 10  # half of a megabyte, because the input needs space, too
@@ -70,7 +70,7 @@ def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterT
         # leaves a thread whole rows of the result, which are the rows that the thread computed of the input.
         cost = (_cycles(stage, tile, along, steps, most_lanes), sum(tile.rows))
         if (best is None or cost < best[0]) and _is_crowded(tile, stage, reread):
-            cost = (cost[0] * _CROWDED, cost[1])
+            cost = (cost[0] * CROWDED, cost[1])
         if best is None or cost < best[0]:
             best = (cost, tile)
     assert best is not None
@@ -210,10 +210,15 @@ def _is_crowded(tile: RegisterTile, stage: Stage, reread: Iterable[Access]) -> b
             offsets = {start + step * stride for start in offsets for step in range(extent if stride else 1)}
             if len(offsets) > _SETS * _WAYS:
                 return True
-        lines = {offset * itemsize(read.dtype) // _LINE_BYTES for offset in offsets}
-        if max(Counter(line % _SETS for line in lines).values()) > _WAYS:
+        if is_on_few_sets(offset * itemsize(read.dtype) for offset in offsets):
             return True
     return False
+
+
+def is_on_few_sets(addresses: Iterable[int]) -> bool:
+    """Return whether some set of the first cache has fewer ways than bytes at these addresses need."""
+    lines = {address // _LINE_BYTES for address in addresses}
+    return max(Counter(line % _SETS for line in lines).values()) > _WAYS
 
 
 def read_bytes(access: Access) -> int:
