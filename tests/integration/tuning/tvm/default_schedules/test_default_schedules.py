@@ -220,6 +220,24 @@ def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> N
 
 
 @pytest.mark.parametrize(
+    ("channels", "kernel", "target", "unrolled"),
+    [
+        (48, 3, AVX512, True),
+        (48, 7, AVX512, False),  # too much code
+        (20, 3, AVX512, False),  # the last channels fill no vector
+        (48, 3, AVX2, False),  # too few registers
+    ],
+)
+def test_taps_of_a_depthwise_convolution_share_what_they_read(
+    channels: int, kernel: int, target: Target, unrolled: bool, tmp_path: Path
+) -> None:
+    net = conv((1, channels, 17, 17), channels, kernel, 1, channels)
+    (func,) = (kernel.module["main"] for kernel in kernels_of(net, tmp_path, target) if "conv" in kernel.name)
+    script = default_schedule(func, target).script()
+    assert all(f"for {tap} in T.unroll" in script for tap in ("ry", "rx")) is unrolled
+
+
+@pytest.mark.parametrize(
     ("columns", "rows", "groups", "pitches", "tile"),
     [
         (14, 14, 16, (256, 16 << 8), (14, 1, 2)),  # rows lie on the same set of the cache

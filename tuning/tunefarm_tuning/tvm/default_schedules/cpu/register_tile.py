@@ -21,6 +21,8 @@ _SECOND_CACHE_BYTES = 512 << 10  # half of a megabyte, because the input needs s
 _MEMORY_CYCLES = 2.5  # cycles for a vector from beyond the second cache
 _EXPOSED = 0.02
 """Share of these cycles that is not hidden; a larger share would favour tiles of one vector, which are slow."""
+_MOST_TAPS = 25
+_REGISTERS_FOR_TAPS = 32
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # size of the smallest common first cache
 
 
@@ -77,6 +79,19 @@ def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterT
     return best[1]
 
 
+def shares_taps(stage: Stage, loop: int, machine: Machine) -> bool:
+    """Return whether to unroll all of a reduction, since neighbouring results read the same elements: a depthwise convolution.
+
+    Then LLVM loads an element once, and converts bytes once, for all taps of a tile. With 16 registers it would not have room for them.
+    """
+    taps = prod(stage.extents[axis] for axis in stage.reduction)
+    has_tail = stage.extents[loop] % machine.lanes(stage.writes[0].dtype) != 0
+    if machine.registers < _REGISTERS_FOR_TAPS or taps > _MOST_TAPS or has_tail:
+        return False
+    along = all(read.strides[loop] == 1 and loop not in read.near for read in stage.reads)
+    return along and bool(_row_loops(stage, loop, list(stage.reads)))
+
+
 def _row_loops(stage: Stage, loop: int, along: list[Access]) -> tuple[int, ...]:
     """Return up to two loops along which a loaded vector is reused; where sizes are open, those with known distances."""
     reusing = [
@@ -113,6 +128,8 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
     registers = machine.registers
     if any(loop in read.near for read in stage.reads):
         registers //= 2  # a shuffle keeps its inputs for the next one
+    elif shares_taps(stage, loop, machine):
+        registers //= 2  # the others have what the taps read
     extent = stage.extents[loop]
     extents = [stage.extents[axis] for axis in row_loops]
     no_tail = loop in stage.shared

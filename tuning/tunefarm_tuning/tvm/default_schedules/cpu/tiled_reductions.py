@@ -23,6 +23,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     choose_register_tile,
     groups_of,
     read_bytes,
+    shares_taps,
     vector_loop_of,
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, nominal_size, stage_of
@@ -120,6 +121,9 @@ class _TiledReduction:
         self._place_paddings(producers, first)
         if any(tile.vector_loop in read.near for read in stage.reads):
             sch.unroll(sums[-1])  # the indices of a shuffle must be constants
+        elif shares_taps(stage, tile.vector_loop, self._machine):
+            for loop in sums:
+                sch.unroll(loop)
         for loop in (*inner, vectors):
             sch.unroll(loop)
         sch.vectorize(lanes)
