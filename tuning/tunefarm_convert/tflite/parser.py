@@ -212,6 +212,8 @@ def _quantization(table: Any, shape: tuple[int, ...], label: str) -> Quantizatio
     scale = np.array(table.ScaleAsNumpy(), np.float32)
     zero = np.array(table.ZeroPointAsNumpy(), np.int64) if table.ZeroPointLength() else np.zeros(1, np.int64)
     axis = table.QuantizedDimension()
+    if len(shape) == 1:  # older converters wrote the weights' dimension to the bias
+        axis = 0
     if len(scale) > 1 and not (0 <= axis < len(shape) and shape[axis] == len(scale)):
         raise bad_file(f"{label} of shape {list(shape)} has {len(scale)} scales for dimension {axis}")
     if len(zero) not in (1, len(scale)):

@@ -13,6 +13,14 @@ from tunefarm_convert.tflite.converter import variable_name
 from tunefarm_convert.tflite.graph import Graph, Tensor
 from tunefarm_convert.tflite.values import Values
 
+SVDF_STATE = 4
+"""Operand of an SVDF layer that holds its last steps."""
+
+
+def svdf_variable(index: int) -> str:
+    """Return the variable that holds the last steps of an SVDF layer; `index` is that of the tensor."""
+    return f"svdf/steps_{index}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
@@ -34,7 +42,10 @@ class State:
 
 
 def read_states(graph: Graph, writer: OnnxWriter) -> list[State]:
-    """Return the variables that a graph both reads and sets, in the order in which it reads them."""
+    """Return the variables that a graph both reads and sets, in the order in which it reads them.
+
+    The memory of an SVDF layer is one, too: such a layer is given one step a call.
+    """
     handles = {
         op.outputs[0]: variable_name(op) for op in graph.operators if op.kind == "VAR_HANDLE" and op.outputs
     }
@@ -43,6 +54,10 @@ def read_states(graph: Graph, writer: OnnxWriter) -> list[State]:
     }
     read: dict[str, Tensor] = {}
     for op in graph.operators:
+        if op.kind == "SVDF" and len(op.inputs) > SVDF_STATE and op.inputs[SVDF_STATE] >= 0:
+            tensor = graph.tensors[op.inputs[SVDF_STATE]]
+            if tensor.variable:
+                read.setdefault(svdf_variable(tensor.index), replace(tensor, variable=False))
         if op.kind == "READ_VARIABLE" and op.inputs and op.outputs:
             name = handles.get(op.inputs[0])
             if name is not None and name in assigned:

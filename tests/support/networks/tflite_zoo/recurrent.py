@@ -99,6 +99,39 @@ _rnn("tanh", TANH)
 _rnn("relu_with_steps_first", RELU, time_major=True)
 
 
+def svdf_layer(
+    *,
+    rank: int = 2,
+    steps: int = 4,
+    with_bias: bool = True,
+    quantised: bool = False,
+    own_memory: bool = False,
+) -> Case:
+    """A layer of 3 units, of inputs of 5 elements, of two samples."""
+    net = Net()
+    filters, units, size = 3 * rank, 3, 5
+    if quantised:
+        x = net.input((2, size), "int8", scale=0.05, zero=3)
+        rng = np.random.default_rng(4)
+        weights = [
+            net.constant(rng.integers(-127, 128, (filters, size)).astype(np.int8), scale=0.01),
+            net.constant(rng.integers(-3000, 3000, (filters, steps)).astype(np.int16), scale=1e-4),
+        ]
+        bias = net.constant(rng.integers(-500, 500, units).astype(np.int32), scale=1e-6)
+        memory = net.tensor((2, filters * steps), "int16", variable=True, scale=0.01)
+        output = {"scale": 0.02, "zero": -4}
+    else:
+        x, weights = net.input((2, size)), [net.weight(filters, size), net.weight(filters, steps)]
+        bias = net.weight(units)
+        shape = (2, filters * steps)
+        memory = net.input(shape) if own_memory else net.tensor(shape, variable=True)
+        output = {}
+    inputs = [x, *weights, bias if with_bias else -1, memory]
+    fields = {"Rank": rank, "FusedActivationFunction": RELU}
+    dtype = "int8" if quantised else "float32"
+    return net.case(net.op("SVDF", inputs, (2, units), dtype, "SVDFOptions", fields, **output))
+
+
 def _in_blocks(
     name: str,
     block: int,

@@ -12,9 +12,17 @@ from numpy.typing import NDArray
 from tflite_writer import Sparsity, TfliteWriter
 from tflite_zoo import ZOO
 from tflite_zoo.program import running_sum
+from tflite_zoo.recurrent import svdf_layer
 
 from tunefarm_convert.tflite.convert import convert
+from tunefarm_convert.tflite.parser import read_graphs
 from tunefarm_tuning.core.errors import InvalidModelError
+
+SVDF_OUTPUTS = (
+    [[-53, -45, -4], [-115, -1, -4]],
+    [[27, 59, -103], [26, 58, 13]],
+    [[-128, -123, 35], [-128, -128, -128]],
+)
 
 
 def run(model: onnx.ModelProto, feeds: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -59,6 +67,76 @@ def test_a_fixed_size_may_change_where_the_graph_allows_it() -> None:
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     wider = convert(ZOO["a_block_with_a_gate"]().data, {name: (2, *shape[1:])})
     assert wider.graph.output[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 1, "with_bias": False}, {"steps": 1}])
+def test_an_svdf_layer_keeps_its_last_steps(options: dict[str, Any]) -> None:
+    """The memory of each filter goes on by a step a call; the sums of a unit's filters are its output."""
+    data = svdf_layer(**options).data
+    model = convert(data)
+    assert [value.name for value in model.graph.input] == ["t0", "steps_4"]
+    constants = [tensor.data for tensor in read_graphs(data)[0].tensors if tensor.data is not None]
+    features, times, bias = constants
+    filters, steps = times.shape
+    memory = np.zeros((2, filters * steps), np.float32)
+    expected = np.zeros((2, filters, steps))
+    for number in range(3):
+        x = np.random.default_rng(number).normal(size=(2, 5)).astype(np.float32)
+        expected = np.concatenate([expected[:, :, 1:], (x @ features.T)[:, :, None]], axis=2)
+        sums = (expected * times).sum(axis=2).reshape(2, 3, -1).sum(axis=2)
+        y, memory = run(model, [x, memory])
+        np.testing.assert_allclose(
+            y, np.maximum(sums + (bias if options.get("with_bias", True) else 0), 0), atol=1e-5
+        )
+        np.testing.assert_allclose(memory.reshape(expected.shape), expected, atol=1e-5)
+
+
+def test_an_svdf_layer_of_integers_gives_what_the_interpreter_gives() -> None:
+    """Recorded of TFLite's interpreter, TensorFlow 2.21, over three calls."""
+    model = convert(svdf_layer(quantised=True).data)
+    memory = np.zeros((2, 24), np.int16)
+    for number, expected in enumerate(SVDF_OUTPUTS):
+        x = np.random.default_rng(number).integers(-128, 128, (2, 5)).astype(np.int8)
+        y, memory = run(model, [x, memory])
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_an_svdf_layer_whose_memory_is_fed_is_refused() -> None:
+    with pytest.raises(InvalidModelError, match="memory is no variable") as caught:
+        convert(svdf_layer(own_memory=True).data)
+    assert caught.value.code == "unsupported-operator"
+
+
+def test_a_bias_has_the_scales_of_its_only_dimension() -> None:
+    """Older converters wrote the dimension of the weights to it, and files of theirs are still shipped."""
+    net = TfliteWriter()
+    w = net.constant(np.ones((1, 1, 1, 2), np.int8), scale=[0.5, 0.25], zero=[0, 0], axis=3)
+    bias = net.constant(np.array([4, 8], np.int32), scale=[0.05, 0.025], zero=[0, 0], axis=3)
+    x = net.input((1, 2, 2, 2), "int8", scale=0.1)
+    fields = {
+        "Padding": 1,
+        "StrideW": 1,
+        "StrideH": 1,
+        "DepthMultiplier": 1,
+        "DilationWFactor": 1,
+        "DilationHFactor": 1,
+    }
+    y = net.op(
+        "DEPTHWISE_CONV_2D", [x, w, bias], (1, 2, 2, 2), "int8", "DepthwiseConv2DOptions", fields, scale=0.05
+    )
+    (output,) = run(convert(net.data([y])), [np.full((1, 2, 2, 2), 4, np.int8)])
+    np.testing.assert_array_equal(
+        output[0, 0, 0], [8, 6]
+    )  # 0.4 x 0.5 + 0.2 and 0.4 x 0.25 + 0.2, in steps of 0.05
+
+
+def test_integers_of_32_bits_are_quantised() -> None:
+    net = TfliteWriter()
+    x = net.input((4,), "int16", scale=0.5)
+    y = net.op("QUANTIZE", [x], (4,), "int32", "QuantizeOptions", scale=1e-5, zero=7)
+    (output,) = run(convert(net.data([y])), [np.array([-32768, -1, 0, 32767], np.int16)])
+    np.testing.assert_allclose(output, np.array([-1638400000, -50000, 0, 1638350000]) + 7, atol=100)
+    assert output.dtype == np.int32
 
 
 def sparse(**changes: Any) -> bytes:

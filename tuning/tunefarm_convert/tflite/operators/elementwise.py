@@ -182,10 +182,21 @@ def _same(op: OperatorContext) -> None:
 
 
 def _quantize(op: OperatorContext) -> None:
-    if not op.values.tensor(op.output()).is_quantized:
+    tensor, first = op.values.tensor(op.output()), op.values.is_first_only(op.index(0))
+    name = op.values.get(op.index(0), first=first)
+    scales = tensor.quantization
+    if not tensor.is_quantized and scales is not None and tensor.dtype == "int32" and len(scales.scale) == 1:
+        # ONNX quantises to 16 bits at most. A double holds all steps.
+        steps = op.node(
+            "Div",
+            op.node("Cast", name, to=TensorProto.DOUBLE),
+            op.writer.weight(scales.scale.astype(np.float64)),
+        )
+        moved = op.node("Add", op.node("Round", steps), op.writer.weight(scales.zero.astype(np.float64)))
+        name = op.node("Cast", moved, to=TensorProto.INT32)
+    elif not tensor.is_quantized:
         raise op.unsupported_form("its output has no scale")
-    first = op.values.is_first_only(op.index(0))
-    op.finish(op.values.get(op.index(0), first=first), first=first)
+    op.finish(name, first=first)
 
 
 def _zeros_like(op: OperatorContext) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_convert.tflite.converter import Converter, OperatorContext
+from tunefarm_convert.tflite.converter import Converter, OperatorContext, TensorOf
+from tunefarm_convert.tflite.states import SVDF_STATE, svdf_variable
 
 Array = NDArray[np.float32]
 
@@ -238,7 +239,57 @@ def _rnn(op: OperatorContext) -> None:
     _give(op, result, (steps, batch, units), batch_first=batch_first)
 
 
+def _svdf(op: OperatorContext) -> None:
+    """Convert a layer that filters its last steps: a product with the input, and one over the time of each filter."""
+    batch, size = op.need_rank(0, 2)
+    features, times = _real(op, 1, "a weight"), _real(op, 2, "a weight")
+    rank = int(op.option("Rank", 1))
+    filters, steps = times.shape if times.ndim == 2 else (0, 0)
+    if not filters or rank < 1 or filters % rank or features.shape != (filters, size):
+        raise op.bad_file(
+            f"filters of shapes {list(features.shape)} and {list(times.shape)}, of rank {rank}, do not take inputs of {size}"
+        )
+    held = op.program.variables.get(svdf_variable(op.index(SVDF_STATE)))
+    if held is None or not op.tensor(SVDF_STATE).variable:
+        raise op.unsupported_form("its memory is no variable of the file's first graph")
+    if op.shape(SVDF_STATE) != (batch, filters * steps):
+        raise op.bad_file(
+            f"a memory of shape {list(op.shape(SVDF_STATE))} for {filters} filters of {steps} steps"
+        )
+    newest = op.node("MatMul", op.values.get(op.index(0)), op.writer.weight(np.ascontiguousarray(features.T)))
+    sizes = op.writer.ints([batch, filters, -1])
+    memory = op.node("Reshape", newest, sizes)
+    if steps > 1:
+        memory = op.node("Concat", _kept_steps(op, held, sizes, steps), memory, axis=2)
+    state = op.index(SVDF_STATE)
+    op.values.put(state, op.node("Reshape", memory, op.writer.ints([batch, filters * steps])))
+    op.program.variables[svdf_variable(state)] = (op.values, state)
+    weighed = op.node("Mul", op.values.get(state), op.writer.weight(times.reshape(1, -1)))
+    by_unit = op.node("Reshape", weighed, op.writer.ints([batch, filters // rank, rank * steps]))
+    result = op.node("ReduceSum", by_unit, op.writer.ints([2]), keepdims=0)
+    if op.has(3):
+        result = op.node("Add", result, op.values.bias(op.index(3)))
+    # The interpreter's layer of integers leaves its activation to the range of the output.
+    op.finish(result if op.values.tensor(op.output()).is_quantized else op.activated(result))
+
+
+def _kept_steps(op: OperatorContext, memory: TensorOf, sizes: str, steps: int) -> str:
+    """Return all steps but the first of a memory as real numbers, by filter.
+
+    Its integers are what is cut: ONNX Runtime's optimiser fails on a `Slice` or `Reshape` behind a `DequantizeLinear` of these.
+    """
+    values, index = memory
+    tensor, scales = values.tensor(index), values.tensor(index).quantization
+    name = op.node("Reshape", values.get(index, raw=True), sizes)
+    name = op.node("Slice", name, op.writer.ints([1]), op.writer.ints([steps]), op.writer.ints([2]))
+    if not tensor.is_quantized or scales is None:
+        return name
+    parts = scales.scale, scales.zero.astype(tensor.dtype)
+    return op.node("DequantizeLinear", name, *(op.writer.weight(part.reshape(())) for part in parts))
+
+
 CONVERTERS: Mapping[str, Converter] = {
+    "SVDF": _svdf,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "UNIDIRECTIONAL_SEQUENCE_RNN": _rnn,
 }

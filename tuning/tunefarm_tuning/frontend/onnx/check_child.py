@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import onnx
 import onnx.checker
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, inputs_alone, to_onnx
+from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, to_onnx
 from tunefarm_text.shape_text import ShapeChoices
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.spans import SpanKind, span
@@ -34,7 +33,7 @@ from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
 from tunefarm_tuning.frontend.onnx.node_order import put_in_order
 from tunefarm_tuning.frontend.onnx.operators import MICROSOFT, is_of_onnx_runtime_alone
 from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
-from tunefarm_tuning.frontend.onnx.proposals import propose
+from tunefarm_tuning.frontend.onnx.proposals.trial import tried_binding
 from tunefarm_tuning.frontend.onnx.rules import (
     check_bound_rules,
     check_file_rules,
@@ -45,7 +44,7 @@ from tunefarm_tuning.frontend.onnx.rules import (
     refuse_other_outputs,
 )
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
-from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes, run_until
+from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes
 from tunefarm_tuning.frontend.onnx.trial_run import (
     is_out_of_memory,
     load_fix,
@@ -244,10 +243,6 @@ def _run_constant_part(network: BoundNetwork) -> None:
         raise run_error(error) from error
 
 
-_TRIES_SEC = 30.0
-"""Time budget of `propose_binding`; the network has to be a quick one, or the first guess is proposed."""
-
-
 def propose_binding(params: dict[str, Any]) -> dict[str, Any] | None:
     """Return a binding with which ONNX Runtime runs the network.
 
@@ -258,27 +253,7 @@ def propose_binding(params: dict[str, Any]) -> dict[str, Any] | None:
         no idea of one.
     """
     given = Binding.from_json(params["binding"])
-    data = Path(params["path"]).read_bytes()
-    is_tflite = file_format(data) is FileFormat.TFLITE
-    file = inputs_alone(data) if is_tflite else read_model(params["path"])
-    until = time.monotonic() + _TRIES_SEC
-    first: Binding | None = None
-    for binding in propose(file, given):
-        first = first or binding
-        if time.monotonic() >= until:
-            break
-        copy = onnx.ModelProto()
-        copy.CopyFrom(file)
-        try:
-            if is_tflite:
-                copy = read_model(params["path"], binding.shapes)
-            network = bind_model(copy, binding)
-            check_input_sizes(network.inputs, max_bytes=params["max_tensor_bytes"])
-            run_until(_load(runnable_bytes(network.model)), network, until)
-        except (InvalidModelError, MemoryError):
-            continue
-        return {"binding": binding.to_json(), "runs": True}
-    return None if first is None else {"binding": first.to_json(), "runs": False}
+    return tried_binding(params["path"], given, _load, max_tensor_bytes=params["max_tensor_bytes"])
 
 
 def _load(source: bytes) -> Any:

@@ -52,7 +52,10 @@ CONTRIBUTED = frozenset({
 })  # fmt: skip
 """Operators of ONNX Runtime's domain, com.microsoft: those that TVM, which ignores domains, means by these names, and ours."""
 
-MACHINE_LEARNING = frozenset({"ArrayFeatureExtractor", "Binarizer", "LinearRegressor", "Scaler"})
+MACHINE_LEARNING = frozenset({
+    "ArrayFeatureExtractor", "Binarizer", "Imputer", "LinearClassifier", "LinearRegressor", "Normalizer", "Scaler",
+    "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
+})  # fmt: skip
 """Of the domain ai.onnx.ml."""
 
 

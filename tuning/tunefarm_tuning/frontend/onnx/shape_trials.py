@@ -28,8 +28,17 @@ Load = Callable[[bytes], Any]
 """Makes a session of ONNX Runtime."""
 
 
-def run_until(session: Any, network: BoundNetwork, until: float) -> None:
+def run_until(session: Any, network: BoundNetwork, until: float, failures: list[str] | None = None) -> bool:
     """Run a network on drawn inputs. It is stopped, and cannot run, when the time is over.
+
+    Args:
+        session: Of ONNX Runtime.
+        network: The bound network.
+        until: When the time is over.
+        failures: Takes what ONNX Runtime says of each run that fails.
+
+    Returns:
+        Whether it ran; False if the values of the drawn inputs may be why it did not.
 
     Raises:
         InvalidModelError: As `run_on_drawn_inputs`.
@@ -40,9 +49,18 @@ def run_until(session: Any, network: BoundNetwork, until: float) -> None:
     options.log_severity_level = 4
     timer = threading.Timer(max(0.0, until - time.monotonic()), lambda: setattr(options, "terminate", True))
     timer.daemon = True
+
+    def run(feeds: dict[str, Any]) -> object:
+        try:
+            return session.run(None, feeds, options)
+        except Exception as error:
+            if failures is not None:
+                failures.append(str(error))
+            raise
+
     timer.start()
     try:
-        run_on_drawn_inputs(lambda feeds: session.run(None, feeds, options), network)
+        return run_on_drawn_inputs(run, network)
     finally:
         timer.cancel()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     const,
     dtype_of,
     full_rank,
+    needed_open_shape,
     rank_of,
     text,
 )
@@ -36,6 +37,59 @@ def convert_binarizer(context: NodeContext, inputs: Sequence[Any], attributes: d
     x = inputs[0]
     threshold = full_rank(attributes.get("threshold", 0.0), rank_of(x), dtype_of(x))
     return relax.op.astype(context.emit(relax.op.greater(x, threshold)), dtype_of(x))
+
+
+def convert_imputer(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Imputer` of floats: each column's number in place of what is missing."""
+    if "imputed_value_floats" not in attributes:
+        raise UnsupportedFormError("integers are not supported, floats are")
+    x = inputs[0]
+    numbers = np.array(attributes["imputed_value_floats"], np.float32)
+    missing = float(attributes.get("replaced_value_float", 0.0))
+    is_missing = (
+        relax.op.isnan(x)
+        if np.isnan(missing)
+        else relax.op.equal(x, full_rank(missing, rank_of(x), "float32"))
+    )
+    filled = const(numbers.reshape((1,) * (rank_of(x) - 1) + (-1,)))
+    return relax.op.where(context.emit(is_missing), filled, x)
+
+
+def convert_linear_classifier(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `LinearClassifier` of a score for each class, whose labels are integers: the likeliest class, and the scores."""
+    labels = np.array(attributes.get("classlabels_ints", ()), np.int64)
+    if len(labels) < 2:
+        raise UnsupportedFormError("its labels must be two or more integers; strings are not supported")
+    coefficients = np.array(attributes["coefficients"], np.float32)
+    intercepts = np.array(attributes.get("intercepts", np.zeros(len(labels))), np.float32)
+    x = context.emit(relax.op.astype(inputs[0], "float32"))
+    columns = needed_open_shape(x)[-1]
+    if rank_of(x) != 2 or len(coefficients) != len(labels) * columns or len(intercepts) != len(labels):
+        raise UnsupportedFormError(f"it has {len(coefficients)} coefficients for {len(labels)} classes")
+    product = context.node("MatMul", x, const(np.ascontiguousarray(coefficients.reshape(len(labels), -1).T)))
+    scores = context.emit(relax.op.add(product, const(intercepts.reshape(1, -1))))
+    chosen = context.emit(relax.op.argmax(scores, axis=1))
+    label = context.emit(relax.op.take(const(labels), chosen, axis=0))
+    return relax.Tuple(
+        [label, transformed_scores(context, scores, text(attributes, "post_transform", "NONE"))]
+    )
+
+
+def convert_normalizer(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Normalizer`: rows divided by their norm; a row of zeros stays."""
+    x = context.emit(relax.op.astype(inputs[0], "float32"))
+    norm = text(attributes, "norm", "MAX")
+    if norm == "L1":
+        length = relax.op.sum(context.emit(relax.op.abs(x)), axis=-1, keepdims=True)
+    elif norm == "L2":
+        length = relax.op.sqrt(
+            context.emit(relax.op.sum(context.emit(relax.op.multiply(x, x)), axis=-1, keepdims=True))
+        )
+    else:
+        length = relax.op.max(x, axis=-1, keepdims=True)
+    length, rank = context.emit(length), rank_of(x)
+    is_zero = context.emit(relax.op.equal(length, full_rank(0, rank, "float32")))
+    return relax.op.divide(x, context.emit(relax.op.where(is_zero, full_rank(1, rank, "float32"), length)))
 
 
 def convert_linear_regressor(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -61,3 +115,15 @@ def convert_scaler(context: NodeContext, inputs: Sequence[Any], attributes: dict
             numbers = np.array(attributes[name], np.float32)
             x = context.emit(operator(x, const(numbers.reshape((1,) * (rank - 1) + (-1,)))))
     return x
+
+
+def transformed_scores(context: NodeContext, scores: Any, transform: str) -> Any:
+    """Return scores after a ``post_transform``."""
+    transforms: Mapping[str, Any] = {
+        "NONE": lambda x: x,
+        "LOGISTIC": relax.op.sigmoid,
+        "SOFTMAX": lambda x: relax.op.nn.softmax(x, axis=1),
+    }
+    if transform not in transforms:
+        raise UnsupportedFormError(f"post_transform {transform} is not supported")
+    return context.emit(transforms[transform](scores))

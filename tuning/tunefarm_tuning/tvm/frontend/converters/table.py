@@ -22,6 +22,7 @@ from tunefarm_tuning.tvm.frontend.converters import (
     resize,
     signals,
     tensors,
+    trees,
     windows,
 )
 from tunefarm_tuning.tvm.frontend.converters.contributed import (
@@ -111,8 +112,14 @@ CONVERTERS: Mapping[str, Converter] = {
     "Upsample": resize.convert_upsample,
     f"{ML}ArrayFeatureExtractor": feature_scaling.convert_array_feature_extractor,
     f"{ML}Binarizer": feature_scaling.convert_binarizer,
+    f"{ML}Imputer": feature_scaling.convert_imputer,
+    f"{ML}LinearClassifier": feature_scaling.convert_linear_classifier,
     f"{ML}LinearRegressor": feature_scaling.convert_linear_regressor,
+    f"{ML}Normalizer": feature_scaling.convert_normalizer,
     f"{ML}Scaler": feature_scaling.convert_scaler,
+    f"{ML}TreeEnsemble": trees.convert_tree_ensemble,
+    f"{ML}TreeEnsembleClassifier": trees.convert_tree_ensemble_classifier,
+    f"{ML}TreeEnsembleRegressor": trees.convert_tree_ensemble_regressor,
     f"{MICROSOFT}Attention": attention.convert_attention,
     f"{MICROSOFT}BiasGelu": fused.convert_gelu("BiasGelu"),
     f"{MICROSOFT}CDist": renamed.convert_distances,

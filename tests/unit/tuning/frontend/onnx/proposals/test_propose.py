@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tunefarm_tuning.frontend.onnx import check_child
-from tunefarm_tuning.frontend.onnx.proposals import MAX_PROPOSALS, propose
+from tunefarm_tuning.frontend.onnx.proposals.propose import MAX_PROPOSALS, propose
 from tunefarm_tuning.workload.binding import Binding
 
 
@@ -40,10 +40,46 @@ def first(inputs: str, **given: Any) -> list[tuple[int, ...]]:
         ("float[batch, channels] x", [(1, 3)]),
         ("float[audio_axis_1, 64, audio_axis_2] audio, float[a] x", [(1, 64, 128), (16000,)]),
         ("float[2, b, 128] state, float[b, n_samples] x", [(2, 1, 128), (1, 16000)]),
+        ("float[T, s1, 20] x, float[2, s1, 32] h_in", [(128, 1, 20), (2, 1, 32)]),
+        ("int64[n_audio, n_tokens] x, float[n_audio, n_past, 48] self_k", [(1, 128), (1, 128, 48)]),
+        ("float[n, 4, h, w] x, int64[steps] timestep", [(1, 4, 64, 64), (1,)]),
+        ("float[num_nodes, 16] x, int64[2, num_edges] edge_index", [(128, 16), (2, 128)]),
+        ("float[s2, 16] x, int64[2, s43] edge_index", [(128, 16), (2, 128)]),
     ],
 )
 def test_names_and_positions_tell(inputs: str, shapes: list[tuple[int, ...]]) -> None:
     assert first(inputs) == shapes
+
+
+WORDS = "int64[b, s] x, float[b, 2, p, 8] past_key_0, "
+
+
+@pytest.mark.parametrize(
+    ("inputs", "masks"),
+    [
+        (WORDS + "int64[b, t] attention_mask", (1, 256)),
+        (WORDS + "float[b, 1, s, t] attention_mask", (1, 1, 128, 256)),
+        (WORDS + "int64[b, total_length] positions", (1, 256)),
+        (WORDS + "int64[b, s] attention_mask", (1, 128)),
+    ],
+)
+def test_a_mask_goes_over_the_cache_and_the_new_words(inputs: str, masks: tuple[int, ...]) -> None:
+    assert first(inputs) == [(1, 128), (1, 2, 128, 8), masks]
+
+
+def test_a_name_that_adds_up_others_has_their_sum() -> None:
+    """As Optimum names the mask of a decoder."""
+    inputs = ("x", ["b", 1]), ("past_key", ["b", 2, "past_length", 8]), ("mask", ["b", "past_length + 1"])
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            "net",
+            [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs],
+            [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+        )
+    )
+    shapes = next(propose(model, Binding())).shapes
+    assert shapes == {"x": (1, 1), "past_key": (1, 2, 128, 8), "mask": (1, 129)}
 
 
 def test_dimensions_without_a_name_are_dimensions_of_their_own() -> None:
@@ -119,6 +155,30 @@ def test_settings_that_decide_a_branch_are_proposed_with_what_they_are_compared_
     assert next(propose(onnx.parser.parse_model(SWITCH), Binding())).values == {"sr": 16000, "fast": True}
     given = Binding.of(None, {"sr": 8000})
     assert next(propose(onnx.parser.parse_model(SWITCH), given)).values == {"sr": 8000, "fast": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "length"),
+    [
+        ("s = Reshape(x, shape)", 11),  # a size that the export fixed
+        ("c = Concat <axis = 1> (more, x)  s = Reshape(c, longer)", 11),
+    ],
+)
+def test_a_size_that_the_export_fixed_is_learnt_from_the_error(
+    body: str, length: int, tmp_path: Path
+) -> None:
+    graph = f"""<ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, t, 6] x) => (float[a, b, c] y)
+    <int64[3] shape = {{11, 2, 3}}, int64[3] longer = {{16, 2, 3}}, float[1, 5, 6] more = {{}}>
+    {{ {body} y = Identity(s) }}"""
+    model = onnx.parser.parse_model(graph)
+    position = next(i for i, tensor in enumerate(model.graph.initializer) if tensor.name == "more")
+    zeros = helper.make_tensor("more", TensorProto.FLOAT, [1, 5, 6], [0.0] * 30)
+    model.graph.initializer[position].CopyFrom(zeros)
+    path = tmp_path / "net"
+    path.write_bytes(model.SerializeToString())
+    proposal = check_child.propose_binding({"path": str(path), "binding": {}, "max_tensor_bytes": 1 << 24})
+    assert proposal == {"binding": {"shapes": {"x": [1, length, 6]}, "values": {}}, "runs": True}
 
 
 def test_what_is_proposed_runs(tmp_path: Path) -> None:

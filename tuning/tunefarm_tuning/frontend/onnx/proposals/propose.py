@@ -16,6 +16,8 @@ from onnx import TensorProto
 
 from tunefarm_tuning.frontend.onnx.binding import dtype_name, real_inputs, symbol_of
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import is_control_flow
+from tunefarm_tuning.frontend.onnx.proposals.corrections import wanted_sizes
+from tunefarm_tuning.frontend.onnx.proposals.relations import Key, names_in, size_of, totals
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes, ancestors
 from tunefarm_tuning.workload.binding import Binding, Value
 
@@ -29,18 +31,28 @@ _SIZES = {
     "width": (224, 256, 320, 640, 320, 320, 256, 512, 32),
     # Of lines of text, whose height the file fixes.
     "line": (320, 160, 256, 128),
-    "length": (128, 64, 256, 16, 512, 8, 1),
+    # Of feature maps.
+    "side": (64, 32, 128, 16),
+    "length": (128, 64, 256, 16, 512, 8, 1, 100, 32, 50, 10, 2),
     "samples": (16000, 512, 576, 8000, 256, 1024, 288, 160000),
     "mono": (1,),
 }
 _LINE_HEIGHT = 96
+_IMAGE_CHANNELS = frozenset({1, 2, 3, 5, 6})
+"""Of pictures; four are mostly those of a latent."""
 _BATCH = re.compile(r"batch|^(n|b|bs)$")
 _CHANNELS = re.compile(r"chan|^c$")
 _HEIGHT = re.compile(r"height|rows|^h$")
 _WIDTH = re.compile(r"width|cols|^w$")
 _SAMPLES = re.compile(r"sample|audio|wav|pcm|signal")
 _LENGTH = re.compile(r"seq|len|token|time|step|frame|word|text|past|^(t|l|s)$")
-_STATE = re.compile(r"state|hidden|cache|^(h|c|h0|c0|hx|cx|hn|cn)$")
+_MOMENT = re.compile(r"step|time")
+_COUNT = re.compile(r"node|edge|point|atom|vert|box|roi|object|residue|ray")
+_NOTHING = re.compile(r"(?!)")
+_EDGES = re.compile(r"edge")
+_STATE = re.compile(
+    r"state|hidden|cache|past|(self|cross)_(k|v)|^(h|c|h0|c0|hx|cx|hn|cn)$|^(h|c)_(in|0|prev)"
+)
 _SIDES = frozenset({"imgsz", "image_size", "input_size", "img_size", "input_shape", "shape"})
 """Keys of a file's metadata under which exporters write an image's height and width."""
 _KEEPS_SHAPE = frozenset(
@@ -48,10 +60,8 @@ _KEEPS_SHAPE = frozenset(
 )
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _MULTIPLES = (8, 16, 32, 64)
+_BATCH_CORRECTIONS = 3
 _SETTING_TYPES = frozenset({TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64})
-
-Key = str | tuple[str, int]
-"""An open dimension: its name, or the input and the position of one that has none."""
 
 
 def propose(model: onnx.ModelProto, given: Binding) -> Iterator[Binding]:
@@ -66,14 +76,7 @@ def propose(model: onnx.ModelProto, given: Binding) -> Iterator[Binding]:
 
 def _proposals(model: onnx.ModelProto, given: Binding) -> Iterator[Binding]:
     values = _settings(model, given)
-    inputs = [value for value in real_inputs(model.graph) if value.name not in values]
-    shapes = {value.name: _sizes(model.graph, value, given) for value in inputs}
-    open_shapes = {
-        value.name: shape
-        for value in inputs
-        if (shape := shapes[value.name]) is not None
-        and any(not isinstance(size, int) for size in _of_file(value, shape))
-    }
+    inputs, open_shapes = _open_shapes(model, given, values)
     for multiple in _MULTIPLES if given.shapes else ():
         yield Binding(
             shapes={
@@ -81,26 +84,81 @@ def _proposals(model: onnx.ModelProto, given: Binding) -> Iterator[Binding]:
             },
             values=values,
         )
-    kinds = {
-        value.name: _kinds(value, open_shapes[value.name]) for value in inputs if value.name in open_shapes
-    }
+    kinds = _all_kinds(inputs, open_shapes)
     sides = _metadata_sides(model)
-    attempts = max((len(_SIZES[kind]) for row in kinds.values() for kind in row.values()), default=1)
+    attempts = max((len(_SIZES[kind]) for kind in kinds.values()), default=1)
     for attempt in range(-1 if sides else 0, attempts):
         chosen: dict[Key, int] = {}
-        for row in kinds.values():
-            for key, kind in row.items():
-                sizes = _SIZES[kind]
-                by_file = sides if attempt < 0 and kind in ("height", "width") else None
-                size = by_file[kind == "width"] if by_file else sizes[min(max(attempt, 0), len(sizes) - 1)]
-                chosen.setdefault(key, size)
-        yield Binding(
-            shapes={
-                name: tuple(size if isinstance(size, int) else chosen[size] for size in shape)
-                for name, shape in open_shapes.items()
-            },
-            values=values,
-        )
+        for key, kind in kinds.items():
+            sizes = _SIZES[kind]
+            by_file = sides if attempt < 0 and kind in ("height", "width") else None
+            size = by_file[kind == "width"] if by_file else sizes[min(max(attempt, 0), len(sizes) - 1)]
+            chosen[key] = size
+        yield _composed(inputs, open_shapes, chosen, values)
+
+
+def corrections(model: onnx.ModelProto, given: Binding, binding: Binding, message: str) -> Iterator[Binding]:
+    """Yield bindings like one with which the network did not run, each with another size of one open dimension.
+
+    Args:
+        model: The file's model, not bound.
+        given: What the caller bound.
+        binding: One that `propose` or this made.
+        message: Why the network did not run.
+    """
+    inputs, open_shapes = _open_shapes(model, given, binding.values)
+    sizes = {
+        key: size
+        for name, shape in open_shapes.items()
+        if name in binding.shapes
+        for key, size in zip(shape, binding.shapes[name], strict=False)
+        if not isinstance(key, int)
+    }
+    batches = {key for key, kind in _all_kinds(inputs, open_shapes).items() if kind == "batch"}
+    wanted = {
+        key: wanted_sizes(sizes[key], message)[: _BATCH_CORRECTIONS if key in batches else None]
+        for key in sorted(sizes, key=batches.__contains__)
+        if not names_in(key)
+    }
+    for rank in range(max(map(len, wanted.values()), default=0)):
+        for key, candidates in wanted.items():
+            if rank < len(candidates):
+                yield _composed(inputs, open_shapes, {**sizes, key: candidates[rank]}, binding.values)
+
+
+def _open_shapes(
+    model: onnx.ModelProto, given: Binding, values: Mapping[str, Value]
+) -> tuple[list[onnx.ValueInfoProto], dict[str, list[int | Key]]]:
+    """Return the inputs that stay inputs, and the shapes of those that the file leaves open."""
+    inputs = [value for value in real_inputs(model.graph) if value.name not in values]
+    shapes = {value.name: _sizes(model.graph, value, given) for value in inputs}
+    return inputs, {
+        value.name: shape
+        for value in inputs
+        if (shape := shapes[value.name]) is not None
+        and any(not isinstance(size, int) for size in _of_file(value, shape))
+    }
+
+
+def _composed(
+    inputs: Sequence[onnx.ValueInfoProto],
+    open_shapes: Mapping[str, Sequence[int | Key]],
+    chosen: Mapping[Key, int],
+    values: Mapping[str, Value],
+) -> Binding:
+    """Return the binding of chosen sizes; those that follow from others are computed."""
+    sizes = dict(chosen)
+    integers = {value.name for value in inputs if _is_integer(value)}
+    for key, (past, words) in totals(open_shapes, integers).items():
+        sizes[key] = sizes[past] + sizes[words]
+    sizes |= {key: size for key in chosen if (size := size_of(key, sizes)) is not None}
+    return Binding(
+        shapes={
+            name: tuple(size if isinstance(size, int) else sizes[size] for size in shape)
+            for name, shape in open_shapes.items()
+        },
+        values=values,
+    )
 
 
 def _of_file(value: onnx.ValueInfoProto, shape: Sequence[int | Key]) -> Sequence[int | Key]:
@@ -170,43 +228,69 @@ def _required_sizes(graph: onnx.GraphProto, name: str) -> tuple[int, dict[int, i
     return None
 
 
-def _kinds(value: onnx.ValueInfoProto, shape: Sequence[int | Key]) -> dict[Key, str]:
-    """Return what each open dimension of an input seems to be: a key of `_SIZES`."""
-    return {
-        key: _kind(value, shape, position) for position, key in enumerate(shape) if not isinstance(key, int)
-    }
+def _all_kinds(
+    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int | Key]]
+) -> dict[Key, str]:
+    """Return what each open dimension seems to be: a key of `_SIZES`. What a state says of a dimension counts most."""
+    ordered = sorted(inputs, key=lambda value: not _STATE.search(value.name.lower()))
+    is_graph = any(_EDGES.search(value.name.lower()) for value in inputs)
+    kinds: dict[Key, str] = {}
+    for value in ordered:
+        shape = shapes.get(value.name, ())
+        for position, key in enumerate(shape):
+            if isinstance(key, int) or key in kinds:
+                continue
+            kind = _kind(value, shape, position)
+            is_second = position == 0 and any(
+                not isinstance(other, int) and other != key and kinds.get(other) == "batch"
+                for other in shape[1:]
+            )
+            kinds[key] = "length" if kind == "batch" and (is_graph or is_second) else kind
+    for key in [key for key in kinds if names_in(key)]:
+        for name in names_in(key):
+            kinds.setdefault(name, kinds[key])
+    return kinds
 
 
 def _kind(value: onnx.ValueInfoProto, shape: Sequence[int | Key], position: int) -> str:
     key, rank = shape[position], len(shape)
     # Some exporters name all dimensions after their input: "audio_signal_dynamic_axes_1".
     name = key.lower().replace(value.name.lower(), "") if isinstance(key, str) else ""
-    is_integer = (dtype_name(value.type.tensor_type.elem_type) or "").startswith(("int", "uint"))
+    is_integer = _is_integer(value)
     of_features = rank == 3 and isinstance(shape[1], int)  # of a spectrogram
     is_sound = not is_integer and (
         rank == 2 or _has_channels(shape) or (not of_features and bool(_SAMPLES.search(value.name.lower())))
     )
     before = shape[position - 1] if position else None
     line = "line" if isinstance(before, int) and before <= _LINE_HEIGHT else "width"
+    is_latent = rank == 4 and isinstance(shape[1], int) and shape[1] not in _IMAGE_CHANNELS
+    if _STATE.search(value.name.lower()) and not _BATCH.search(name):
+        return (
+            "batch" if all(isinstance(size, int) for size in shape[:position]) and position <= 1 else "length"
+        )
     for pattern, kind in (
         (_BATCH, "batch"),
         (_CHANNELS, "mono" if is_sound and rank == 3 else "channels"),
-        (_HEIGHT, "height"),
-        (_WIDTH, line),
-        (_SAMPLES, "samples"),
+        (_HEIGHT, "side" if is_latent else "height"),
+        (_WIDTH, "side" if is_latent else line),
+        (_SAMPLES, "batch" if position == 0 and rank > 1 else "samples"),
+        (_MOMENT if rank == 1 and is_integer else _NOTHING, "batch"),
         (_LENGTH, "samples" if is_sound and position == rank - 1 else "length"),
+        (_COUNT, "length"),
     ):
         if pattern.search(name):
             return kind
-    if _STATE.search(value.name.lower()):
-        return "batch" if position <= 1 else "length"
     if rank == 4:
-        return ("batch", "channels", "height", line)[position]
+        return ("batch", "channels", *(("side", "side") if is_latent else ("height", line)))[position]
     if position == 0 and rank > 1:
         return "batch"
     if rank == 1 and is_integer:
         return "batch"
     return "length" if is_integer or (rank > 2 and not (is_sound and position == 2)) else "samples"
+
+
+def _is_integer(value: onnx.ValueInfoProto) -> bool:
+    return (dtype_name(value.type.tensor_type.elem_type) or "").startswith(("int", "uint"))
 
 
 def _has_channels(shape: Sequence[int | Key]) -> bool:

@@ -1,0 +1,1 @@
+"""Bindings to propose for what a file leaves open, and the trial of them."""

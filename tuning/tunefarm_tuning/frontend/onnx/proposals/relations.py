@@ -1,0 +1,96 @@
+"""What sizes follow from each other in the inputs of a network: sums in names, and masks over a cache and new words."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+Key = str | tuple[str, int]
+"""An open dimension: its name, or the input and the position of one that has none."""
+
+PAST = re.compile(r"past|cache")
+_MASK = re.compile(r"mask")
+_TOTAL = re.compile(r"total|^kv_|full")
+_MAX_TEXT = 120
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
+
+
+def names_in(key: Key) -> list[str]:
+    """Return the names that a dimension's name adds up or multiplies, as exporters write it; empty if it is no such text."""
+    tree = _parsed(key)
+    if tree is None or isinstance(tree, ast.Name | ast.Constant):
+        return []
+    return sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
+
+
+def size_of(key: Key, sizes: Mapping[Key, int]) -> int | None:
+    """Return the size that a dimension's name computes of others; None if it does not, or one of them is not known."""
+    tree = _parsed(key)
+    if tree is None or isinstance(tree, ast.Name | ast.Constant):
+        return None
+    size = _value(tree, sizes)
+    return size if size is not None and size > 0 else None
+
+
+def totals(shapes: Mapping[str, Sequence[int | Key]], integers: set[str]) -> dict[Key, tuple[Key, Key]]:
+    """Return the dimensions of masks that go over a cache and the new words, each with these two.
+
+    Args:
+        shapes: Of the inputs.
+        integers: The inputs of integers, among them the words.
+    """
+    past = next(
+        (
+            key
+            for name, shape in shapes.items()
+            if PAST.search(name.lower()) and len(shape) >= 3
+            for key in list(shape)[1:]
+            if not isinstance(key, int) and key != shape[0]
+        ),
+        None,
+    )
+    words = next(
+        (
+            shape[1]
+            for name, shape in shapes.items()
+            if name in integers
+            and len(shape) == 2
+            and not _MASK.search(name.lower())
+            and not isinstance(shape[1], int)
+        ),
+        None,
+    )
+    if past is None or words is None or past == words:
+        return {}
+    return {
+        shape[-1]: (past, words)
+        for name, shape in shapes.items()
+        if shape and not isinstance(shape[-1], int) and shape[-1] not in (past, words)
+        if _MASK.search(name.lower()) or (isinstance(shape[-1], str) and _TOTAL.search(shape[-1].lower()))
+    }
+
+
+def _parsed(key: Key) -> ast.expr | None:
+    if not isinstance(key, str) or len(key) > _MAX_TEXT:
+        return None
+    try:
+        return ast.parse(key.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _value(tree: ast.expr, sizes: Mapping[Key, int]) -> int | None:
+    if isinstance(tree, ast.Constant):
+        return tree.value if type(tree.value) is int and abs(tree.value) < 1 << 31 else None
+    if isinstance(tree, ast.Name):
+        return sizes.get(tree.id)
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
+        left, right = _value(tree.left, sizes), _value(tree.right, sizes)
+        return None if left is None or right is None else _OPERATORS[type(tree.op)](left, right)
+    return None
