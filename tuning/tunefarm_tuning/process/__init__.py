@@ -18,6 +18,7 @@ from tunefarm_tuning.process.errors import (
     ChildClosed,
     ChildCrashed,
     ChildFailed,
+    ChildOutOfDisk,
     ChildOutOfMemory,
     ChildTimedOut,
 )
@@ -30,6 +31,6 @@ Handlers = Mapping[str, Handler]
 """The functions that a child module offers, by the name that the parent calls."""
 
 __all__ = [
-    "Access", "ChildClosed", "ChildCrashed", "ChildFailed", "ChildLimits", "ChildOutOfMemory", "ChildProcess",
-    "ChildTimedOut", "Handler", "Handlers", "call_in_child", "in_background",
+    "Access", "ChildClosed", "ChildCrashed", "ChildFailed", "ChildLimits", "ChildOutOfDisk", "ChildOutOfMemory",
+    "ChildProcess", "ChildTimedOut", "Handler", "Handlers", "call_in_child", "in_background",
 ]  # fmt: skip

@@ -16,7 +16,14 @@ from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
 from tunefarm_tuning.core.spans import Span, SpanKind, current_log, span
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.process.errors import ChildClosed, ChildCrashed, ChildOutOfMemory, ChildTimedOut
+from tunefarm_tuning.process.disk_watch import DISK_WATCH, WriteLimits, write_limit
+from tunefarm_tuning.process.errors import (
+    ChildClosed,
+    ChildCrashed,
+    ChildOutOfDisk,
+    ChildOutOfMemory,
+    ChildTimedOut,
+)
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import RunningChild
 from tunefarm_tuning.process.sandbox import Access, SandboxState
@@ -56,6 +63,7 @@ class ChildProcess(Closing):
         self._module = module
         self._limits = limits
         self._access = access
+        self._write_limits = WriteLimits(total_bytes=write_limit())
         self._env = dict(env or {})
         self._lock = threading.Lock()
         self._running: RunningChild | None = None
@@ -191,6 +199,8 @@ class ChildProcess(Closing):
             if running is not None and running.ended:  # killed from outside between two calls
                 running.kill()
                 running.release()
+                self._running = None
+                self._check_disk(running)
                 running = None
             self._in_call = True
             if running is None:
@@ -219,6 +229,8 @@ class ChildProcess(Closing):
             running.kill()
             running.release()
             raise
+        if self._access is not None and self._access.writes:
+            DISK_WATCH.add(running, self._access.writes, self._write_limits)
         return running
 
     def _receive(self, running: RunningChild, timeout_sec: float) -> Any:
@@ -280,6 +292,12 @@ class ChildProcess(Closing):
         if self._closed:
             raise ChildClosed(f"{self._name} has been closed")
 
+    def _check_disk(self, running: RunningChild) -> None:
+        if running.overfull is not None:
+            raise ChildOutOfDisk(
+                f"{self._name} {running.overfull}", limit_bytes=self._write_limits.total_bytes
+            )
+
     @property
     def _name(self) -> str:
         return f"the {self._module.rpartition('.')[2]} process"
@@ -293,6 +311,7 @@ class ChildProcess(Closing):
         # Wait for its own signal or exit code, which is more useful than our SIGKILL.
         code = self._end_call(running, keep=False, grace_sec=2.0)
         self._check_open()
+        self._check_disk(running)
         detail = running.errors.last_lines(wait_sec=1.0)
         text = running.errors.text()
         signal_name = _signal_name(-code) if code is not None and code < 0 else None

@@ -61,3 +61,9 @@ class ChildOutOfMemory(ChildFailed):
     """The child asked for more memory than it may have, or the system killed it (most often for memory)."""
 
     default_code = "child-out-of-memory"
+
+
+class ChildOutOfDisk(ChildFailed):
+    """The child wrote more, in all its files together, than it may (see `disk_watch`), and was killed."""
+
+    default_code = "child-out-of-disk"

@@ -10,7 +10,13 @@ from typing import Any
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.process.child import call_in_child
-from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
+from tunefarm_tuning.process.errors import (
+    ChildClosed,
+    ChildFailed,
+    ChildOutOfDisk,
+    ChildOutOfMemory,
+    ChildTimedOut,
+)
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.sandbox import Access
 
@@ -64,6 +70,8 @@ def model_error(stage: str, doing: str, error: ChildFailed) -> InvalidModelError
         kind, why = "timeout", "took too long"
     elif isinstance(error, ChildOutOfMemory):
         kind, why = "memory", "took too much memory"
+    elif isinstance(error, ChildOutOfDisk):
+        kind, why = "disk", "wrote too much"
     else:
         kind, why = "crashed", "crashed"
     return InvalidModelError(

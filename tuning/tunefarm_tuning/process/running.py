@@ -113,7 +113,11 @@ def _set_of_process(pid: int, name: str, value: int) -> None:
 
 
 class RunningChild:
-    """A started child, which waits for its order. Concurrency: `kill` and `ended` from any thread; the rest from one at a time."""
+    """A started child, which waits for its order. Concurrency: `kill` and `ended` from any thread; the rest from one at a time.
+
+    Attributes:
+        overfull: How it wrote more than it may, for which it was killed (see `disk_watch`); None if it did not.
+    """
 
     def __init__(self, *early: str, env: Mapping[str, str]) -> None:
         """Start it; it imports the modules `early`."""
@@ -144,6 +148,7 @@ class RunningChild:
         os.set_blocking(self._requests, False)
         os.set_blocking(self.replies, False)
         self.errors = ErrorOutput(stderr_read)
+        self.overfull: str | None = None
         self._lock = threading.Lock()
         self._received = bytearray()
 

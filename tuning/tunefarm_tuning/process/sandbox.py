@@ -26,7 +26,8 @@ from tunefarm_tuning.process.limits import lower
 
 VARIABLE = "TUNEFARM_SANDBOX"
 FURTHER_READS = "TUNEFARM_SANDBOX_READ"
-SANDBOX_VARIABLES = (VARIABLE, FURTHER_READS)
+WRITE_BYTES = "TUNEFARM_SANDBOX_WRITE_BYTES"
+SANDBOX_VARIABLES = (VARIABLE, FURTHER_READS, WRITE_BYTES)
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/nix/store", "/gnu/store")
 _FACTS = (
@@ -85,6 +86,9 @@ class Access:
         network: Whether it may open connections to anywhere, as a relay may. It may listen in no case.
         programs: Whether it may start programs (a linker), of the system and of the environment.
         gpu: Whether it may use GPUs.
+        children: Whether it starts children with sandboxes of their own (`ChildProcess`), so that it may lead process groups. They see
+            nothing of themselves in ``/proc``, as rules cannot name it before they exist: with `gpu`, as CUDA may look there, it and they
+            read what is in ``/proc`` of all processes of the user.
     """
 
     reads: tuple[Path, ...] = ()
@@ -93,6 +97,7 @@ class Access:
     network: bool = False
     programs: bool = False
     gpu: bool = False
+    children: bool = False
 
     def to_json(self) -> dict[str, Any]:
         paths = {name: [str(path.absolute()) for path in getattr(self, name)] for name in ("reads", "writes")}
@@ -132,6 +137,13 @@ class SandboxState(JsonFields):
         files = f"Landlock {self.landlock}" if self.landlock else "no Landlock"
         calls = "a filter of system calls" if self.seccomp else "no filter of system calls"
         return f"{files}, {calls}"
+
+    @property
+    def summary(self) -> str:
+        """What holds, in one line for people."""
+        if self.mode is SandboxMode.OFF:
+            return "off: a session can do whatever the agent's user can"
+        return f"{'whole' if self.is_whole else 'partial'} ({self.mode}): {self.text}"
 
 
 def sandbox_mode(environment: Mapping[str, str] = os.environ) -> SandboxMode:
@@ -218,7 +230,8 @@ def enter(order: str, relay_port: int | None = None) -> SandboxState:
     if mode is SandboxMode.OFF:
         return SandboxState(mode=mode, landlock=0, seccomp=False)
     _limit_counts()
-    free_threads = len(list(Path("/proc/self/task").iterdir())) - 1 if sys.platform == "linux" else 0
+    # Inside of another sandbox it may look no further.
+    free_threads = Path("/proc/self/task").stat().st_nlink - 3 if sys.platform == "linux" else 0
     missing = [f"{free_threads} threads were started before it"] if free_threads else []
     version, filters = 0, False
     try:
@@ -233,6 +246,7 @@ def enter(order: str, relay_port: int | None = None) -> SandboxState:
         seccomp.restrict(
             sockets=_sockets(access, relay_port),
             may_start_programs=access.programs,
+            may_lead_groups=access.children,
             has_gpu=access.gpu and _has_gpu(),
         )
         filters = _is_filtered = True
@@ -265,7 +279,10 @@ def give_up_programs() -> None:
 def _limit_counts() -> None:
     lower(resource.RLIMIT_NOFILE, _OPEN_FILES, _OPEN_FILES)
     if sys.platform == "linux" and os.getuid() != 0:  # root's are not limited
-        most = _processes_of_user() + _MORE_PROCESSES
+        try:
+            most = _processes_of_user() + _MORE_PROCESSES
+        except PermissionError:  # inside of another sandbox, which has limited them
+            return
         # The kernel also counts those of the same user number in other containers, which are not to be seen here.
         while most < _MOST_PROCESSES and not _could_start_one_within(most - _MORE_PROCESSES // 2):
             most *= 2
@@ -309,6 +326,8 @@ def _rules(access: Access, further: Sequence[str]) -> Iterator[tuple[Path | str,
             yield path, landlock.READ | execute
     for path in _FACTS:
         yield path, landlock.READ
+    if access.children and access.gpu and _has_gpu():
+        yield "/proc", landlock.READ
     for path in _DEVICES:
         yield path, landlock.READ | landlock.WRITE_FILE
     if access.gpu:

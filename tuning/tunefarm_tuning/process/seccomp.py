@@ -27,8 +27,6 @@ NEVER: dict[str, tuple[int | None, int | None]] = {
     # Their priorities and schedulers; of its own, too: no child has a reason.
     "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
     "sched_setattr": (314, 274),
-    # Its own group and session: the parent ends the group.
-    "setsid": (112, 157), "setpgid": (109, 154),
     # Other users, and the modes, owners and attributes of files, which Landlock does not limit.
     "setuid": (105, 146), "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143), "setresuid": (117, 147),
     "setresgid": (119, 149), "setgroups": (116, 159), "setfsuid": (122, 151), "setfsgid": (123, 152), "capset": (126, 91),
@@ -61,8 +59,12 @@ NEVER: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 """System calls that no child makes: their numbers on x86-64 and 64-bit Arm; None where there is none."""
 
+GROUPS = {"setsid": (112, 157), "setpgid": (109, 154)}
+"""Its own group and session: the parent ends the group."""
 PROGRAMS = {"fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281)}
 SERVERS = {"bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242)}
+MEMORY_FILES = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
+"""Memory that the limit on a process's address space does not count; CUDA's driver takes some."""
 _ACCEPTING = ("accept", "accept4")
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SET_AFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SECCOMP = (317, 277)
@@ -120,13 +122,16 @@ class Sockets(Enum):
     """All of the internet; one that listened before may accept."""
 
 
-def restrict(*, sockets: Sockets, may_start_programs: bool, has_gpu: bool = False) -> None:
+def restrict(
+    *, sockets: Sockets, may_start_programs: bool, may_lead_groups: bool = False, has_gpu: bool = False
+) -> None:
     """Set the filter for all threads of this process. A further one can only refuse more.
 
     Args:
         sockets: Which sockets it may open.
         may_start_programs: Whether it may start processes, each with this filter.
-        has_gpu: Whether it may open sockets of this machine, too: CUDA's driver passes descriptors through one.
+        may_lead_groups: Whether these may leave its process group.
+        has_gpu: Whether it may open sockets of this machine and files in memory, too: CUDA's driver passes descriptors through one.
 
     Raises:
         OSError: If there are no filters here, or a thread has another one.
@@ -134,7 +139,13 @@ def restrict(*, sockets: Sockets, may_start_programs: bool, has_gpu: bool = Fals
     machine = MACHINES.get(platform.machine())
     if machine is None or platform.system() != "Linux":
         raise OSError(f"there is no filter for {platform.system()} on {platform.machine()}")
-    code = filter_program(machine, sockets=sockets, may_start_programs=may_start_programs, has_gpu=has_gpu)
+    code = filter_program(
+        machine,
+        sockets=sockets,
+        may_start_programs=may_start_programs,
+        may_lead_groups=may_lead_groups,
+        has_gpu=has_gpu,
+    )
     lines = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(lines))
     forbid_new_privileges()
@@ -147,7 +158,12 @@ def restrict(*, sockets: Sockets, may_start_programs: bool, has_gpu: bool = Fals
 
 
 def filter_program(
-    machine: Machine, *, sockets: Sockets, may_start_programs: bool, has_gpu: bool = False
+    machine: Machine,
+    *,
+    sockets: Sockets,
+    may_start_programs: bool,
+    may_lead_groups: bool = False,
+    has_gpu: bool = False,
 ) -> bytes:
     """Return the filter's instructions. Jumps lead forward: by a number of instructions, or to one of the ends."""
     column = machine.column
@@ -173,7 +189,13 @@ def filter_program(
     add(_AT_LEAST, _LAST_KNOWN + 1, _UNKNOWN, 0)
     passing_servers = {*(("bind",) if has_gpu else ()), *(_ACCEPTING if sockets is Sockets.ALL else ())}
     servers = {name: number for name, number in SERVERS.items() if name not in passing_servers}
-    refused = {**NEVER, **servers, **({} if may_start_programs else PROGRAMS)}
+    refused = {
+        **NEVER,
+        **servers,
+        **({} if may_start_programs else PROGRAMS),
+        **({} if may_lead_groups else GROUPS),
+        **({} if has_gpu else MEMORY_FILES),
+    }
     for numbers in refused.values():
         if (number := numbers[column]) is not None:
             add(_EQUALS, number, _REFUSE, 0)

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.process.disk_watch import write_limit
 from tunefarm_tuning.process.lifeline import forbid_inspection
+from tunefarm_tuning.process.sandbox import check_sandbox
 from tunefarm_tuning.target.parse import detect_host_target
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.description import describe
@@ -39,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     wait = _wait_for_stop()
     try:
+        check_sandbox()
+        write_limit()
         settings = read_settings(argv, farm_url=lambda file: _farm_url(file, wait))
         devices = devices_of(settings)
         own = devices[0].settings if len(devices) == 1 else settings

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.process.lifeline import adopt_orphans
+from tunefarm_tuning.process.sandbox import sandbox_state
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
 from tunefarm_workers.device.gpu.driver import Gpu
@@ -79,6 +80,7 @@ class Agent:
         self._server: RpcProcess | None = None
         self._keeper: ServerKeeper | None = None
         self._emitted: tuple[object, ...] | None = None
+        self._sandbox = sandbox_state().summary
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Work until `wait` (which sleeps that many seconds) returns True.
@@ -182,6 +184,7 @@ class Agent:
         agent = {
             "state": self._state.value,
             "rpc_restarts": 0 if keeper is None else max(0, keeper.restarts),
+            "sandbox": self._sandbox,
             **self._vitals.read(),
         }
         reason = "the RPC server is starting" if keeper is None else keeper.reason

@@ -67,6 +67,7 @@ class Device(Shown, Answer):
         peak: Measured peak; None if never measured.
         temperature_celsius: Last reported temperature of the GPU, else of the machine's hottest sensor; None if not
             reported.
+        sandbox: What confines sessions on the device, in words; empty if its agent does not say.
     """
 
     id: str
@@ -86,6 +87,7 @@ class Device(Shown, Answer):
     peak: DevicePeak | None = None
     owner: str | None = None
     temperature_celsius: float | None = None
+    sandbox: str = ""
 
     def summary(self) -> Mapping[str, str]:
         """Return the device's row in a notebook: column name to text."""
@@ -106,7 +108,16 @@ class Device(Shown, Answer):
             **data,
             "calibration_sec": calibration.get("time_sec") if isinstance(calibration, dict) else calibration,
             "temperature_celsius": _temperature(data),
+            "sandbox": _sandbox(data),
         }
+
+
+def _sandbox(device: Mapping[str, Any]) -> str:
+    """Return what the agent reported; empty if the report is no text."""
+    info = device.get("info")
+    agent = info.get("agent") if isinstance(info, dict) else None
+    text = agent.get("sandbox") if isinstance(agent, dict) else None
+    return text[:200] if isinstance(text, str) else ""
 
 
 def _temperature(device: Mapping[str, Any]) -> float | None:

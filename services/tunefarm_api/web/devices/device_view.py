@@ -141,6 +141,7 @@ def agent_facts(device: Device) -> list[Fact]:
     facts = [
         ("RPC server", _text(agent.get("state"))),
         ("Restarts of the RPC server", _text(agent.get("rpc_restarts"))),
+        ("Sandbox of its sessions", _text(agent.get("sandbox"))),
         ("Clock held back by", ", ".join(throttle_of(device.info))),
         *_gpu_facts(first_gpu(agent)),
     ]

@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 max_session_sec=arguments.max_session_sec,
                 hello_sec=arguments.hello_sec,
                 memory_bytes=arguments.memory_bytes or None,
+                gpu=bool(os.environ.get(_VISIBLE, "")),
             ),
             lambda event: _write(events, event),
             stdin=0,

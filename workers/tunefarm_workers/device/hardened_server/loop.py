@@ -50,6 +50,7 @@ class ServerOptions:
         max_session_sec: Maximum time of a session; also the default if the client names none.
         hello_sec: Time limit of a peer's hello.
         memory_bytes: Address space of a session's child; None for no limit (CUDA needs that).
+        gpu: Whether sessions may use GPUs.
     """
 
     host: str
@@ -62,6 +63,7 @@ class ServerOptions:
     max_session_sec: float
     hello_sec: float
     memory_bytes: int | None
+    gpu: bool = False
 
 
 class RpcServer:
@@ -181,6 +183,7 @@ class RpcServer:
                 work_dir=self._options.work_dir,
                 timeout_sec=min(hello.timeout_sec or limit, limit),
                 memory_bytes=self._options.memory_bytes,
+                gpu=self._options.gpu,
             )
         except OSError as error:
             # The client has reset the connection, or no process or folder can be made: the key is used in any case.

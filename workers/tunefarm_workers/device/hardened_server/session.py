@@ -10,8 +10,8 @@ import contextlib
 import os
 import resource
 import select
-import shutil
 import signal
+import site
 import socket
 import struct
 import sys
@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tunefarm_tuning.process.disk_watch import FolderWatch, WriteLimits, write_limit
 from tunefarm_tuning.process.lifeline import die_with_parent, end_orphans
+from tunefarm_tuning.process.sandbox import Access, enter, sandbox_order
+from tunefarm_tuning.process.scratch import delete
 from tunefarm_workers.device.hardened_server import tvm_private
 
 _ABANDONED_SEC = 5.0
@@ -40,12 +43,13 @@ class SessionEnding(StrEnum):
     TIMED_OUT = "timed-out"
     ABANDONED = "abandoned"  # the client hung up, and the child did not end
     OVERTAKEN = "overtaken"  # another holder has leased the device
+    OVERFULL = "overfull"  # its files took too much room
     STOPPED = "stopped"  # the server ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
-    """How a session ended; `detail` names the signal or exit code of a crash."""
+    """How a session ended; `detail` names the signal or exit code of a crash, or the limit of its files."""
 
     ending: SessionEnding
     peer: str
@@ -63,6 +67,7 @@ class Session:
         work_dir: Parent of the session's folder.
         timeout_sec: Time limit of the session.
         memory_bytes: Address space of the child; None for no limit.
+        gpu: Whether it may use GPUs.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Session:
         work_dir: Path,
         timeout_sec: float,
         memory_bytes: int | None,
+        gpu: bool = False,
     ) -> None:
         connection.setblocking(True)
         if connection.family != socket.AF_UNIX:
@@ -88,10 +94,11 @@ class Session:
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            _run_child(connection, self._folder, parent, memory_bytes)
+            _run_child(connection, self._folder, parent, memory_bytes, gpu=gpu)
         # In parent and child, because either can be first.
         with contextlib.suppress(OSError):
             os.setpgid(self._pid, self._pid)
+        self._watch = FolderWatch([self._folder], self._pid, WriteLimits(total_bytes=write_limit()))
 
     def poll(self) -> SessionEnd | None:
         """Return how the session ended; None while it runs."""
@@ -102,6 +109,8 @@ class Session:
             return self._end(SessionEnding.CRASHED if detail else SessionEnding.FINISHED, detail)
         if now - self._started >= self._timeout_sec:
             return self._kill(SessionEnding.TIMED_OUT)
+        if (excess := self._watch.excess()) is not None:
+            return self._kill(SessionEnding.OVERFULL, excess)
         if not _is_closed_by_peer(self._connection):
             self._abandoned_since = None
         elif self._abandoned_since is None:
@@ -114,7 +123,7 @@ class Session:
         """End the session now."""
         return self._kill(ending)
 
-    def _kill(self, ending: SessionEnding) -> SessionEnd:
+    def _kill(self, ending: SessionEnding, detail: str = "") -> SessionEnd:
         self._kill_group()
         os.waitpid(self._pid, 0)
         if ending is SessionEnding.TIMED_OUT:
@@ -122,7 +131,7 @@ class Session:
             with contextlib.suppress(Exception):
                 self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 2, 0))
                 tvm_private.tell_timeout(self._connection.fileno(), self._timeout_sec)
-        return self._end(ending, "")
+        return self._end(ending, detail)
 
     def _end(self, ending: SessionEnding, detail: str) -> SessionEnd:
         if not self._ended:
@@ -131,7 +140,7 @@ class Session:
             end_orphans(within_sec=2.0)
             with contextlib.suppress(OSError):
                 self._connection.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            delete(self._folder)
         return SessionEnd(
             ending=ending, peer=self._peer, duration_sec=time.monotonic() - self._started, detail=detail
         )
@@ -141,7 +150,9 @@ class Session:
             os.killpg(self._pid, signal.SIGKILL)
 
 
-def _run_child(connection: socket.socket, folder: Path, parent: int, memory_bytes: int | None) -> None:
+def _run_child(
+    connection: socket.socket, folder: Path, parent: int, memory_bytes: int | None, *, gpu: bool
+) -> None:
     """Run the session in the child; never returns."""
     code = 1
     try:
@@ -152,6 +163,7 @@ def _run_child(connection: socket.socket, folder: Path, parent: int, memory_byte
         os.chdir(folder)
         # Temporary files of TVM and compilers are removed with the folder.
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        _confine(folder, gpu=gpu)
         tvm_private.serve(connection.fileno(), tvm_private.Workspace(folder))
         code = 0
     except BaseException:  # noqa: BLE001 (a forked child must not run the server's code any further)
@@ -170,6 +182,16 @@ def _let_go_of_the_server(keep: int) -> None:
     os.dup2(null, 0)
     os.closerange(3, keep)
     os.closerange(keep + 1, min(1 << 16, os.sysconf("SC_OPEN_MAX")))
+
+
+def _confine(folder: Path, *, gpu: bool) -> None:
+    """Enter the sandbox: what the session runs reaches this folder, the system, Python and its packages, and no network."""
+    order = sandbox_order(Access(writes=(folder,), programs=True, children=True, gpu=gpu))
+    if enter(order).landlock:
+        # Caches of libraries, of CUDA for example; the user's own packages stay.
+        os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
+        os.environ["HOME"] = str(folder)
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # several share memory under /dev/shm
 
 
 def _limit(memory_bytes: int | None) -> None:

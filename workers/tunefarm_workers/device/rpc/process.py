@@ -17,6 +17,7 @@ from typing import Any
 
 from tunefarm_tuning.process.lifeline import end_orphans
 from tunefarm_tuning.process.running import TVM_ENVIRONMENT
+from tunefarm_tuning.process.sandbox import SANDBOX_VARIABLES
 from tunefarm_workers.device.rpc.wire import Address
 
 _MEMORY_SLACK_BYTES = 4 << 30
@@ -57,7 +58,11 @@ def server_environment(
     environment: Mapping[str, str], *, num_threads: int, gpu_uuid: str | None = None
 ) -> dict[str, str]:
     """Return the server's environment, without credentials: clients of the server can read it."""
-    inherited = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
+    inherited = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("TUNEFARM_") or name in SANDBOX_VARIABLES
+    }
     if gpu_uuid is not None:
         inherited["CUDA_VISIBLE_DEVICES"] = gpu_uuid
     else:  # kernels come compiled; a GPU's sessions check whole artifacts in children of theirs

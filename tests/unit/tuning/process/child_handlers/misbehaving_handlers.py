@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.errors import InvalidModelError
@@ -85,10 +87,44 @@ def native_wait(params: dict[str, Any]) -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
+def write_files(params: dict[str, Any]) -> int:
+    """Write files of a MiB each, far below the limit of a file, until nothing lets it; return their number."""
+    folder = Path(params["folder"])
+    for number in range(params["count"]):
+        path = folder / str(number) if params["way"] != "nested" else folder / "/".join(["d"] * number)
+        if params["way"] == "nested":
+            path.mkdir(exist_ok=True)
+            path = path / "file"
+        if params["way"] == "hidden":
+            (folder / "hidden").mkdir(mode=0o300, exist_ok=True)
+            path = folder / "hidden" / str(number)
+        if params["way"] == "empty":
+            path.touch()
+            continue
+        file = os.open(path, os.O_CREAT | os.O_WRONLY)
+        os.write(file, b"x" * params.get("bytes", 1 << 20))
+        if params["way"] == "deleted":
+            path.unlink()
+        else:
+            os.close(file)
+        time.sleep(params.get("pause_sec", 0.0))
+    if params.get("stay", True):
+        time.sleep(600)
+    return int(params["count"])
+
+
+def write_later(params: dict[str, Any]) -> None:
+    threading.Thread(target=write_files, args=(params,), daemon=True).start()
+
+
+def open_memory_file(params: dict[str, Any]) -> int:
+    return os.memfd_create("f")
+
+
 HANDLERS = {
     handler.__name__: handler
     for handler in (
         *(echo, pid, noise, die, leave, spin, sleep, allocate, refuse, stumble, not_json),
-        *(grandchild, environment, native_wait, spanned),
+        *(grandchild, environment, native_wait, spanned, write_files, write_later, open_memory_file),
     )
 }

@@ -1,0 +1,129 @@
+"""A child that tries to fill the disk, file by file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process import Access, ChildCrashed, ChildOutOfDisk, ChildProcess, disk_watch
+from tunefarm_tuning.process import child as child_module
+from tunefarm_tuning.process.model_child import model_error
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes and /proc are Linux's")
+
+MODULE = "misbehaving_handlers"
+ENV = {"PYTHONPATH": str(Path(__file__).parent / "child_handlers")}
+LIMIT = 64 << 20
+LONG_SEC = 60.0
+
+
+@pytest.fixture(autouse=True)
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEFARM_SANDBOX_WRITE_BYTES", str(LIMIT))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    yield scratch
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+@pytest.fixture
+def child(folder: Path) -> Iterator[ChildProcess]:
+    with ChildProcess(MODULE, access=Access(writes=(folder,)), env=ENV) as process:
+        yield process
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("way", ["plain", "hidden", "deleted"])
+def test_a_child_cannot_fill_the_disk_with_many_files(child: ChildProcess, folder: Path, way: str) -> None:
+    """No single file is above a limit. It writes at most what fits between two looks at the disk, here 50 MiB."""
+    params = {"folder": str(folder), "way": way, "count": 1000, "pause_sec": 0.005}
+    began = time.monotonic()
+    with pytest.raises(ChildOutOfDisk, match=r"wrote .*more than 64 MiB .*TUNEFARM_SANDBOX_WRITE_BYTES"):
+        child.call("write_files", params, timeout_sec=LONG_SEC)
+    assert time.monotonic() - began < LONG_SEC / 2
+    assert bytes_in(folder) < 500 << 20
+    assert child.call("echo", {"a": 1}, timeout_sec=LONG_SEC) == {"a": 1}  # a fresh one
+
+
+def test_folders_cannot_be_nested_out_of_sight(child: ChildProcess, folder: Path) -> None:
+    params = {"folder": str(folder), "way": "nested", "count": 100, "bytes": 1 << 19}
+    with pytest.raises(ChildOutOfDisk, match="nested folders more than 64 deep"):
+        child.call("write_files", params, timeout_sec=LONG_SEC)
+
+
+def test_empty_files_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.statvfs(folder).f_favail == 0:
+        pytest.skip("the file system does not count files")
+    limits = disk_watch.WriteLimits(total_bytes=LIMIT, files=1000)
+    monkeypatch.setattr(child_module, "WriteLimits", lambda **_: limits)
+    params = {"folder": str(folder), "way": "empty", "count": 5000}
+    with (
+        ChildProcess(MODULE, access=Access(writes=(folder,)), env=ENV) as child,
+        pytest.raises(ChildOutOfDisk, match="made more than 1000 files"),
+    ):
+        child.call("write_files", params, timeout_sec=LONG_SEC)
+
+
+def test_what_was_there_before_and_what_fits_is_no_fault(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "_CLOCK_SEC", 0.0)
+    (folder / "old").write_bytes(b"x" * (80 << 20))
+    time.sleep(0.1)
+    params = {"folder": str(folder), "way": "plain", "count": 40, "stay": False, "pause_sec": 0.03}
+    with ChildProcess(MODULE, access=Access(writes=(folder,)), env=ENV) as child:
+        assert child.call("write_files", params, timeout_sec=LONG_SEC) == 40
+
+
+def test_a_child_that_writes_between_two_calls_is_told_of_at_the_next(
+    child: ChildProcess, folder: Path
+) -> None:
+    """What a stranger's code left running in a thread writes on after the answer."""
+    child.call("write_later", {"folder": str(folder), "way": "plain", "count": 200}, timeout_sec=LONG_SEC)
+    until = time.monotonic() + LONG_SEC
+    while child.alive and time.monotonic() < until:
+        time.sleep(0.05)
+    with pytest.raises(ChildOutOfDisk):
+        child.call("echo", {}, timeout_sec=LONG_SEC)
+
+
+def test_a_model_that_fills_the_disk_is_refused_by_name() -> None:
+    error = model_error(
+        "compile", "compiling", ChildOutOfDisk("the compile process wrote files of more than 1 MiB")
+    )
+    assert (error.code, error.message) == (
+        "compile-disk",
+        "compiling wrote too much: the compile process wrote files of more than 1 MiB",
+    )
+
+
+def test_files_in_memory_are_refused() -> None:
+    """They would pass by the limit of a child's memory."""
+    with ChildProcess(MODULE, env=ENV) as child, pytest.raises(Exception, match="PermissionError"):
+        child.call("open_memory_file", {}, timeout_sec=LONG_SEC)
+
+
+@pytest.mark.parametrize("word", ["many", "0", "-1"])
+def test_a_limit_that_is_none_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEFARM_SANDBOX_WRITE_BYTES", word)
+    with pytest.raises(InvalidInputError, match="TUNEFARM_SANDBOX_WRITE_BYTES must be a number of bytes"):
+        ChildProcess(MODULE)
+
+
+def test_a_child_without_folders_is_not_watched() -> None:
+    with ChildProcess(MODULE, env=ENV) as child, pytest.raises(ChildCrashed):
+        child.call("leave", {"code": 3}, timeout_sec=LONG_SEC)
