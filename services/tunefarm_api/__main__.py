@@ -48,7 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         url = url_of(listener, options.host)
         log.info("api starts", url=url, settings=settings.redacted())
         app = create_app(settings, allowed_hosts=_allowed_hosts(options.host, options.allow_host))
-        serve(app, listener, url=url, trusted_proxies=settings.trusted_proxies)
+        serve(
+            app,
+            listener,
+            url=url,
+            trusted_proxies=settings.trusted_proxies,
+            max_connections=settings.max_connections,
+        )
     log.info("api ended")
     return 0
 

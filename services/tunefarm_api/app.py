@@ -61,7 +61,7 @@ from tunefarm_api.web.jobs import (
 )
 from tunefarm_api.web.live import Live
 from tunefarm_app.access.audit import Auditor
-from tunefarm_app.access.rates import KeyRates
+from tunefarm_app.access.rates import KeyRates, StrangerRates
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import compose, for_requests
 from tunefarm_app.settings import Settings
@@ -95,6 +95,7 @@ def create_app(
         app.state.services = answering
         app.state.live = Live()
         app.state.rates = KeyRates(settings)
+        app.state.stranger_rates = StrangerRates(settings)
         app.state.under_way = RequestsUnderWay(settings.max_requests)
         app.state.readiness = ReadinessCache()
         app.state.auditor = auditor = Auditor(services)

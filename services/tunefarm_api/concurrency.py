@@ -14,6 +14,9 @@ _SHARE_OF_A_KEY = 4
 
 _SHARE_OF_STRANGERS = 8
 
+_SHARE_OF_AN_ADDRESS = 4
+"""An address may have a quarter of what strangers have, and of the requests whose key is being looked up."""
+
 
 class RequestsUnderWay:
     """Counts requests from their first to their last byte. Used by the event loop's thread alone.
@@ -30,7 +33,7 @@ class RequestsUnderWay:
         self._key_limit = max(limit // _SHARE_OF_A_KEY, 1)
         self._stranger_limit = max(limit // _SHARE_OF_STRANGERS, 1)
         self._counts: Counter[str] = Counter()
-        self._of_key: Counter[str] = Counter()
+        self._of: Counter[tuple[str, str]] = Counter()
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -43,23 +46,29 @@ class RequestsUnderWay:
             yield
 
     @contextmanager
-    def counted_unknown(self) -> Iterator[None]:
+    def counted_unknown(self, address: str) -> Iterator[None]:
         """Count a request during the block, which looks for its key: that waits for no byte of the client.
 
         Raises:
-            TransientError: ``overloaded``.
+            TransientError: ``overloaded``; ``too-many-at-once`` if the address has a quarter of them.
         """
-        with self._counted("unknown", self._limit):
+        with (
+            self._counted_of("unknown of", address, self._limit // _SHARE_OF_AN_ADDRESS),
+            self._counted("unknown", self._limit),
+        ):
             yield
 
     @contextmanager
-    def counted_stranger(self) -> Iterator[None]:
+    def counted_stranger(self, address: str) -> Iterator[None]:
         """Count a request that needs no key during the block; there may be an eighth as many as of keys.
 
         Raises:
-            TransientError: ``overloaded``.
+            TransientError: ``overloaded``; ``too-many-at-once`` if the address has a quarter of them.
         """
-        with self._counted("of strangers", self._stranger_limit):
+        with (
+            self._counted_of("stranger at", address, self._stranger_limit // _SHARE_OF_AN_ADDRESS),
+            self._counted("of strangers", self._stranger_limit),
+        ):
             yield
 
     @contextmanager
@@ -83,17 +92,23 @@ class RequestsUnderWay:
         Raises:
             TransientError: ``too-many-at-once``.
         """
-        if self._limit and self._of_key[owner] >= self._key_limit:
+        with self._counted_of("key", owner, self._key_limit):
+            yield
+
+    @contextmanager
+    def _counted_of(self, kind: str, who: str, limit: int) -> Iterator[None]:
+        limit = max(limit, 1)
+        if self._limit and self._of[kind, who] >= limit:
             raise TransientError(
-                f"this API key has {self._key_limit} requests under way: try again when some have ended",
+                f"this {'API key' if kind == 'key' else 'address'} has {limit} requests under way: try again when some have ended",
                 code="too-many-at-once",
-                limit=self._key_limit,
+                limit=limit,
                 retry_after_sec=_RETRY_SEC,
             )
-        self._of_key[owner] += 1
+        self._of[kind, who] += 1
         try:
             yield
         finally:
-            self._of_key[owner] -= 1
-            if not self._of_key[owner]:
-                del self._of_key[owner]
+            self._of[kind, who] -= 1
+            if not self._of[kind, who]:
+                del self._of[kind, who]

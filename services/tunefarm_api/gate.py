@@ -16,11 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
 from tunefarm_api.concurrency import RequestsUnderWay
-from tunefarm_api.paths import is_page, is_samples_path, is_upload_path
+from tunefarm_api.connections import MAX_HEADERS
+from tunefarm_api.paths import SIGN_IN, is_page, is_public, is_samples_path, is_upload_path
 from tunefarm_api.small_bodies import limited
 from tunefarm_api.web.session import authenticate_page
 from tunefarm_app.access.api_keys import verify_api_key
-from tunefarm_app.access.rates import KeyRates
+from tunefarm_app.access.rates import KeyRates, StrangerRates, address_group
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.acting import acting
 from tunefarm_db.values import ApiKey
@@ -60,16 +61,18 @@ class Gate:
             return
         headers = Headers(scope=scope)
         under_way: RequestsUnderWay = scope["app"].state.under_way
+        address = address_group(acting().address)
         is_counted = scope["path"] not in _UNCOUNTED and not _HEARTBEAT.fullmatch(scope["path"])
         with ExitStack() as counted:
             try:
+                _check_headers(headers)
                 self._check_host(headers)
                 if is_counted:
-                    with under_way.counted_unknown():
+                    with under_way.counted_unknown(address):
                         await _know(scope, headers)
                     key = scope.get("tunefarm.api_key")
                     if key is None:
-                        counted.enter_context(under_way.counted_stranger())
+                        counted.enter_context(under_way.counted_stranger(address))
                     else:
                         counted.enter_context(under_way.counted())
                         counted.enter_context(under_way.counted_for(key.owner))
@@ -92,6 +95,15 @@ class Gate:
             )
 
 
+def _check_headers(headers: Headers) -> None:
+    if len(headers.raw) > MAX_HEADERS:
+        raise TunefarmError(
+            f"the request has {len(headers.raw)} headers; {MAX_HEADERS} are enough for every client of a farm",
+            code="too-many-headers",
+            limit=MAX_HEADERS,
+        )
+
+
 def _is_upload(scope: Scope) -> bool:
     if scope["method"] == "PATCH":
         return is_upload_path(scope["path"])
@@ -100,22 +112,44 @@ def _is_upload(scope: Scope) -> bool:
 
 
 async def _know(scope: Scope, headers: Headers) -> None:
-    """Note the request's key. Pages without one are those that are shown to everybody."""
-    if is_page(scope["path"]):
+    """Note the request's key. Pages without one are those that are shown to everybody.
+
+    Whoever has no valid key is counted by address: requests of each kind, and attempts to be let in, which cost a look into the
+    database. A valid key is let in whatever others at its address do.
+    """
+    path, strangers, address = scope["path"], scope["app"].state.stranger_rates, acting().address
+    if is_page(path):
+        await _know_page(scope, headers, strangers, address)
+    elif path in PUBLIC_PATHS:
+        strangers.count_request(address, "health")
+    else:
+        await _authenticate(scope, headers, strangers, address)
+
+
+async def _know_page(scope: Scope, headers: Headers, strangers: StrangerRates, address: str) -> None:
+    path = scope["path"]
+    if is_public(path):
+        strangers.count_request(address, "sign-in" if path == SIGN_IN else "files")
+        if path == SIGN_IN and scope["method"] == "POST":
+            strangers.count_attempt(address)
+    try:
         await authenticate_page(scope, headers)
-        if (key := scope.get("tunefarm.api_key")) is not None:
-            _acts(key)
-            await run_in_threadpool(scope["app"].state.rates.count, key.id)
-    elif scope["path"] not in PUBLIC_PATHS:
-        await _authenticate(scope, headers)
+    except UnauthenticatedError:
+        strangers.count_request(address, "pages")
+        raise
+    if (key := scope.get("tunefarm.api_key")) is not None:
+        _acts(key)
+        await run_in_threadpool(scope["app"].state.rates.count, key.id)
 
 
-async def _authenticate(scope: Scope, headers: Headers) -> None:
+async def _authenticate(scope: Scope, headers: Headers, strangers: StrangerRates, address: str) -> None:
     token = bearer_token(headers.get("authorization", ""))
     if token is None:
+        strangers.count_request(address, "api")
         raise UnauthenticatedError("this needs an API key: send `Authorization: Bearer tfk_…`")
     key = await run_in_threadpool(_counted, scope["app"].state, token)
     if key is None:
+        strangers.count_attempt(address)
         raise UnauthenticatedError("this API key is not valid")
     scope["tunefarm.api_key"] = key
 

@@ -13,6 +13,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from tunefarm_api.connections import MAX_HEAD_BYTES, Connections, allow_open_files, limited_protocol
+
 SHUTDOWN_SEC = 20
 
 
@@ -29,14 +31,19 @@ def url_of(listener: socket.socket, host: str) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def serve(app: FastAPI, listener: socket.socket, *, url: str, trusted_proxies: str = "") -> None:
-    """Serve until SIGTERM or SIGINT; running requests get `SHUTDOWN_SEC` to end.
+def server_config(app: FastAPI, *, trusted_proxies: str = "", max_connections: int = 0) -> uvicorn.Config:
+    """Return how the app is served.
 
-    One JSON line, ``{"url": …}``, is printed when requests are answered: not a moment earlier. `X-Forwarded-For` and
-    `X-Forwarded-Proto` of these proxies are believed, of nobody else: they would name any address in the audit log.
+    Args:
+        app: The API.
+        trusted_proxies: Whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
+        max_connections: How many one address may have; 0 for any number.
     """
-    config = uvicorn.Config(
+    connections = Connections(max_connections, trusted_proxies, open_files=allow_open_files())
+    return uvicorn.Config(
         app,
+        http=limited_protocol(connections),
+        ws="none",
         log_config=None,  # the process has configured logging
         access_log=False,  # `request_scope` writes a better one
         server_header=False,
@@ -44,8 +51,24 @@ def serve(app: FastAPI, listener: socket.socket, *, url: str, trusted_proxies: s
         forwarded_allow_ips=trusted_proxies,
         timeout_graceful_shutdown=SHUTDOWN_SEC,
         timeout_keep_alive=30,
-        h11_max_incomplete_event_size=64 << 10,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
+
+
+def serve(
+    app: FastAPI,
+    listener: socket.socket,
+    *,
+    url: str,
+    trusted_proxies: str = "",
+    max_connections: int = 0,
+) -> None:
+    """Serve until SIGTERM or SIGINT; running requests get `SHUTDOWN_SEC` to end.
+
+    One JSON line, ``{"url": …}``, is printed when requests are answered: not a moment earlier. `X-Forwarded-For` and
+    `X-Forwarded-Proto` of these proxies are believed, of nobody else: they would name any address in the audit log.
+    """
+    config = server_config(app, trusted_proxies=trusted_proxies, max_connections=max_connections)
     # At its end uvicorn raises the signal again that stopped it: that is a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)

@@ -70,6 +70,11 @@ class Settings(BaseSettings):
         store_dir: Folder of uploaded models and finished artifacts, shared by all API and worker processes.
         tracker: ``host:port`` of the TVM RPC tracker, for devices that name no other.
         key_rate: How many requests each API key may make, ``600/minute`` or ``20/second``; empty for any number.
+        stranger_rate: How many requests without a valid key each address may make to an API process, the page to sign in and health included;
+            empty for any number. Of a proxy before the API see `trusted_proxies`.
+        attempt_rate: How many attempts each address has to sign in, to enrol or to use a key that is none; empty for any number.
+        max_connections: How many connections an API process takes from one address, and a sixteenth of the files that it may open at least
+            for others; more are answered with 429. Those of trusted proxies are not counted. 0: any number.
         max_requests: How many requests an API process takes at once, a quarter of them of one API key; more are answered with 503 or 429, and
             ``Retry-After``. Requests that need no key have an eighth of it beside that. Streams of open pages, heartbeats, metrics and health
             are not counted. 0: any number.
@@ -149,6 +154,8 @@ class Settings(BaseSettings):
             docs/security.md. Agents of devices and the engine as a library read the same variable.
         sandbox_read: Folders, separated by colons, that confined child processes may read and run programs from besides the
             system's: a compiler's, for example.
+        sandbox_write_bytes: Room that the files of one child process may take on the disk together; a child that writes more is
+            ended.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function or from recorded trials,
             without TVM and device sessions; its artifacts cannot be run. For tests and simulations of the service.
         replay_sessions: Whether the engine ``replay`` opens a session on the device before each calibration and batch of measurements,
@@ -163,6 +170,9 @@ class Settings(BaseSettings):
     store_dir: Path
     tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
     key_rate: Annotated[str, AfterValidator(_rate)] = "6000/minute"
+    stranger_rate: Annotated[str, AfterValidator(_rate)] = "1200/minute"
+    attempt_rate: Annotated[str, AfterValidator(_rate)] = "30/minute"
+    max_connections: NonNegativeInt = 256
     max_requests: NonNegativeInt = 256
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
     further_trackers: Annotated[str, AfterValidator(_host_ports)] = ""
@@ -211,6 +221,7 @@ class Settings(BaseSettings):
     webhook_allow_private: bool = False
     sandbox: SandboxMode = SandboxMode.BEST_EFFORT
     sandbox_read: str = ""
+    sandbox_write_bytes: Annotated[int, Field(gt=0)] = 16 << 30
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
     replay_sessions: bool = False
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"

@@ -182,8 +182,11 @@ _MEANINGS: dict[int, dict[str, str]] = {
     429: {
         "audit-check-running": "Another check of the audit log runs in this process. Try again after `retry_after_sec`.",
         "quota-open-jobs": "The API key has as many open jobs as it may have; `limit` says how many. Wait until one ends, or cancel one.",
-        "rate-limited": "The API key has made too many requests. Try again after `retry_after_sec`.",
-        "too-many-at-once": "The API key has too many requests under way at once. Try again when some have ended.",
+        "rate-limited": "The API key, or without a valid one the address, has made too many requests. Try again after `retry_after_sec`.",
+        "too-many-at-once": "The API key, or without one the address, has too many requests under way at once. Try again when some have ended.",
+    },
+    431: {
+        "too-many-headers": "The request has more headers than any client of the farm sends; `limit` says how many it may have.",
     },
     500: {
         "internal": "The server has a bug. Report it with the `request_id`; its log has the details.",

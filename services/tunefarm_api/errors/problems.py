@@ -48,6 +48,7 @@ _STATUS_BY_CODE = {
     "audit-check-running": 429,
     "rate-limited": 429,
     "too-many-at-once": 429,
+    "too-many-headers": 431,
     "database-full": 507,
     "store-full": 507,
 }

@@ -1,10 +1,15 @@
-"""How many requests a key may make: counted by the library `limits`, in Redis or Valkey where the farm has one, else in memory."""
+"""How many requests a key, or an address without one, may make: counted by the library `limits`.
+
+Requests of keys are counted in Redis or Valkey where the farm has one, so by all API processes together. Those without a key are counted
+in memory alone: a stranger shall not make the API write to its broker.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from contextlib import suppress
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
 import structlog
@@ -23,16 +28,22 @@ _ANSWER_SEC = 0.3
 _AWAY_SEC = 5.0
 
 
+_KEY = "this API key may make"
+_STRANGER = "without a valid API key, this address may make"
+_ATTEMPT = "this address may try keys, sign-ins and enrolments"
+_SHARED_BITS = 64
+"""Who has one IPv6 address has at least all with its first half."""
+
+
 class TooManyRequestsError(TransientError):
-    """The key has made too many requests. `retry_after_sec` says when it may go on."""
+    """A key, or an address, has made too many requests. `retry_after_sec` says when it may go on."""
 
     default_code = "rate-limited"
 
-    def __init__(self, rate: RateLimitItem, retry_after_sec: float) -> None:
+    def __init__(self, may: str, rate: RateLimitItem, retry_after_sec: float) -> None:
         self.retry_after_sec = max(1, math.ceil(retry_after_sec))
         super().__init__(
-            f"this API key may make {rate}: try again in {self.retry_after_sec} s",
-            retry_after_sec=self.retry_after_sec,
+            f"{may} {rate}: try again in {self.retry_after_sec} s", retry_after_sec=self.retry_after_sec
         )
 
 
@@ -71,10 +82,58 @@ class KeyRates:
 
     @staticmethod
     def _count(limiter: FixedWindowRateLimiter, rate: RateLimitItem, key_id: str) -> None:
-        if limiter.hit(rate, "key", key_id):
-            return
-        ends_at = limiter.get_window_stats(rate, "key", key_id).reset_time
-        raise TooManyRequestsError(rate, ends_at - time.time())
+        if not limiter.hit(rate, "key", key_id):
+            raise _too_many(limiter, rate, "key", key_id, _KEY)
+
+
+class StrangerRates:
+    """Counts what comes without a valid key, by address. Concurrency: any number of threads; each process counts by itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._limiter = FixedWindowRateLimiter(MemoryStorage())
+        self._requests = parse(settings.stranger_rate) if settings.stranger_rate else None
+        self._attempts = parse(settings.attempt_rate) if settings.attempt_rate else None
+
+    def count_request(self, address: str, kind: str) -> None:
+        """Count a request; each `kind` has the whole rate, so that one does not use up what another needs.
+
+        Raises:
+            TooManyRequestsError: If it is one too many.
+        """
+        self._count(self._requests, f"request-{kind}", address, _STRANGER)
+
+    def count_attempt(self, address: str) -> None:
+        """Count an attempt to be let in.
+
+        Raises:
+            TooManyRequestsError: If it is one too many.
+        """
+        self._count(self._attempts, "attempt", address, _ATTEMPT)
+
+    def _count(self, rate: RateLimitItem | None, kind: str, address: str, may: str) -> None:
+        who = address_group(address)
+        if rate is not None and not self._limiter.hit(rate, kind, who):
+            raise _too_many(self._limiter, rate, kind, who, may)
+
+
+def address_group(address: str) -> str:
+    """Return what an address is counted as: itself, or of IPv6 the network that one customer gets; ``""`` for none."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ip_network((int(parsed), _SHARED_BITS), strict=False))
+    return str(parsed)
+
+
+def _too_many(
+    limiter: FixedWindowRateLimiter, rate: RateLimitItem, kind: str, who: str, may: str
+) -> TooManyRequestsError:
+    ends_at = limiter.get_window_stats(rate, kind, who).reset_time
+    return TooManyRequestsError(may, rate, ends_at - time.time())
 
 
 def _storage(url: str) -> Any:

@@ -39,7 +39,10 @@ def api_server(farm: Farm) -> Iterator[ApiServer]:
     before = structlog.get_config()
     structlog.configure(processors=[structlog.processors.format_exc_info, keep])
     try:
-        with listen("127.0.0.1", 0) as listener, served(app, listener) as url:
+        with (
+            listen("127.0.0.1", 0) as listener,
+            served(app, listener, max_connections=farm.services.settings.max_connections) as url,
+        ):
             app.state.services = farm.services
             yield ApiServer(app, url, faults)
     finally:

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from tunefarm_api.server import url_of
+from tunefarm_api.server import server_config, url_of
 
 
 @contextmanager
-def served(app: FastAPI, listener: socket.socket) -> Iterator[str]:
+def served(app: FastAPI, listener: socket.socket, *, max_connections: int = 0) -> Iterator[str]:
     """Serve the app on a listening socket for the time of the block; yield its URL."""
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
+    config = server_config(app, max_connections=max_connections)
+    config.timeout_graceful_shutdown = 5
+    server = uvicorn.Server(config)
     serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     serving.start()
     try:

@@ -39,16 +39,33 @@ def test_a_request_that_ends_makes_room() -> None:
 def test_strangers_have_a_count_of_their_own() -> None:
     under_way = RequestsUnderWay(16)
     with ExitStack() as stack:
-        for _ in range(2):
-            stack.enter_context(under_way.counted_stranger())
-        for _ in range(16):
-            stack.enter_context(under_way.counted_unknown())
+        for number in range(2):
+            stack.enter_context(under_way.counted_stranger(f"192.0.2.{number}"))
+        for number in range(16):
+            stack.enter_context(under_way.counted_unknown(f"192.0.2.{number}"))
         for refused in (under_way.counted_stranger, under_way.counted_unknown):
-            with pytest.raises(TransientError) as caught, refused():
+            with pytest.raises(TransientError) as caught, refused("192.0.2.99"):
                 pass
             assert caught.value.code == "overloaded"
         for _ in range(16):
             stack.enter_context(under_way.counted())
+
+
+def test_an_address_may_have_a_quarter_of_what_strangers_have() -> None:
+    under_way = RequestsUnderWay(64)
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(under_way.counted_stranger("192.0.2.1"))
+        for _ in range(16):
+            stack.enter_context(under_way.counted_unknown("192.0.2.1"))
+        for refused, limit in ((under_way.counted_stranger, 2), (under_way.counted_unknown, 16)):
+            with pytest.raises(TransientError, match="this address has") as caught, refused("192.0.2.1"):
+                pass
+            assert (caught.value.code, caught.value.fields["limit"]) == ("too-many-at-once", limit)
+            with refused("192.0.2.2"):
+                pass
+    with under_way.counted_stranger("192.0.2.1"), under_way.counted_stranger("192.0.2.1"):
+        pass
 
 
 def test_a_key_may_have_a_quarter() -> None:
@@ -68,8 +85,8 @@ def test_any_number() -> None:
     with ExitStack() as stack:
         for _ in range(1000):
             stack.enter_context(under_way.counted())
-            stack.enter_context(under_way.counted_unknown())
-            stack.enter_context(under_way.counted_stranger())
+            stack.enter_context(under_way.counted_unknown("a"))
+            stack.enter_context(under_way.counted_stranger("a"))
             stack.enter_context(under_way.counted_for("a"))
 
 
@@ -121,7 +138,7 @@ def test_whoever_has_no_key_takes_no_room_from_those_who_have(tmp_path: Path) ->
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         for _ in range(40):
             stack.enter_context(socket.create_connection((host, int(port)), timeout=60)).sendall(slow)
-        wait_until(lambda: client.get("/sign-in").status_code == 503, "strangers to have no room left")
+        wait_until(lambda: client.get("/sign-in").status_code == 429, "strangers to have no room left")
         assert client.get("/v1/jobs").status_code == 200
         assert client.post(f"/v1/devices/{device.id}/heartbeat", json={"ready": True}).status_code == 200
     farm.services.close()

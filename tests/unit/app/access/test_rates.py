@@ -9,7 +9,7 @@ import pytest
 from farm_processes import Broker, free_port
 from pydantic import SecretStr
 
-from tunefarm_app.access.rates import KeyRates, TooManyRequestsError
+from tunefarm_app.access.rates import KeyRates, StrangerRates, TooManyRequestsError, address_group
 from tunefarm_tuning.core.errors import TransientError
 
 
@@ -45,3 +45,33 @@ def test_no_rate_is_no_limit(farm: Any) -> None:
     rates = KeyRates(farm.services.settings.model_copy(update={"key_rate": ""}))
     for _ in range(1000):
         rates.count("a")
+
+
+def test_each_address_is_counted_by_itself_and_by_what_it_wants(farm: Any) -> None:
+    changes = {"stranger_rate": "2/hour", "attempt_rate": "1/hour"}
+    rates = StrangerRates(farm.services.settings.model_copy(update=changes))
+    for kind in ("health", "pages"):
+        for _ in range(2):
+            rates.count_request("192.0.2.1", kind)
+    rates.count_attempt("192.0.2.1")
+    with pytest.raises(TooManyRequestsError, match="this address may make 2 per 1 hour"):
+        rates.count_request("192.0.2.1", "health")
+    with pytest.raises(TooManyRequestsError, match="this address may try keys, sign-ins and enrolments"):
+        rates.count_attempt("192.0.2.1")
+    rates.count_request("192.0.2.2", "health")
+    rates.count_attempt("192.0.2.2")
+
+
+@pytest.mark.parametrize(
+    ("address", "group"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("", ""),
+        ("a socket", ""),
+    ],
+)
+def test_what_an_address_is_counted_as(address: str, group: str) -> None:
+    assert address_group(address) == group
