@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from alembic import command
@@ -15,9 +15,16 @@ from sqlalchemy.exc import DBAPIError
 
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import translated
-from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 _LOCK = 0x74756E65  # "tune": our number among PostgreSQL's advisory locks
+_LOCK_SEC = 60
+_TABLE_LOCK_SEC = 10
+_LOCK_NOT_AVAILABLE = "55P03"
+_HOLDERS = text(
+    "SELECT DISTINCT pid, usename FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE granted AND pid <> pg_backend_pid() "
+    "AND datname = current_database() AND (locktype = 'relation' OR locktype = 'advisory' AND objid = :lock) ORDER BY pid"
+)
 
 
 def upgrade(url: str, revision: str = "head") -> None:
@@ -91,21 +98,51 @@ def config(connection: Connection | None) -> Config:
 
 @contextmanager
 def locked(url: str) -> Iterator[Connection]:
-    """Open the one transaction that may change the schema; any other that wants to waits.
+    """Open the one transaction that may change the schema; any other that wants to waits, for a minute.
 
     Raises:
-        TransientError: If the database is away.
+        TransientError: If the database is away; ``schema-locked`` if somebody else has a lock that it needs.
     """
     engine = make_engine(url)
     try:
         with engine.begin() as connection:
-            # SQLite's BEGIN IMMEDIATE has let in one process only. A migration that cannot get a table's lock soon
-            # must fail rather than queue every request behind itself.
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-                connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+            if (
+                connection.dialect.name == "postgresql"
+            ):  # SQLite's BEGIN IMMEDIATE has let in one process only
+                _take_turn(connection)
             yield connection
     except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+            raise _schema_locked(engine) from error
         raise translated(error) from error
     finally:
         engine.dispose()
+
+
+def _take_turn(connection: Connection) -> None:
+    """Take the lock of whoever changes the schema.
+
+    It is the row of the schema's version, which workers cannot lock (`worker_role`). A database without a schema has none: there
+    it is an advisory lock, which every role can hold.
+    """
+    connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_SEC}s'"))
+    has_version = connection.execute(text("SELECT to_regclass('alembic_version') IS NOT NULL")).scalar()
+    if (
+        not has_version
+        or connection.execute(text("SELECT 1 FROM alembic_version FOR UPDATE")).first() is None
+    ):
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    # A migration that cannot get a table's lock soon must fail rather than queue every request behind itself.
+    connection.execute(text(f"SET LOCAL lock_timeout = '{_TABLE_LOCK_SEC}s'"))
+
+
+def _schema_locked(engine: Engine) -> TransientError:
+    holders = ""
+    with suppress(DBAPIError), engine.connect() as connection:
+        rows = connection.execute(_HOLDERS, {"lock": _LOCK}).all()
+        holders = ", ".join(f"process {pid} of the role {role}" for pid, role in rows)
+    return TransientError(
+        f"the schema cannot be changed: somebody holds a lock on it ({holders or 'no longer'}); stop the farm's workers, or end what "
+        "holds it with SELECT pg_terminate_backend(PID), and try again",
+        code="schema-locked",
+    )

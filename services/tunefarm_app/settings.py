@@ -70,6 +70,10 @@ class Settings(BaseSettings):
         store_dir: Folder of uploaded models and finished artifacts, shared by all API and worker processes.
         tracker: ``host:port`` of the TVM RPC tracker, for devices that name no other.
         key_rate: How many requests each API key may make, ``600/minute`` or ``20/second``; empty for any number.
+        device_credential_days: How long a device's credential is valid. Its agent replaces it after half of that by itself; a device that
+            was away for longer enrols again.
+        session_hours: How long a browser stays signed in, at most.
+        session_idle_hours: How long it stays signed in without being used. A page that renews itself is no use.
         stranger_rate: How many requests without a valid key each address may make to an API process, the page to sign in and health included;
             empty for any number. Of a proxy before the API see `trusted_proxies`.
         attempt_rate: How many attempts each address has to sign in, to enrol or to use a key that is none; empty for any number.
@@ -88,6 +92,8 @@ class Settings(BaseSettings):
             folder ``authority`` is for the API alone, ``gateway`` for the gateway, ``worker`` for workers.
         signing_key: File of the Ed25519 key that workers sign artifacts with, made by `tunefarm signing create`. The API needs its file of
             public keys alone, beside it (``FILE.pub``). Empty: results are not signed.
+        require_signatures: Whether every artifact of the farm must be signed. API and workers then do not start without `signing_key`, and the API
+            hands out no artifact without a statement, whichever worker made it.
         further_trackers: Other trackers that devices may name, ``host:port,host:port``: workers connect to the tracker of a device.
             An admin key may register a device with any tracker.
         max_upload_bytes: Largest accepted model, in bytes. Protobuf's own limit is 2 GiB.
@@ -140,6 +146,8 @@ class Settings(BaseSettings):
             after their job; never if not set. Their outcomes are kept.
         keep_sources_days: A kernel's source is deleted this many days after it was made; never if not set. It is made
             again on request, as long as the workers have the compiler that made it.
+        keep_audit_days: Entries of the audit log are deleted after this many days, at least 30; never if not set. An entry that stays says what
+            is gone, so that the rest can still be verified. Export the log before, if it is to be kept.
         keep_traces_days: What a job spent its time on, second by second, is deleted this many days after it was noted.
         remember_days: What a compile found out about kernels and alternatives (that they are right, how fast they are) is used by
             later compiles for this many days.
@@ -170,6 +178,9 @@ class Settings(BaseSettings):
     store_dir: Path
     tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
     key_rate: Annotated[str, AfterValidator(_rate)] = "6000/minute"
+    device_credential_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
+    session_hours: Annotated[float, Field(gt=0, le=8760)] = 12.0
+    session_idle_hours: Annotated[float, Field(gt=0, le=8760)] = 4.0
     stranger_rate: Annotated[str, AfterValidator(_rate)] = "1200/minute"
     attempt_rate: Annotated[str, AfterValidator(_rate)] = "30/minute"
     max_connections: NonNegativeInt = 256
@@ -180,6 +191,7 @@ class Settings(BaseSettings):
     gateway_for_devices: Annotated[str, AfterValidator(_no_or_host_port)] = ""
     gateway_dir: Path | None = None
     signing_key: Path | None = None
+    require_signatures: bool = False
     max_upload_bytes: PositiveInt = 2 << 30
     max_samples_bytes: PositiveInt = 256 << 20
     max_records_bytes: PositiveInt = 64 << 20
@@ -214,6 +226,7 @@ class Settings(BaseSettings):
     network_timing_after_sec: NonNegativeFloat = 60.0
     keep_failures_days: PositiveFloat | None = None
     keep_sources_days: PositiveFloat | None = None
+    keep_audit_days: Annotated[float, Field(ge=30)] | None = None
     keep_traces_days: PositiveFloat = 30.0
     remember_days: PositiveFloat = 30.0
     keep_deliveries_days: PositiveFloat = 7.0
@@ -230,6 +243,14 @@ class Settings(BaseSettings):
     def _check_gateway(self) -> Self:
         if self.gateway and self.gateway_dir is None:
             raise ValueError("with TUNEFARM_GATEWAY, TUNEFARM_GATEWAY_DIR is needed")
+        return self
+
+    @model_validator(mode="after")
+    def _check_signatures(self) -> Self:
+        if self.require_signatures and self.signing_key is None:
+            raise ValueError(
+                "with TUNEFARM_REQUIRE_SIGNATURES, TUNEFARM_SIGNING_KEY is needed: a file that `tunefarm signing create` makes"
+            )
         return self
 
     def redacted(self) -> dict[str, Any]:

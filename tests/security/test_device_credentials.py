@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from api_process import running_api
+from device_processes import AgentProcess
+from waiting import wait_until
 
 NAME = "box"
 
@@ -101,3 +104,39 @@ def test_token_and_name_need_each_other(arguments: list[str], tmp_path: Path) ->
         running_api(tmp_path / "farm", arguments=arguments),
     ):
         pass
+
+
+def test_an_agent_replaces_its_credential_before_its_end(tmp_path: Path) -> None:
+    """A credential that was copied from a device is worth nothing a while later, and the device goes on."""
+    token_file, work_dir = tmp_path / "token", tmp_path / "device"
+    valid_sec = 16.0
+    with running_api(
+        tmp_path / "farm",
+        arguments=[f"--device-token-file={token_file}", f"--device-name={NAME}"],
+        TUNEFARM_DEVICE_CREDENTIAL_DAYS=str(valid_sec / 86400),
+    ) as api:
+        agent = AgentProcess(api.url, work_dir, "--token-file", str(token_file), key="")
+        try:
+            credential_file = work_dir / "credential"
+            wait_until(credential_file.exists, "the device to enrol")
+            copied, began = credential_file.read_text().strip(), time.monotonic()
+            wait_until(lambda: credential_file.read_text().strip() != copied, "another credential")
+            assert time.monotonic() - began < valid_sec
+            assert stat.S_IMODE(credential_file.stat().st_mode) == 0o600
+            wait_until(
+                lambda: ask(api.url, copied, "POST", "/v1/devices").status_code == 401,
+                "the copied one to end",
+            )
+            with api.client() as client:
+                (device,) = client.get("/v1/devices").json()["items"]
+                seen_at = device["last_seen_at"]
+                assert device["credential"]["expires_at"] > time.time() - 1
+
+                def is_seen() -> bool:
+                    return bool(client.get(f"/v1/devices/{device['id']}").json()["last_seen_at"] > seen_at)
+
+                wait_until(is_seen, "a heartbeat with the new credential")
+                entries = client.get("/v1/audit", params={"action": "key-rotated"}).json()["items"]
+                assert entries[0]["details"]["device"] == NAME
+        finally:
+            agent.close()

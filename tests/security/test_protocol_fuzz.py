@@ -216,6 +216,8 @@ def test_requests_at_the_api_beside_a_worker(tmp_path: Path, say: Say) -> None:
             broker_url=SecretStr("redis://127.0.0.1:1/0"),
             store_dir=folder / "store",
             engine="replay",
+            stranger_rate="",
+            attempt_rate="",
         )
     )
     world = World(farm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -10,10 +11,12 @@ import pytest
 from private_postgres import OWNER, WORKER, RoledPostgres, roled_postgres
 from psycopg.errors import InsufficientPrivilege
 from pydantic import SecretStr
+from sqlalchemy import text
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.runtime.composition import compose
 from tunefarm_app.settings import Settings
+from tunefarm_db import schema
 from tunefarm_db.dump import dump, load
 from tunefarm_db.engine import make_engine
 from tunefarm_db.schema import head, upgrade
@@ -21,7 +24,7 @@ from tunefarm_db.tables import Base
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import AuditAction
 from tunefarm_db.worker_role import RIGHTS, grant_to_worker
-from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError
 
 ATTACKS = {
     "read the hashes of keys": "SELECT secret_sha256 FROM api_keys",
@@ -141,6 +144,38 @@ def test_a_worker_that_holds_locks_does_not_hold_entries_back(server: RoledPostg
             assert repos.audit.seal() >= 1
             assert repos.audit.is_sealed()
     engine.dispose()
+
+
+def test_a_worker_that_holds_locks_does_not_hold_an_upgrade_up(server: RoledPostgres) -> None:
+    url = server.url_of(OWNER)
+    with psycopg.connect(server.url_of(WORKER), autocommit=True) as worker:
+        worker.execute("SELECT pg_advisory_lock(%s)", [schema._LOCK])
+        began = time.monotonic()
+        upgrade(url)
+        assert time.monotonic() - began < schema._LOCK_SEC / 2
+
+
+def test_who_holds_a_table_that_a_migration_needs_is_named(
+    server: RoledPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that reads in a transaction that never ends."""
+    monkeypatch.setattr(schema, "_TABLE_LOCK_SEC", 1)
+    with psycopg.connect(server.url_of(WORKER)) as worker:
+        worker.execute("SELECT 1 FROM jobs")
+        pid = worker.info.backend_pid
+        with (
+            pytest.raises(TransientError, match=f"process {pid} of the role {WORKER}") as caught,
+            schema.locked(server.url_of(OWNER)) as connection,
+        ):
+            connection.execute(text("ALTER TABLE jobs ADD COLUMN x int"))
+    assert caught.value.code == "schema-locked"
+
+
+def test_two_upgrades_take_turns(server: RoledPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "_LOCK_SEC", 1)
+    with schema.locked(server.url_of(OWNER)), pytest.raises(TransientError) as caught:
+        upgrade(server.url_of(OWNER))
+    assert caught.value.code == "schema-locked"
 
 
 BEHIND_ITS_BACK = {

@@ -88,6 +88,7 @@ class AuditAction(StrEnum):
     WEBHOOK_DELETED = "webhook-deleted"
     DOWNLOADED = "downloaded"
     REFUSED = "refused"
+    AUDIT_PRUNED = "audit-pruned"
     RESTORED = "restored"
 
 

@@ -52,12 +52,14 @@ class AuditCheck(Answer):
     """A check of the audit log: number and hash of its last right entry, and where it is broken, if it is.
 
     Attributes:
+        pruned: How many entries were pruned at its begin, as an entry of the log says.
         waiting: How many entries are not in the chain yet.
         waiting_since: Time of the oldest of them, Unix seconds; None if there is none.
     """
 
     seq: int
     hash: str = ""
+    pruned: int = 0
     broken: AuditBreak | None = None
     waiting: int = 0
     waiting_since: float | None = None
@@ -116,6 +118,20 @@ class AsyncAudit(Resource):
         """
         return AuditCheck.read(await self._transport.get("audit/check", {"head": head}))
 
+    async def prune(self, to: int, digest: str) -> int:
+        """Delete all entries up to one; return how many. `export` them before.
+
+        Args:
+            to: The number of the last entry to delete, which must be older than 30 days.
+            digest: Its hash, as in an export.
+
+        Raises:
+            InvalidRequestError: ``audit-too-young``.
+            ConflictError: ``audit-head-differs`` if the log has no such entry.
+        """
+        answer = await self._transport.post("audit/prune", {"to": to, "hash": digest})
+        return int(answer["count"])
+
 
 class Audit(Blocking[AsyncAudit]):
     """The server's audit log. Needs a key with the scope ``admin``."""
@@ -124,3 +140,4 @@ class Audit(Blocking[AsyncAudit]):
     all = blocking_each(AsyncAudit.all)
     export = blocking(AsyncAudit.export)
     check = blocking(AsyncAudit.check)
+    prune = blocking(AsyncAudit.prune)

@@ -70,6 +70,9 @@ _MEANINGS: dict[int, dict[str, str]] = {
     },
     409: {
         "conflict": "The database refused the change: another request was faster, or a referenced row is gone.",
+        "artifact-unsigned": "The farm hands out signed artifacts alone, and the worker that made this one did not sign. Compile it again.",
+        "audit-head-differs": "The audit log has no entry of that number with that hash.",
+        "credential-not-due": "The request's key is no credential of a device that ends soon. Agents replace it after half of its validity.",
         "device-name-taken": "A device of this name exists: use a token with its name.",
         "device-pool-mismatch": "Devices of a pool must be identical, and this one differs from the others.",
         "device-state": "The device's state does not allow this now.",
@@ -120,6 +123,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "host-not-allowed": "A server on loopback accepts only the host names of the URL that it printed.",
     },
     422: {
+        "audit-too-young": "Only entries of the audit log that are older than `least_days` days can be pruned.",
         "bad-digest": "The SHA-256 is not 64 lower-case hexadecimal digits.",
         "bad-length": "The header `Upload-Length` must be the file's size in bytes.",
         "bad-metadata": "The header `Upload-Metadata` must be pairs of a key and a Base64 text, separated by commas.",

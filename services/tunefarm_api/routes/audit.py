@@ -11,11 +11,12 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from tunefarm_api.dependencies import ServicesDep, note_download, operation
-from tunefarm_api.schemas.audit import AuditCheck, AuditEntry
+from tunefarm_api.schemas.audit import AuditCheck, AuditEntry, AuditPrune, AuditPruned
 from tunefarm_api.schemas.base import Limit, Page
 from tunefarm_api.transfer.json_lines import MEDIA_TYPE as JSON_LINES
 from tunefarm_api.transfer.json_lines import json_lines
 from tunefarm_app.access.audit import all_entries, sealed_as_far_as_possible
+from tunefarm_app.access.audit_pruning import prune_audit
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import AuditAction
 from tunefarm_text.audit_chain import parse_head
@@ -75,6 +76,15 @@ def export_audit(
 def _lines(services: Services, after: int) -> Iterator[str]:
     for entry in all_entries(services, after):
         yield json.dumps(asdict(entry), separators=(",", ":")) + "\n"
+
+
+@router.post("/audit/prune", **operation("admin", "Prune the audit log", 409))
+def prune(body: AuditPrune, services: ServicesDep) -> AuditPruned:
+    """Deletes all entries up to one, which must be older than 30 days. Export them before.
+
+    A new entry, `audit-pruned`, says how many are gone, and the hash of the last one: the rest can still be verified.
+    """
+    return AuditPruned(count=prune_audit(services, body.to, body.hash))
 
 
 @router.get("/audit/check", **operation("admin", "Check the audit log", 429))

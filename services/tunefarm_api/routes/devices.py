@@ -10,6 +10,7 @@ from tunefarm_api.auth import ADMIN, ForbiddenError, key_of
 from tunefarm_api.dependencies import ServicesDep, operation
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import (
+    BeatingDevice,
     CertificateRequest,
     Device,
     DeviceCredential,
@@ -21,10 +22,12 @@ from tunefarm_api.schemas.device import (
     GatewayAccess,
     Heartbeat,
     MachineCredentials,
+    ShownCredential,
 )
 from tunefarm_api.schemas.peak import DevicePeak
 from tunefarm_app.devices.certificates import certify_device
 from tunefarm_app.devices.commands import command_device, remove_device
+from tunefarm_app.devices.credentials import Credential, credentials_of, is_due, renew_credential
 from tunefarm_app.devices.enrolment import ENROL_SCOPE, create_enrolment_token, enrol_devices
 from tunefarm_app.devices.holders import NOBODY, Holder, holders_of
 from tunefarm_app.devices.peak import peaks_of
@@ -69,11 +72,26 @@ def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCreden
     )
     first, *others = (
         DeviceCredential(
-            api_key=text, name=key.device_name or body.name, device_key=key.device_key or body.device_key
+            api_key=text,
+            name=key.device_name or body.name,
+            device_key=key.device_key or body.device_key,
+            expires_at=key.expires_at,
         )
         for key, text in enrolled
     )
     return MachineCredentials(**first.model_dump(), also=others)
+
+
+@router.post("/credential", status_code=201, **operation("device", "Replace a device's credential", 409))
+def renew(request: Request, services: ServicesDep) -> DeviceCredential:
+    """Takes a device's credential that ends soon, and returns the next one. The former one stays valid for a day.
+
+    Agents call it when a heartbeat's `renew_credential` says so; whoever has another key gets `credential-not-due`.
+    """
+    key, text = renew_credential(services, key_of(request))
+    return DeviceCredential(
+        api_key=text, name=str(key.device_name), device_key=str(key.device_key), expires_at=key.expires_at
+    )
 
 
 @router.post("", **operation("device", "Register a device", 409))
@@ -96,10 +114,14 @@ def add_device(body: DeviceRegister, request: Request, services: ServicesDep) ->
 
 
 @router.post("/{device_id}/heartbeat", **operation("device", "Send a device's heartbeat", 404, 409))
-def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services: ServicesDep) -> Device:
+def device_heartbeat(
+    device_id: str, body: Heartbeat, request: Request, services: ServicesDep
+) -> BeatingDevice:
     """A device without heartbeats goes offline. After `device-not-found` it has to register again."""
-    device = heartbeat(services, device_id, device_name=key_of(request).device_name, **body.model_dump())
-    return _read_with_lease(services, device)
+    key = key_of(request)
+    device = heartbeat(services, device_id, device_name=key.device_name, **body.model_dump())
+    beating = BeatingDevice.model_validate(_read_with_lease(services, device), from_attributes=True)
+    return beating.model_copy(update={"renew_credential": is_due(key, device.last_seen_at)})
 
 
 @router.post("/{device_id}/certificate", **operation("device", "Get a certificate for the gateway", 404, 409))
@@ -130,8 +152,15 @@ def list_devices(
         page = repos.devices.list(device_key=device_key, state=state, cursor=cursor, limit=limit)
         holders = holders_of(repos, page.items)
         peaks = peaks_of(repos, page.items)
+        credentials = credentials_of(repos, [device.name for device in page.items])
     items = [
-        _device_out(device, holders.get(device.id, NOBODY), peaks.get(device.id)) for device in page.items
+        _device_out(
+            device,
+            holders.get(device.id, NOBODY),
+            peaks.get(device.id),
+            credentials.get(device.name),
+        )
+        for device in page.items
     ]
     return Page(items=items, next_cursor=page.next_cursor)
 
@@ -174,14 +203,18 @@ def _read_with_lease(services: Services, device: StoredDevice) -> Device:
     with services.uow.read() as repos:
         holders = holders_of(repos, [device])
         peaks = peaks_of(repos, [device])
-    return _device_out(device, holders.get(device.id, NOBODY), peaks.get(device.id))
+        credential = credentials_of(repos, [device.name]).get(device.name)
+    return _device_out(device, holders.get(device.id, NOBODY), peaks.get(device.id), credential)
 
 
-def _device_out(device: StoredDevice, holder: Holder, peak: Peak | None) -> Device:
+def _device_out(
+    device: StoredDevice, holder: Holder, peak: Peak | None, credential: Credential | None
+) -> Device:
     update = {
         "job_id": holder.job_id,
         "work": holder.work,
         "step_id": holder.step_id,
         "peak": None if peak is None else DevicePeak.model_validate(peak),
+        "credential": None if credential is None else ShownCredential.model_validate(credential),
     }
     return Device.model_validate(device).model_copy(update=update)

@@ -29,6 +29,7 @@ from tunefarm_app.report.measuring import (
     artifact_file,
     artifact_of,
     best_so_far,
+    check_signed,
     measure_again,
     measuring_of,
     signed_statement,
@@ -189,6 +190,7 @@ def download_artifact(
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
         artifact = best_so_far(repos, job) if so_far else artifact_of(repos, job)
+    check_signed(services.settings, artifact)
     etag = f'"{artifact.sha256}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tunefarm_api.schemas.base import Output
+from tunefarm_api.schemas.base import Input, Output
 from tunefarm_db.values import AuditAction
 
 
@@ -38,12 +38,31 @@ class AuditBreak(Output):
     reason: str = Field(description="What is wrong with it.")
 
 
+class AuditPrune(Input):
+    """Up to which entry the audit log is to be pruned."""
+
+    to: int = Field(ge=1, lt=1 << 31, description="Number of the last entry to delete.")
+    hash: str = Field(
+        pattern="^[0-9a-f]{64}$",
+        description="Its hash, as an export has it: what is deleted is what the caller has seen.",
+    )
+
+
+class AuditPruned(Output):
+    """What was deleted of the audit log."""
+
+    count: int = Field(description="Number of entries.")
+
+
 class AuditCheck(Output):
     """A check of the audit log."""
 
     seq: int = Field(description="Number of the last entry that is right: the log's last one if it is whole.")
     hash: str = Field(
         description="Its hash. Note both elsewhere, and give them to a later check as `head=SEQ:HASH`."
+    )
+    pruned: int = Field(
+        0, description="Number of entries that were pruned at its begin, as an entry of it says."
     )
     broken: AuditBreak | None = Field(description="Where the chain does not hold; null if it does.")
     waiting: int = Field(

@@ -136,6 +136,9 @@ class DeviceCredential(Output):
     )
     name: str = Field(description="Name of the device.")
     device_key: str = Field(description="Pool of the device.")
+    expires_at: float | None = Field(
+        description="End of its validity, Unix seconds. The agent replaces it before: a heartbeat's `renew_credential` says when."
+    )
 
 
 class MachineCredentials(DeviceCredential):
@@ -150,6 +153,19 @@ class DeviceOrder(Input):
     """Reason for draining, quarantining or releasing a device."""
 
     reason: str = Field("", max_length=500, description="Reason, shown with the device.")
+
+
+class ShownCredential(Output):
+    """What is known of a device's credential; the key itself is not stored."""
+
+    key_id: str = Field(description="Its identifier among the API keys, by which it is revoked.")
+    created_at: float = Field(
+        description="When the device enrolled, or replaced its former one; Unix seconds."
+    )
+    expires_at: float | None = Field(
+        description="End of its validity, Unix seconds; null for one without an end, which the agent replaces at once."
+    )
+    last_used_at: float | None = Field(description="Last use, to a minute, Unix seconds.")
 
 
 class Device(Output):
@@ -200,6 +216,17 @@ class Device(Output):
         None,
         description="Job that holds the device; null if none, as during calibration.",
     )
+    credential: ShownCredential | None = Field(
+        None, description="Its newest valid credential; null if its agent uses another API key."
+    )
     fence: int = Field(description="Fencing token of the newest lease.")
     owner: str | None = Field(description=OWNER)
     created_at: float = Field(description="Time of the first registration, Unix seconds.")
+
+
+class BeatingDevice(Device):
+    """A device, as the answer to its heartbeat."""
+
+    renew_credential: bool = Field(
+        False, description="Whether the credential that this request used should be replaced now."
+    )

@@ -1,8 +1,10 @@
-"""The page of API keys: create, show once, revoke. It needs the scope ``admin``."""
+"""The page of API keys: create, show once, limit, revoke. It needs the scope ``admin``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -10,11 +12,17 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.web.forms import FormDep
+from tunefarm_api.web.forms import Form, FormDep
 from tunefarm_api.web.rendering import page
-from tunefarm_app.access.api_keys import SCOPES, create_api_key, list_api_keys, revoke_api_key
+from tunefarm_app.access.api_keys import (
+    SCOPES,
+    create_api_key,
+    limit_api_key,
+    list_api_keys,
+    revoke_api_key,
+)
+from tunefarm_app.access.quotas import NO_LIMITS, KeyLimits, KeyUsage, usage_of
 from tunefarm_db.values import ApiKey
-from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
@@ -25,6 +33,8 @@ _MAY = {
     "device": "register devices, and report for them",
     "admin": "all of these, and manage devices and keys",
 }
+_MEGABYTE = 1_000_000
+_MOST_PRIORITY = 100
 _MOST_NAME = 100
 _MOST_OLD = 50
 """Of keys that are worthless, the newest are shown."""
@@ -37,22 +47,44 @@ class KeyLine:
     Attributes:
         state: `good`, `revoked` (or used up), or `expired`.
         may: What it may do, in words.
-        limits: What it may use, in words; empty if it has no limits.
+        limits: What it may use, and uses, in words.
+        fields: The form of its limits: name, label, value and hint of each; empty for what has no limits of its own.
     """
 
     key: ApiKey
     state: str
     may: str
-    limits: str
+    limits: tuple[str, ...] = ()
+    fields: tuple[LimitField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitField:
+    """A limit in a form.
+
+    Attributes:
+        name: The field of `KeyLimits`.
+        label: What it limits, with its unit.
+        value: The limit as text; empty for none.
+        used: What is used of it, in words; empty if there is nothing to count.
+    """
+
+    name: str
+    label: str
+    value: str = ""
+    used: str = ""
 
 
 @router.get("/keys", dependencies=[needs("admin")])
 def keys_page(request: Request, services: ServicesDep) -> HTMLResponse:
     """The list of API keys."""
+    keys = list_api_keys(services)
     with services.uow.read() as repos:
         now = repos.now()
-    lines = [_line(key, now) for key in reversed(list_api_keys(services))]
-    good = [line for line in lines if line.state == "good"]
+        lines = [_line(key, now) for key in reversed(keys)]
+        owners = {line.key.owner for line in lines if line.state == "good" and _is_persons(line.key)}
+        usage = {owner: usage_of(repos, owner) for owner in owners}
+    good = [_with_limits(line, usage) for line in lines if line.state == "good"]
     old = [line for line in lines if line.state != "good"]
     return page(
         "keys.html",
@@ -60,6 +92,7 @@ def keys_page(request: Request, services: ServicesDep) -> HTMLResponse:
         good=good,
         old=old[:_MOST_OLD],
         scopes=[(scope, _MAY[scope]) for scope in SCOPES],
+        fields=_fields(NO_LIMITS, None),
     )
 
 
@@ -74,10 +107,18 @@ async def make_key(request: Request, form: FormDep, services: ServicesDep) -> Re
 
     def make() -> tuple[ApiKey, str]:
         scopes = [scope for scope in SCOPES if f"scope-{scope}" in form]
-        return create_api_key(services, name=name, scopes=scopes, by_key_id=key_of(request).id)
+        limits = _limits_in(form)
+        return create_api_key(services, name=name, scopes=scopes, limits=limits, by_key_id=key_of(request).id)
 
     key, text = await run_in_threadpool(make)
     return page("key_created.html", request, new_key=key, text=text)
+
+
+@router.post("/keys/{key_id}/limits", dependencies=[needs("admin")])
+async def limit(key_id: str, form: FormDep, services: ServicesDep) -> Response:
+    """Give an API key the limits of the form; an empty field is no limit."""
+    await run_in_threadpool(limit_api_key, services, key_id, _limits_in(form))
+    return RedirectResponse("/keys", 303)
 
 
 @router.post("/keys/{key_id}/revoke", dependencies=[needs("admin")])
@@ -96,8 +137,91 @@ def _line(key: ApiKey, now: float) -> KeyLine:
         may = "enrol one machine as a device"
     if key.device_name is not None and kind != "enrol":
         may = f"{may}, for the device {key.device_name}"
-    limits = ", ".join(
-        f"{name.replace('_', ' ')} {quantities.size(limit) if name == 'bytes' else f'{limit:g}'}"
-        for name, limit in key.limits.items()
+    return KeyLine(key=key, state=state, may=may)
+
+
+def _is_persons(key: ApiKey) -> bool:
+    """Return whether a person made the key, so that it has limits of its own: no session, link, token or credential."""
+    return key.device_name is None and set(key.scopes) <= set(SCOPES)
+
+
+def _with_limits(line: KeyLine, usage: Mapping[str, KeyUsage]) -> KeyLine:
+    used = usage.get(line.key.owner)
+    if used is None or not _is_persons(line.key):
+        return line
+    fields = _fields(KeyLimits.from_json(line.key.limits), used)
+    return replace(
+        line,
+        fields=fields,
+        limits=tuple(
+            f"{field.label}: {f'{field.used} of ' if field.used else ''}at most {field.value}"
+            for field in fields
+            if field.value
+        ),
     )
-    return KeyLine(key=key, state=state, may=may, limits=f"at most: {limits}" if limits else "")
+
+
+def _fields(limits: KeyLimits, used: KeyUsage | None) -> tuple[LimitField, ...]:
+    megabytes = "" if limits.bytes is None else f"{limits.bytes / _MEGABYTE:g}"
+    return (
+        LimitField(
+            name="bytes",
+            label="megabytes",
+            value=megabytes,
+            used="" if used is None else f"{used.bytes / _MEGABYTE:.1f}",
+        ),
+        LimitField(
+            name="open_jobs",
+            label="open jobs",
+            value="" if limits.open_jobs is None else str(limits.open_jobs),
+            used="" if used is None else str(used.open_jobs),
+        ),
+        LimitField(
+            name="device_minutes",
+            label="minutes of search in 30 days",
+            value="" if limits.device_minutes is None else f"{limits.device_minutes:g}",
+            used="" if used is None else f"{used.device_minutes:.1f}",
+        ),
+        LimitField(
+            name="priority",
+            label="priority",
+            value="" if limits.priority is None else str(limits.priority),
+        ),
+    )
+
+
+def _limits_in(form: Form) -> KeyLimits:
+    """Return the limits in a form.
+
+    Raises:
+        InvalidInputError: ``invalid-number``, if one is none.
+    """
+    megabytes = _number_in(form, "bytes", 0, 1e9)
+    jobs, minutes = _number_in(form, "open_jobs", 0, 1e9), _number_in(form, "device_minutes", 0, 1e9)
+    priority = _number_in(form, "priority", -_MOST_PRIORITY, _MOST_PRIORITY)
+    return KeyLimits(
+        bytes=None if megabytes is None else round(megabytes * _MEGABYTE),
+        open_jobs=None if jobs is None else int(jobs),
+        device_minutes=minutes,
+        priority=None if priority is None else int(priority),
+    )
+
+
+def _number_in(form: Form, name: str, least: float, most: float) -> float | None:
+    """Return the number in a field; None where it is empty."""
+    text = form.get(f"limit-{name}", "").strip().replace(",", ".")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    may_be_broken = name in ("bytes", "device_minutes")
+    if not least <= value <= most or not (may_be_broken or value.is_integer()):
+        raise InvalidInputError(
+            f"the limit {name} must be a {'number' if may_be_broken else 'whole number'} from {least:g} to {most:g}, "
+            "or empty for none",
+            code="invalid-number",
+            field=name,
+        )
+    return value

@@ -163,6 +163,6 @@ def _is_open_job(topic: str, head: Any) -> bool:
 
 async def _is_good(services: Services, session: str) -> bool:
     try:
-        return await run_in_threadpool(session_key, services, session) is not None
+        return await run_in_threadpool(session_key, services, session, is_use=False) is not None
     except TransientError:
         return True

@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from tunefarm_api.auth import ForbiddenError, UnauthenticatedError
 from tunefarm_api.paths import is_public
-from tunefarm_app.access.browser_sessions import SESSION_VALID_SEC, session_key
+from tunefarm_app.access.browser_sessions import session_key, valid_sec
 from tunefarm_app.runtime.composition import Services
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -29,10 +29,17 @@ async def authenticate_page(scope: Scope, headers: Headers) -> None:
         return
     text = session_text(headers)
     services: Services = scope["app"].state.services
-    key = None if text is None else await run_in_threadpool(session_key, services, text)
+    key = None
+    if text is not None:
+        key = await run_in_threadpool(session_key, services, text, is_use=not _renews_itself(scope, headers))
     if key is None:
         raise UnauthenticatedError("sign in first")
     scope["tunefarm.api_key"] = key
+
+
+def _renews_itself(scope: Scope, headers: Headers) -> bool:
+    """Return whether an open page asks, and no person: its stream, and its parts that change."""
+    return scope["method"] in _SAFE_METHODS and (scope["path"] == "/live" or "hx-request" in headers)
 
 
 def session_text(headers: Headers) -> str | None:
@@ -45,7 +52,7 @@ def set_session(request: Request, response: Response, text: str) -> None:
     response.set_cookie(
         _cookie_name(request.headers),
         text,
-        max_age=int(SESSION_VALID_SEC),
+        max_age=max(1, int(valid_sec(request.app.state.services.settings))),
         httponly=True,
         samesite="strict",
         secure=_is_secure(request),

@@ -6,12 +6,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
+from tunefarm_api.auth import key_of
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.paths import SIGN_IN, is_local
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import render_text
 from tunefarm_api.web.session import drop_session, session_text, set_session
-from tunefarm_app.access.browser_sessions import end_session, start_session
+from tunefarm_app.access.browser_sessions import end_session, sign_out_everywhere, start_session
 from tunefarm_db.acting import acting
 
 router = APIRouter(include_in_schema=False)
@@ -42,10 +43,12 @@ async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Res
 
 
 @router.post("/sign-out")
-async def sign_out(request: Request, services: ServicesDep) -> Response:
-    """Sign the browser out."""
+async def sign_out(request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Sign the browser out; with `everywhere`, all that are signed in with the same key."""
     text = session_text(request.headers)
-    if text is not None:
+    if text is not None and "everywhere" in form:
+        await run_in_threadpool(sign_out_everywhere, services, key_of(request))
+    elif text is not None:
         await run_in_threadpool(end_session, services, text)
     response = RedirectResponse(SIGN_IN, 303)
     drop_session(request, response)

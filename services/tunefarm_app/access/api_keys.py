@@ -19,6 +19,7 @@ import structlog
 
 from tunefarm_app.access.quotas import NO_LIMITS, KeyLimits
 from tunefarm_app.runtime.composition import Services
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ApiKey, AuditAction
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -32,6 +33,8 @@ OVERLAP_SEC = 7 * 86400.0
 """How long a rotated key stays valid beside its successor."""
 
 ADMIN_SCOPE = "admin"
+SESSION_KINDS = {"session": "browser session", "sign-in": "sign-in link"}
+"""What stands in for a key in a browser: the kinds and their names. Its one scope is ``KIND:KEY_ID``."""
 _TOKEN = re.compile(r"tfk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _TOUCH_AFTER_SEC = 60.0
 _LEAST_LEFT_SEC = 86400.0
@@ -99,8 +102,8 @@ def new_key_text() -> KeyText:
     return KeyText(key_id=key_id, text=f"tfk_{key_id}_{secret}", secret_sha256=_digest(secret))
 
 
-def verify_api_key(services: Services, token: str) -> ApiKey | None:
-    """Return the key with the text `token`; None if there is none, or it is revoked or expired."""
+def verify_api_key(services: Services, token: str, *, is_use: bool = True) -> ApiKey | None:
+    """Return the key with the text `token`; None if there is none, or it is revoked or expired. Unless it is no use, its time is noted."""
     parts = _TOKEN.fullmatch(token)
     if parts is None:
         return None
@@ -112,11 +115,17 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
     expected = key.secret_sha256 if key is not None else "0" * 64
     if not hmac.compare_digest(_digest(secret), expected) or key is None or not _is_valid(key, now):
         return None
+    if is_use:
+        note_use(services, key, now)
+    return key
+
+
+def note_use(services: Services, key: ApiKey, now: float) -> None:
+    """Note that a key was used now, to a minute."""
     if key.last_used_at is None or now - key.last_used_at > _TOUCH_AFTER_SEC:
         # Storing the time of use must not fail the request: a request that reads also works on a read-only database.
         with suppress(TransientError), services.uow.write() as repos:
-            repos.api_keys.touch(key_id)
-    return key
+            repos.api_keys.touch(key.id)
 
 
 def rotate_api_key(
@@ -208,9 +217,19 @@ def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = N
                 code="last-admin-key",
             )
         key = repos.api_keys.revoke(key_id)
-        repos.audit.note(AuditAction.KEY_REVOKED, key.id, name=key.name)
+        ended = end_sessions(repos, key_id)
+        repos.audit.note(AuditAction.KEY_REVOKED, key.id, name=key.name, sessions=ended or None)
     log.info("api key revoked", api_key_id=key.id, name=key.name, by_key_id=by_key_id)
     return key
+
+
+def end_sessions(repos: Repositories, key_id: str) -> int:
+    """Revoke the browser sessions and sign-in links of a key; return how many."""
+    scopes = [[f"{kind}:{key_id}"] for kind in SESSION_KINDS]
+    of_key = [key for key in repos.api_keys.valid_named(list(SESSION_KINDS.values())) if key.scopes in scopes]
+    for key in of_key:
+        repos.api_keys.revoke(key.id)
+    return len(of_key)
 
 
 def _is_valid(key: ApiKey, now: float) -> bool:

@@ -254,6 +254,7 @@ class CheckedLog:
     Attributes:
         seq: The number of the last entry that is right, which is the log's last one if nothing is broken.
         hash: Its hash.
+        pruned: How many entries were pruned at its begin.
         broken: Where the chain does not hold; None if it does.
         waiting: How many entries are not in the chain yet.
         waiting_since: The time of the oldest of them; None if there is none.
@@ -261,6 +262,7 @@ class CheckedLog:
 
     seq: int
     hash: str
+    pruned: int
     broken: ChainBreak | None
     waiting: int
     waiting_since: float | None
@@ -279,10 +281,12 @@ def check_log(services: Services, head: tuple[int, str] | None = None) -> Checke
         if not check.take(asdict(entry)):
             break
     waiting = waiting_entries(services)
+    broken = check.end()
     return CheckedLog(
         seq=check.seq,
         hash=check.hash,
-        broken=check.end(),
+        pruned=check.pruned,
+        broken=broken,
         waiting=waiting.count,
         waiting_since=waiting.since,
     )

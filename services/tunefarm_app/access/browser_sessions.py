@@ -1,4 +1,4 @@
-"""Signing in with a browser: a session acts for an API key for some hours; a link starts one session.
+"""Signing in with a browser: a session acts for an API key for some hours, if it is used; a link starts one session.
 
 Sessions and links are API keys that can do nothing else: stored as a hash, with an expiry, listed and revoked like other
 keys. Each names the key that it stands in for, and ends with it.
@@ -10,18 +10,23 @@ import re
 
 import structlog
 
-from tunefarm_app.access.api_keys import new_key_text, verify_api_key
+from tunefarm_app.access.api_keys import (
+    SESSION_KINDS,
+    end_sessions,
+    new_key_text,
+    note_use,
+    verify_api_key,
+)
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.settings import Settings
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import ApiKey, AuditAction
 
 log = structlog.stdlib.get_logger(__name__)
 
-SESSION_VALID_SEC = 12 * 3600.0
 LINK_VALID_SEC = 15 * 60.0
 
-_SESSION, _LINK = "session", "sign-in"
-_NAMES = {_SESSION: "browser session", _LINK: "sign-in link"}
+_SESSION, _LINK = SESSION_KINDS
 _KEPT_SEC = 7 * 86400.0
 _FOR = re.compile(f"({_SESSION}|{_LINK}):([0-9a-f]{{16}})")
 
@@ -39,8 +44,8 @@ def start_session(services: Services, text: str) -> str | None:
         key = _good(repos, key_id)
         if key is None or (way is not None and not repos.api_keys.use_up(shown.id)):
             return None
-        repos.api_keys.forget_expired(sorted(_NAMES.values()), _KEPT_SEC)
-        session = _add(repos, _SESSION, key, SESSION_VALID_SEC)
+        repos.api_keys.forget_expired(sorted(SESSION_KINDS.values()), _KEPT_SEC)
+        session = _add(repos, _SESSION, key, valid_sec(services.settings))
         repos.audit.note(AuditAction.SIGNED_IN, key.id, actor=key.id, by_link=way is not None)
     log.info("session started", api_key_id=key.id, by_link=way is not None)
     return session
@@ -53,14 +58,40 @@ def make_link(services: Services, key: ApiKey) -> str:
         return _add(repos, _LINK, key, LINK_VALID_SEC)
 
 
-def session_key(services: Services, text: str) -> ApiKey | None:
-    """Return the API key that a session acts for; None if the session or the key is no longer valid."""
-    session = verify_api_key(services, text)
+def valid_sec(settings: Settings) -> float:
+    """Return how long a session may last."""
+    return settings.session_hours * 3600.0
+
+
+def session_key(services: Services, text: str, *, is_use: bool = True) -> ApiKey | None:
+    """Return the API key that a session acts for; None if the session or the key is no longer valid.
+
+    Args:
+        services: The process's services.
+        text: The session's text.
+        is_use: Whether somebody used the session, so that its idle time begins anew; otherwise a page renews itself.
+    """
+    session = verify_api_key(services, text, is_use=False)
     way = None if session is None else _way(session)
-    if way is None or way[0] != _SESSION:
+    if session is None or way is None or way[0] != _SESSION:
         return None
     with services.uow.read() as repos:
-        return _good(repos, way[1])
+        key, now = _good(repos, way[1]), repos.now()
+    used_at = session.created_at if session.last_used_at is None else session.last_used_at
+    if key is None or now - used_at > services.settings.session_idle_hours * 3600.0:
+        return None
+    if is_use:
+        note_use(services, session, now)
+    return key
+
+
+def sign_out_everywhere(services: Services, key: ApiKey) -> int:
+    """End all browser sessions and sign-in links of a key; return how many."""
+    with services.uow.write() as repos:
+        ended = end_sessions(repos, key.id)
+        repos.audit.note(AuditAction.SIGNED_OUT, key.id, actor=key.id, sessions=ended)
+    log.info("all sessions ended", api_key_id=key.id, sessions=ended)
+    return ended
 
 
 def end_session(services: Services, text: str) -> None:
@@ -78,7 +109,7 @@ def _add(repos: Repositories, kind: str, key: ApiKey, valid_sec: float) -> str:
     text_and_hash = new_key_text()
     repos.api_keys.add(
         key_id=text_and_hash.key_id,
-        name=_NAMES[kind],
+        name=SESSION_KINDS[kind],
         secret_sha256=text_and_hash.secret_sha256,
         scopes=[f"{kind}:{key.id}"],
         valid_sec=valid_sec,

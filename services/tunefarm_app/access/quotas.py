@@ -64,6 +64,32 @@ class KeyLimits:
 NO_LIMITS = KeyLimits()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyUsage:
+    """What the keys of one owner use of what can be limited; fields as in `KeyLimits`."""
+
+    bytes: int
+    open_jobs: int
+    device_minutes: float
+
+
+def usage_of(repos: Repositories, owner: str) -> KeyUsage:
+    """Return what an owner uses now, counted as the checks count it."""
+    jobs = repos.usage.open_jobs(owner)
+    return KeyUsage(
+        bytes=repos.usage.size_bytes(owner),
+        open_jobs=len(jobs),
+        device_minutes=(repos.usage.searched_sec(owner, WINDOW_SEC) + _asked_sec(jobs)) / 60.0,
+    )
+
+
+def _asked_sec(open_jobs: Sequence[Job]) -> float:
+    """Return the search that open jobs have had or may have; a job without a time limit may have the whole window."""
+    return sum(
+        max(job.tuned_sec, min(_time_limit(job.budget), WINDOW_SEC)) for job in open_jobs if searches(job)
+    )
+
+
 def _held(repos: Repositories) -> tuple[str, KeyLimits] | None:
     """Return who acts, and the limits, whose row is locked; None for a key without limits, and the farm itself."""
     owner = acting().owner
@@ -290,9 +316,7 @@ def _check_minutes(
     if limits.device_minutes is None:
         return
     left_sec = limits.device_minutes * 60.0 - repos.usage.searched_sec(owner, WINDOW_SEC)
-    left_sec -= sum(
-        max(job.tuned_sec, min(_time_limit(job.budget), WINDOW_SEC)) for job in open_jobs if searches(job)
-    )
+    left_sec -= _asked_sec(open_jobs)
     if asked_sec > left_sec + 1e-6:
         left = max(left_sec, 0.0) / 60.0
         raise QuotaError(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import structlog
 
 from tunefarm_app.access.api_keys import new_key_text
+from tunefarm_app.devices.credentials import valid_sec as credential_valid_sec
 from tunefarm_app.devices.register import GUEST, check_name
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.acting import acting
@@ -124,6 +125,7 @@ def enrol_devices(
                     name=f"device {name}",
                     secret_sha256=new.secret_sha256,
                     scopes=["device", *([GUEST] if GUEST in token.scopes else [])],
+                    valid_sec=credential_valid_sec(services.settings),
                     device_name=name,
                     device_key=device_key,
                     account=token.account,

@@ -236,6 +236,28 @@ def check_sandbox(_services: Services) -> CheckResult:
     )
 
 
+def check_signatures(services: Services) -> CheckResult:
+    """Whether results are signed, and whether all of them must be."""
+    settings = services.settings
+    if settings.signing_key is None:
+        return ok("signatures", "results are not signed (`tunefarm signing create`, TUNEFARM_SIGNING_KEY)")
+    with services.uow.read() as repos:
+        unsigned = repos.artifacts.unsigned()
+    if not settings.require_signatures:
+        return ok(
+            "signatures",
+            f"workers with the key sign, others may not: {quantities.plural(unsigned, 'artifact')} without a statement "
+            "(TUNEFARM_REQUIRE_SIGNATURES)",
+        )
+    if unsigned:
+        return warning(
+            "signatures",
+            f"required: {quantities.plural(unsigned, 'artifact')} without a statement, which the API does not hand out",
+            "Compile these jobs again. If there are new ones, a worker runs without TUNEFARM_SIGNING_KEY.",
+        )
+    return ok("signatures", "required, and every artifact has its statement")
+
+
 def check_baselines(_services: Services) -> CheckResult:
     """Which other runtimes this machine can time artifacts beside, if it is a worker and the device. None is needed."""
     installed = {kind.distribution: installed_version(kind) for kind in KINDS.values()}
@@ -260,10 +282,11 @@ _CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
     "webhooks": check_webhooks,
     "clock": check_clock,
     "sandbox": check_sandbox,
+    "signatures": check_signatures,
     "baselines": check_baselines,
     "versions": device_checks.check_versions,
 }
-_AT_REST = ("database", "database space", "store", "sandbox", "baselines", "versions")
+_AT_REST = ("database", "database space", "store", "sandbox", "signatures", "baselines", "versions")
 
 
 def examine(services: Services) -> tuple[CheckResult, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
+from tunefarm_app.access.audit_pruning import apply_audit_retention
 from tunefarm_app.models.removal import delete_model
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Model
@@ -39,6 +40,8 @@ def apply_retention(services: Services) -> int:
         deleted += _failures(services, settings.keep_failures_days * DAY_SEC)
     if settings.keep_sources_days is not None:
         deleted += _sources(services, settings.keep_sources_days * DAY_SEC)
+    if settings.keep_audit_days is not None:
+        deleted += apply_audit_retention(services, settings.keep_audit_days)
     deleted += _traces(services, settings.keep_traces_days * DAY_SEC)
     deleted += _findings(services, settings.remember_days * DAY_SEC)
     return deleted + _deliveries(services, settings.keep_deliveries_days * DAY_SEC)

@@ -13,6 +13,7 @@ from tunefarm_app.leases.device_turns import FOR_A_WORKER, without_device
 from tunefarm_app.report.measurements import measured_beside, measurements_of, to_measure_beside
 from tunefarm_app.report.parts import ReportMeasurement
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.settings import Settings
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, AuditAction, Draft, Job, Json, Step, StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
@@ -165,6 +166,20 @@ def signed_statement(
             code="not-signed",
         )
     return artifact.name, artifact.envelope
+
+
+def check_signed(settings: Settings, artifact: Artifact | Draft) -> None:
+    """Refuse an artifact without a statement, on a farm all of whose artifacts must be signed.
+
+    Raises:
+        ConflictError: ``artifact-unsigned``.
+    """
+    if settings.require_signatures and artifact.envelope is None:
+        raise ConflictError(
+            "this farm hands out signed artifacts alone, and the worker that made this one did not sign: compile it again "
+            "(`tunefarm compile`) on workers that have TUNEFARM_SIGNING_KEY",
+            code="artifact-unsigned",
+        )
 
 
 def artifact_file(services: Services, artifact: Artifact | Draft) -> Path:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from page_browser import Browser
 from structlog.testing import capture_logs
 
-from tunefarm_app.access.api_keys import create_api_key, verify_api_key
+from tunefarm_app.access.api_keys import create_api_key, list_api_keys, rotate_api_key, verify_api_key
+from tunefarm_app.access.quotas import KeyLimits
 from tunefarm_app.devices.enrolment import create_enrolment_token
+from tunefarm_db.acting import Acting, act_as
 
 
 def test_a_key_is_made_and_shown_once(browser: Browser, farm) -> None:
@@ -45,6 +48,7 @@ def test_revoking(browser: Browser, farm, key: str) -> None:
     assert "revoked" in row.text
     assert row.all("form") == []
     assert browser.post("/keys/none/revoke").status_code == 404
+    assert browser.post("/keys/none/limits").status_code == 404
     create_api_key(farm.services, name="another owner")
     browser.post(f"/keys/{own}/revoke")
     assert browser.client.get("/keys").status_code == 401, "the session went with its key"
@@ -64,3 +68,55 @@ def test_only_who_may(stranger: Browser, farm) -> None:
     assert stranger.get("/keys").status_code == 403
     assert stranger.post("/keys", **{"name": "x", "scope-admin": "on"}).status_code == 403
     assert stranger.post(f"/keys/{other.id}/revoke").status_code == 403
+
+
+def limits_of(farm, key_id: str) -> dict:
+    (key,) = [key for key in list_api_keys(farm.services) if key.id == key_id]
+    return key.limits
+
+
+def test_a_key_is_made_with_limits(browser: Browser, farm) -> None:
+    form = {"name": "ci", "scope-read": "on", "limit-bytes": "2,5", "limit-priority": "-3"}
+    text = re.search(r'<pre id="key"[^>]*>(.*?)</pre>', browser.post("/keys", **form).text)[1]
+    assert limits_of(farm, text.split("_")[1]) == {"bytes": 2_500_000, "priority": -3}
+
+
+def test_limits_are_shown_with_what_is_used_and_changed(browser: Browser, farm) -> None:
+    limits = KeyLimits(bytes=1_000_000, open_jobs=3)
+    key, _ = create_api_key(farm.services, name="ci", scopes=["write"], limits=limits)
+    with act_as(Acting(key_id=key.id, owner=key.id)), farm.services.uow.write() as repos:
+        repos.models.add(name="net", sha256="ab" * 32, size_bytes=300_000)
+    row = browser.page("/keys").element("tr", id=f"key-{key.id}")
+    assert "megabytes: 0.3 of at most 1" in row.text
+    assert "open jobs: 0 of at most 3" in row.text
+    form = row.element("form", action=f"/keys/{key.id}/limits")
+    values = {
+        name: form.element("input", name=f"limit-{name}").attrs["value"]
+        for name in ("bytes", "open_jobs", "device_minutes", "priority")
+    }
+    assert values == {"bytes": "1", "open_jobs": "3", "device_minutes": "", "priority": ""}
+    changed = {"limit-bytes": "", "limit-open_jobs": "5", "limit-device_minutes": "90", "limit-priority": "0"}
+    assert browser.post(f"/keys/{key.id}/limits", **changed).url.path == "/keys"
+    assert limits_of(farm, key.id) == {"open_jobs": 5, "device_minutes": 90.0, "priority": 0}
+    successor, _ = rotate_api_key(farm.services, key.id)
+    assert (
+        "minutes of search in 30 days" in browser.page("/keys").element("tr", id=f"key-{successor.id}").text
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("bytes", "many"), ("bytes", "-1"), ("open_jobs", "1.5"), ("open_jobs", "nan"), ("priority", "101")],
+)
+def test_a_limit_that_is_none_is_refused_by_name(browser: Browser, farm, name: str, value: str) -> None:
+    key, _ = create_api_key(farm.services, name="ci", limits=KeyLimits(open_jobs=1))
+    answer = browser.post(f"/keys/{key.id}/limits", **{f"limit-{name}": value})
+    assert answer.status_code == 422
+    assert f"the limit {name} must be" in answer.text.lower()
+    assert limits_of(farm, key.id) == {"open_jobs": 1}
+
+
+def test_sessions_tokens_and_credentials_have_no_limits_of_their_own(browser: Browser, farm) -> None:
+    token, _ = create_enrolment_token(farm.services)
+    row = browser.page("/keys").element("tr", id=f"key-{token.id}")
+    assert [form.attrs["action"] for form in row.all("form")] == [f"/keys/{token.id}/revoke"]

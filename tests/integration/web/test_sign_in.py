@@ -4,6 +4,7 @@ import re
 
 import pytest
 from page_browser import ORIGIN, Browser, checked
+from sqlalchemy import text
 
 from tunefarm_app.access.api_keys import create_api_key, revoke_api_key, verify_api_key
 from tunefarm_app.access.browser_sessions import make_link, session_key, start_session
@@ -123,6 +124,80 @@ def test_signing_out_ends_the_session(browser: Browser) -> None:
     assert not browser.client.cookies
     browser.client.cookies.update(cookies)
     assert browser.get("/jobs").url.path == "/sign-in"
+
+
+def age(farm, hours: float, *columns: str) -> None:
+    """Let browser sessions be older by some hours."""
+    with farm.services.uow.engine.begin() as connection:
+        for column in columns:
+            statement = f"UPDATE api_keys SET {column} = {column} - :sec WHERE name = 'browser session'"
+            connection.execute(text(statement), {"sec": hours * 3600})
+
+
+def test_a_session_that_is_used_lasts_until_its_absolute_end(browser: Browser, farm) -> None:
+    for _ in range(3):
+        assert browser.get("/jobs").url.path == "/jobs"
+        age(farm, 3.9, "created_at", "last_used_at", "expires_at")
+    assert browser.get("/jobs").url.path == "/jobs"
+    age(farm, 0.4, "created_at", "last_used_at", "expires_at")
+    assert browser.get("/jobs").url.path == "/sign-in"
+
+
+def test_a_session_that_nobody_uses_ends(browser: Browser, farm) -> None:
+    browser.get("/jobs")
+    age(farm, 4.1, "last_used_at")
+    assert browser.get("/jobs").url.path == "/sign-in"
+    (session,) = browser.client.cookies.values()
+    assert session_key(farm.services, session) is None
+
+
+def test_a_page_that_renews_itself_is_no_use(browser: Browser, farm) -> None:
+    browser.get("/jobs")
+    age(farm, 3.9, "last_used_at")
+    assert browser.client.get("/jobs", headers={"HX-Request": "true"}).status_code == 200
+    age(farm, 0.2, "last_used_at")
+    assert browser.client.get("/jobs", headers={"HX-Request": "true"}).status_code == 401
+    assert browser.get("/jobs").url.path == "/sign-in"
+
+
+def test_a_change_that_a_page_sends_is_use(browser: Browser, farm) -> None:
+    browser.get("/jobs")
+    age(farm, 3.9, "last_used_at")
+    browser.client.post("/jobs/job_x/cancel", headers={"Origin": ORIGIN, "HX-Request": "true"})
+    age(farm, 0.2, "last_used_at")
+    assert browser.get("/jobs").url.path == "/jobs"
+
+
+def test_the_cookie_ends_with_the_session(stranger: Browser, key: str) -> None:
+    answer = stranger.client.post(
+        "/sign-in", data={"key": key}, headers={"Origin": ORIGIN}, follow_redirects=False
+    )
+    assert "max-age=43200" in answer.headers["set-cookie"].lower()
+
+
+def test_signing_out_everywhere_ends_all_sessions_and_links_of_the_key(
+    browser: Browser, farm, key: str
+) -> None:
+    owner = verify_api_key(farm.services, key)
+    elsewhere, link = start_session(farm.services, key), make_link(farm.services, owner)
+    other = start_session(farm.services, create_api_key(farm.services, name="another")[1])
+    assert browser.post("/sign-out", everywhere="1").url.path == "/sign-in"
+    assert session_key(farm.services, elsewhere) is None
+    assert start_session(farm.services, link) is None
+    assert session_key(farm.services, other) is not None
+    assert browser.sign_in(key).status_code == 200
+
+
+def test_revoking_a_key_revokes_its_sessions_and_links_for_good(browser: Browser, farm, key: str) -> None:
+    create_api_key(farm.services, name="another")
+    owner = verify_api_key(farm.services, key)
+    session, link = start_session(farm.services, key), make_link(farm.services, owner)
+    revoke_api_key(farm.services, owner.id)
+    with farm.services.uow.engine.begin() as connection:  # as a restored backup may
+        connection.execute(text("UPDATE api_keys SET revoked_at = NULL WHERE id = :id"), {"id": owner.id})
+    assert verify_api_key(farm.services, key) is not None
+    assert session_key(farm.services, session) is None
+    assert start_session(farm.services, link) is None
 
 
 def test_a_session_ends_with_its_key(browser: Browser, farm, key: str) -> None:

@@ -92,3 +92,20 @@ def test_who_waits_for_an_answer_waits_less_for_the_broker(settings) -> None:
     finally:
         answering.dispatcher.close()
         services.close()
+
+
+def test_whoever_requires_signatures_must_sign(monkeypatch, tmp_path) -> None:
+    """API and workers load their settings before anything else: none of them starts."""
+    for name, value in {
+        "DATABASE_URL": "sqlite:////x.db",
+        "BROKER_URL": "redis://h/0",
+        "STORE_DIR": "/x",
+        "REQUIRE_SIGNATURES": "true",
+    }.items():
+        monkeypatch.setenv(f"TUNEFARM_{name}", value)
+    with pytest.raises(
+        InvalidInputError, match=r"(?i)TUNEFARM_SIGNING_KEY is needed.*tunefarm signing create"
+    ):
+        load_settings()
+    monkeypatch.setenv("TUNEFARM_SIGNING_KEY", str(tmp_path / "key.pem"))
+    assert load_settings().require_signatures

@@ -73,7 +73,9 @@ def test_missing_and_repeated_entries() -> None:
     assert checked([*entries[:2], entries[1], *entries[2:]]) == ChainBreak(
         seq=3, reason="entry 2 stands twice: 2 follows 2"
     )
-    assert checked(entries[1:]) == ChainBreak(seq=1, reason="entry 1 is missing: 2 follows 0")
+    assert checked(entries[1:]) == ChainBreak(
+        seq=1, reason="entry 1 is missing, and no entry says that this was pruned"
+    )
 
 
 def test_only_a_noted_head_tells_of_a_cut_off_end_and_of_a_log_written_anew() -> None:
@@ -124,3 +126,77 @@ def test_heads() -> None:
         "9" * 30 + ":" + "ab" * 32,
     ):
         assert parse_head(text) is None
+
+
+def pruned_chain(count: int, to: int, *, stated: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return what is left of a chain of so many entries, pruned up to one; a last entry says so."""
+    entries = chain(count)
+    details = {"to": to, "hash": entries[to - 1]["hash"], "count": to} if stated is None else stated
+    statement = {**entries[-1], "seq": count + 1, "action": "audit-pruned", "details": details}
+    entries.append({**statement, "hash": chained_hash(entries[-1]["hash"], statement)})
+    return entries[to:]
+
+
+def test_a_pruned_log_is_whole_if_it_says_what_is_gone() -> None:
+    entries = pruned_chain(6, 3)
+    check = ChainCheck((5, entries[1]["hash"]))
+    assert all(check.take(entry) for entry in entries)
+    assert (check.end(), check.pruned, check.seq) == (None, 3, 7)
+    # What was pruned last may have been noted before.
+    assert checked(entries, (3, entries[-1]["details"]["hash"])) is None
+
+
+def test_pruned_twice() -> None:
+    entries = pruned_chain(6, 3)
+    head = entries[3]
+    entry = {**head, "seq": 8, "details": {"to": 5, "hash": entries[1]["hash"]}}
+    entries.append({**entry, "hash": chained_hash(head["hash"], entry)})
+    assert checked(entries[2:]) is None
+    assert checked(entries) is None
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {},
+        {"to": 2, "hash": "of 2"},
+        {"to": 4, "hash": "of 4"},
+        {"to": 3, "hash": START},
+        {"to": "3", "hash": "of 3"},
+        {"to": 3},
+    ],
+)
+def test_a_statement_about_something_else_proves_nothing(stated: dict[str, Any]) -> None:
+    hashes = {f"of {entry['seq']}": entry["hash"] for entry in chain(6)}
+    if "hash" in stated:
+        stated = {**stated, "hash": hashes.get(stated["hash"], stated["hash"])}
+    broken = checked(pruned_chain(6, 3, stated=stated))
+    assert broken == ChainBreak(
+        seq=1, reason="entry 1 is missing, up to entry 3, and no entry says that this was pruned"
+    )
+
+
+def test_more_than_was_stated_is_missing() -> None:
+    broken = checked(pruned_chain(6, 3)[1:])
+    assert broken is not None
+    assert (broken.seq, "up to entry 4" in broken.reason) == (1, True)
+
+
+def test_a_pruned_log_is_checked_as_any_other() -> None:
+    entries = pruned_chain(6, 3)
+    changed = [entries[0], {**entries[1], "actor": "k2"}, *entries[2:]]
+    assert checked(changed) == ChainBreak(
+        seq=5, reason="the entry was changed, or the hash of the one before"
+    )
+    first = [{**entries[0], "actor": "k2"}, *entries[1:]]
+    broken = checked(first)
+    assert broken is not None
+    assert broken.seq == 1, "the first entry does not follow from what was pruned"
+
+
+def test_a_noted_head_that_was_pruned_is_told() -> None:
+    entries = pruned_chain(6, 3)
+    broken = checked(entries, (2, "ab" * 32))
+    assert broken is not None
+    assert "entry 2, which was noted, was pruned" in broken.reason
+    assert checked(entries, (3, "ab" * 32)) is not None

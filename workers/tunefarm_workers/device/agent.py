@@ -17,6 +17,7 @@ from tunefarm_tuning.process.lifeline import adopt_orphans
 from tunefarm_tuning.process.sandbox import sandbox_state
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
+from tunefarm_workers.device.enrolment import Renewal
 from tunefarm_workers.device.gpu.driver import Gpu
 from tunefarm_workers.device.gpu_watch import GpuWatch
 from tunefarm_workers.device.registration import Registration
@@ -24,7 +25,7 @@ from tunefarm_workers.device.rpc import probe
 from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.rpc.process import SERVER_MODULE, RpcProcess, server_command, server_environment
 from tunefarm_workers.device.rpc.wire import Address
-from tunefarm_workers.device.settings import AgentSettings
+from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
 from tunefarm_workers.device.tunnel.tunnel import Tunnel
 from tunefarm_workers.device.vitals import Vitals
 
@@ -66,6 +67,7 @@ class Agent:
         # A new key in every life of the agent, so that a tracker's entry of an earlier life is never used.
         self._rpc_key = f"dev-{secrets.token_hex(8)}"
         self._api = ApiClient(settings.url, api_key)
+        self._renewal = Renewal(self._api, api_key, settings.work_dir / CREDENTIAL_FILE, clock=time.monotonic)
         self._registration = Registration(
             self._api,
             {**device.to_json(), "rpc_key": self._rpc_key},
@@ -93,6 +95,7 @@ class Agent:
         try:
             while True:
                 self._registration.tick(self._status())
+                self._renewal.tick()
                 self._follow_grant()
                 grant = self._registration.grant
                 if self._tunnel is not None and grant is not None:

@@ -60,9 +60,13 @@ class ApiClient:
 
     Failure: `TransientError` when the API is away, `NotFoundError` when it does not know the device,
         `InvalidInputError` when it will never accept this (the key, the device).
+
+    Attributes:
+        renewal_is_due: Whether the farm said with the last heartbeat that the device's credential should be replaced.
     """
 
     def __init__(self, url: str, api_key: str, *, transport: httpx.BaseTransport | None = None) -> None:
+        self.renewal_is_due = False
         try:
             self._http = httpx.Client(
                 base_url=url,
@@ -118,8 +122,21 @@ class ApiClient:
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> str:
         """Send a heartbeat; return why the farm gives the device no work, by its state and its reason, empty if it does."""
         device = self._post(f"/v1/devices/{quote(device_id, safe='')}/heartbeat", body)
+        self.renewal_is_due = device.get("renew_credential") is True
         state, reason = (clean(str(device.get(name) or ""), 300) for name in ("state", "reason"))
         return f"{state}: {reason}" if reason else ""
+
+    def renew(self) -> str:
+        """Return the successor of the device's credential; `use` it once it is stored."""
+        key = self._post("/v1/devices/credential", {}).get("api_key")
+        if not isinstance(key, str) or not key.isascii() or not key.isprintable() or not key:
+            raise TransientError("the API's response lacks an api_key: is it a tunefarm API?")
+        return key
+
+    def use(self, api_key: str) -> None:
+        """Use this key from now on."""
+        self._http.headers["Authorization"] = f"Bearer {api_key}"
+        self.renewal_is_due = False
 
     def close(self) -> None:
         self._http.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tunefarm_tuning.core.errors import InvalidInputError, TransientError
+from tunefarm_tuning.core.errors import InvalidInputError, TransientError, TunefarmError, reason_of
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.backoff import Backoff
 from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
@@ -69,6 +70,60 @@ def _enrol(
         _keep(device.work_dir / CREDENTIAL_FILE, keys[device.name])
         log.info("enrolled as %s in pool %s", device.name, device.device_key)
     return keys
+
+
+class Renewal:
+    """Replaces the device's own credential when the farm says that it ends soon.
+
+    The successor is stored before it is used, and the former one stays valid for a day: an agent that dies in between, or
+    cannot write, goes on with what it has, and the farm asks again. Concurrency: one caller.
+
+    Args:
+        api: The agent's client.
+        api_key: The key that it uses.
+        file: Where the device's credential lies; what is not in it is somebody else's to replace.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, api: ApiClient, api_key: str, file: Path, *, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._api_key = api_key
+        self._file = file
+        self._clock = clock
+        self._backoff = Backoff(first_sec=5.0, most_sec=3600.0)
+        self._act_at = 0.0
+
+    def tick(self) -> None:
+        """Replace the credential, if it is time; a failure is logged, and tried again later."""
+        if not self._api.renewal_is_due or self._clock() < self._act_at:
+            return
+        try:
+            if not self._is_ours():
+                log.warning(
+                    "the credential of this device ends soon, and is not in %s: replace it by enrolling again",
+                    self._file,
+                )
+                self._act_at = math.inf
+                return
+            successor = self._api.renew()
+            _keep(self._file, successor)
+        except (OSError, TunefarmError) as error:
+            wait_sec = self._backoff.next_sec()
+            log.warning(
+                "the credential could not be replaced: %s; trying again in %.0f s", reason_of(error), wait_sec
+            )
+            self._act_at = self._clock() + wait_sec
+            return
+        self._api_key = successor
+        self._api.use(successor)
+        self._backoff.reset()
+        log.info("the credential was replaced")
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._file.read_text(encoding="utf-8").strip() == self._api_key
+        except FileNotFoundError:
+            return False
 
 
 def _explained(error: InvalidInputError) -> InvalidInputError:

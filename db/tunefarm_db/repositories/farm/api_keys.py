@@ -104,6 +104,19 @@ class ApiKeys(Repository):
         statement = update(_KEYS).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None), good)
         return self._run(statement.values(revoked_at=db_now(), last_used_at=db_now())).rowcount == 1
 
+    def of_devices(self, names: Sequence[str]) -> tuple[ApiKey, ...]:
+        """Return the valid keys that are bound to these devices, oldest first."""
+        good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
+        bound = ApiKeyRow.device_name.in_([*names])
+        query = select(_KEYS).where(bound, ApiKeyRow.revoked_at.is_(None), good)
+        return self._all(ApiKey, query.order_by(ApiKeyRow.created_at, ApiKeyRow.rotated_at.is_(None)))
+
+    def valid_named(self, names: Sequence[str]) -> tuple[ApiKey, ...]:
+        """Return the valid keys of these names."""
+        good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
+        named = ApiKeyRow.name.in_([*names])
+        return self._all(ApiKey, select(_KEYS).where(named, ApiKeyRow.revoked_at.is_(None), good))
+
     def revoke_of_device(self, device_name: str) -> int:
         """Revoke every key that is bound to this device; return how many."""
         statement = update(_KEYS).where(ApiKeyRow.device_name == device_name, ApiKeyRow.revoked_at.is_(None))

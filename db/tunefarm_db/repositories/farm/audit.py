@@ -23,6 +23,7 @@ from tunefarm_db.repositories.base import Repository, checked_limit, equal, is_o
 from tunefarm_db.tables import AuditInboxRow, AuditLogRow, table_of
 from tunefarm_db.values import AuditAction, AuditEntry, NotedEntry, Page, WaitingEntries
 from tunefarm_text.audit_chain import START, chained_hash
+from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.core.untrusted_text import clean
 
 _INBOX = table_of(AuditInboxRow)
@@ -119,6 +120,37 @@ class Audit(Repository):
             previous = chained_hash(previous, row)
             rows.append({**row, "action": entry.action, "hash": previous})
         self._run(insert(_LOG), rows)
+
+    def prunable(self, before: float, *, limit: int) -> AuditEntry | None:
+        """Return the last entry to prune: of the oldest `limit`, the last of those that are all older than a time; None if none is."""
+        oldest = select(_LOG).order_by(AuditLogRow.seq).limit(limit).subquery()
+        first_young = select(func.min(AuditLogRow.seq)).where(AuditLogRow.at >= before).scalar_subquery()
+        query = select(oldest).where(oldest.c.seq < func.coalesce(first_young, 1 << 62))
+        return self._first(AuditEntry, query.order_by(oldest.c.seq.desc()).limit(1))
+
+    def prune(self, to: int, digest: str) -> int | None:
+        """Delete the entries up to one, which has this hash, after a new entry of the log that says so; return how many.
+
+        Returns None if another process seals now, and changes nothing then.
+
+        Raises:
+            ConflictError: ``audit-head-differs``, if the log has no such entry, or it has another hash.
+        """
+        entry = self._first(AuditEntry, select(_LOG).where(AuditLogRow.seq == to))
+        if entry is None or entry.hash != digest:
+            raise ConflictError(
+                f"the audit log has no entry {to} with that hash", code="audit-head-differs", seq=to
+            )
+        count, since, until = self._run(
+            select(func.count(), func.min(AuditLogRow.at), func.max(AuditLogRow.at)).where(
+                AuditLogRow.seq <= to
+            )
+        ).one()
+        self.note(AuditAction.AUDIT_PRUNED, count=count, to=to, hash=digest, since=since, until=until)
+        while not self.is_sealed():
+            if not self.seal():
+                return None
+        return int(self._run(delete(_LOG).where(AuditLogRow.seq <= to)).rowcount)
 
     def head(self) -> tuple[int, str]:
         """Return the number and hash of the last entry in the log; 0 and `START` of an empty one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict, Unpack
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
@@ -43,6 +43,11 @@ class Artifacts(Repository):
     def for_job(self, job_id: str) -> Artifact | None:
         """Return the job's artifact, None before there is one."""
         return self._first(Artifact, select(_ARTIFACTS).where(ArtifactRow.job_id == job_id))
+
+    def unsigned(self) -> int:
+        """Return how many artifacts have no signed statement."""
+        query = select(func.count()).select_from(_ARTIFACTS).where(ArtifactRow.envelope.is_(None))
+        return int(self._run(query).scalar_one())
 
     def set_report(self, job_id: str, report: Json) -> None:
         """Replace the report of the job's artifact; use `tunefarm_app.report.numbers.set_report`, which tells lists of it."""

@@ -89,6 +89,7 @@ def list_devices(
             ">memory": lambda device: quantities.rate(_memory(device), "B/s"),
             ">temperature": lambda device: quantities.temperature(device.temperature_celsius),
             "sandbox": lambda device: device.sandbox,
+            "credential until": lambda device: quantities.local_time(device.credential_until),
             "last seen": lambda device: quantities.local_time(device.last_seen_at),
             "reason": lambda device: device.reason,
         },

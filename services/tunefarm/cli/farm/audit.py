@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
-from tunefarm_text.audit_chain import START, ChainCheck, parse_head
+from tunefarm_text.audit_chain import ChainCheck, parse_head
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 
 app = group("audit", "Show, export and check the log of who did what. Needs a key with the scope admin.")
@@ -72,6 +73,54 @@ def export_audit(
     out.result({"output": str(path)}, str(path))
 
 
+@command(app, "prune")
+def prune_audit(
+    out: Output,
+    server: Server,
+    before: Annotated[
+        str,
+        typer.Option(
+            "--before",
+            metavar="DATE",
+            help="Delete entries of before this day (2026-08-01, UTC); it must be 30 days ago.",
+        ),
+    ],
+    export: Annotated[
+        Path,
+        typer.Option("--export", metavar="FILE", help="Write the log to this new file first, and check it."),
+    ],
+) -> None:
+    """Delete old entries of the audit log, after an export that is checked. What stays can still be verified.
+
+    Keep the file: `tunefarm audit verify FILE` checks it, and its last entry's number and hash stand in the log.
+    """
+    try:
+        until = datetime.fromisoformat(before).replace(tzinfo=UTC).timestamp()
+    except ValueError as error:
+        raise InvalidInputError("--before must be a day, as 2026-08-01", code="invalid-input") from error
+    if export.exists():
+        raise InvalidInputError(f"{export} exists: name a new file", code="invalid-input")
+    with server.connect() as client:
+        client.audit.export(export)
+        check = _checked_file(export, ChainCheck())
+        if (broken := check.end()) is not None:
+            raise TunefarmError(
+                f"the audit log is broken at entry {broken.seq}: {broken.reason}; nothing was deleted",
+                code="audit-broken",
+                seq=broken.seq,
+                reason=broken.reason,
+            )
+        last = _last_before(export, until)
+        count = 0 if last is None else client.audit.prune(last[0], last[1])
+    head = None if last is None else f"{last[0]}:{last[1]}"
+    out.result(
+        {"count": count, "to": head, "export": str(export)},
+        f"nothing is older; the whole log is in {export}"
+        if head is None
+        else f"{quantities.plural(count, 'entry', 'entries')} deleted, up to {head}; the whole log is in {export}",
+    )
+
+
 @command(app, "verify")
 def verify_audit(
     out: Output,
@@ -104,8 +153,8 @@ def verify_audit(
     ] = None,
 ) -> None:
     """Check the audit log's chain of hashes; the exit code is 1 if it is broken, and the message says where."""
-    noted, start = _parsed("--head", head), _parsed("--after", after) or (0, START)
-    if after is not None and (file is None or (noted is not None and noted[0] <= start[0])):
+    noted, start = _parsed("--head", head), _parsed("--after", after)
+    if start is not None and (file is None or (noted is not None and noted[0] <= start[0])):
         raise InvalidInputError(
             "--after needs the FILE of a part of the log, and a later --head", code="invalid-input"
         )
@@ -114,23 +163,32 @@ def verify_audit(
         with server.connect() as client:
             checked = client.audit.check(head=head)
         seq, digest, broken_at = checked.seq, checked.hash, checked.broken
+        missing = checked.pruned
         broken = None if broken_at is None else (broken_at.seq, broken_at.reason)
         waiting = checked.waiting
     else:
         check = _checked_file(file, ChainCheck(noted, after=start))
         chain_break = check.end()
         seq, digest = check.seq, check.hash
+        missing = check.pruned if start is None else start[0]
         broken = None if chain_break is None else (chain_break.seq, chain_break.reason)
     if broken is not None:
         raise TunefarmError(
-            f"the audit log is broken at entry {broken[0]}: {broken[1]}; the {seq - start[0]} before are right",
+            f"the audit log is broken at entry {broken[0]}: {broken[1]}; the {max(0, seq - missing)} before are right",
             code="audit-broken",
             seq=broken[0],
             reason=broken[1],
         )
     out.result(
-        {"seq": seq, "hash": digest, "broken": None, "waiting": waiting},
-        f"all {seq - start[0]} entries are right; the head is {seq}:{digest}"
+        {
+            "seq": seq,
+            "hash": digest,
+            "pruned": missing if start is None else 0,
+            "broken": None,
+            "waiting": waiting,
+        },
+        f"all {seq - missing} entries are right; the head is {seq}:{digest}"
+        + (f"; {missing} before were pruned" if missing and start is None else "")
         + (f"; {waiting} are not in the log yet" if waiting else ""),
     )
 
@@ -140,6 +198,18 @@ def _parsed(option: str, head: str | None) -> tuple[int, str] | None:
     if head is not None and parsed is None:
         raise InvalidInputError(f"{option} must be NO:HASH, as a check prints it", code="invalid-input")
     return parsed
+
+
+def _last_before(file: Path, until: float) -> tuple[int, str] | None:
+    """Return number and hash of the last entry of an export before which all are older than a time; None if there is none."""
+    last = None
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            entry = json.loads(line)
+            if entry["at"] >= until:
+                break
+            last = (int(entry["seq"]), str(entry["hash"]))
+    return last
 
 
 def _checked_file(file: Path, check: ChainCheck) -> ChainCheck:

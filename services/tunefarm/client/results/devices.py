@@ -67,6 +67,7 @@ class Device(Shown, Answer):
         peak: Measured peak; None if never measured.
         temperature_celsius: Last reported temperature of the GPU, else of the machine's hottest sensor; None if not
             reported.
+        credential_until: End of its credential's validity, Unix seconds; None if it has none, or one without an end.
         sandbox: What confines sessions on the device, in words; empty if its agent does not say.
     """
 
@@ -88,6 +89,7 @@ class Device(Shown, Answer):
     owner: str | None = None
     temperature_celsius: float | None = None
     sandbox: str = ""
+    credential_until: float | None = None
 
     def summary(self) -> Mapping[str, str]:
         """Return the device's row in a notebook: column name to text."""
@@ -109,7 +111,13 @@ class Device(Shown, Answer):
             "calibration_sec": calibration.get("time_sec") if isinstance(calibration, dict) else calibration,
             "temperature_celsius": _temperature(data),
             "sandbox": _sandbox(data),
+            "credential_until": _credential_until(data),
         }
+
+
+def _credential_until(device: Mapping[str, Any]) -> object:
+    credential = device.get("credential")
+    return credential.get("expires_at") if isinstance(credential, dict) else None
 
 
 def _sandbox(device: Mapping[str, Any]) -> str:

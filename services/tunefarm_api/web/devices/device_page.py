@@ -12,6 +12,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.devices.device_view import (
     agent_facts,
     calibration_chart,
+    credential_facts,
     facts_of,
     interval_chart,
     peak_facts,
@@ -20,6 +21,7 @@ from tunefarm_api.web.devices.device_view import (
 )
 from tunefarm_api.web.devices.devices_page import device_lines
 from tunefarm_api.web.rendering import page
+from tunefarm_app.devices.credentials import credentials_of
 from tunefarm_app.devices.history import Span, intervals_of
 from tunefarm_app.devices.holders import NOBODY, holders_of
 from tunefarm_app.devices.peak import peaks_of
@@ -49,6 +51,7 @@ def device_page(
         device = repos.devices.get(device_id)
         holder = holders_of(repos, [device]).get(device_id, NOBODY)
         peak = peaks_of(repos, [device]).get(device_id)
+        credential = credentials_of(repos, [device.name]).get(device.name)
         intervals = intervals_of(repos, device, span)
         measured_sec, outcomes = repos.counters.of_device(device_id)
         calibrations = repos.device_history.calibrations(device_id, limit=_SHOWN)
@@ -78,7 +81,12 @@ def device_page(
         records=records,
         measured=measured,
         changes=changes,
-        facts=[*facts_of(device), *peak_facts(peak), *agent_facts(device)],
+        facts=[
+            *facts_of(device),
+            *peak_facts(peak),
+            *agent_facts(device),
+            *credential_facts(credential),
+        ],
         versions=versions_of(device),
         kept_days=services.settings.keep_device_history_days,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_app.devices.agent_info import Info, agent_of, first_gpu, gpus_of, mapping, whole
+from tunefarm_app.devices.credentials import Credential
 from tunefarm_app.devices.history import Span
 from tunefarm_app.storage.rows import throttle_of
 from tunefarm_db.values import CalibrationOutcome, Device, DeviceInterval
@@ -133,6 +134,18 @@ def versions_of(device: Device) -> list[Fact]:
     agent = _text(versions.get(_OUR_VERSION))
     others = sorted((name, text) for name, text in texts if text and name != _OUR_VERSION)[:40]
     return [*([("agent (tunefarm)", agent)] if agent else []), *others]
+
+
+def credential_facts(credential: Credential | None) -> list[Fact]:
+    """Return the dates of the device's credential."""
+    if credential is None:
+        return []
+    end = "no end" if credential.expires_at is None else quantities.local_time(credential.expires_at)
+    return [
+        ("Credential", credential.key_id),
+        ("Credential since", quantities.local_time(credential.created_at)),
+        ("Credential until", f"{end}; its agent replaces it after half of the time"),
+    ]
 
 
 def agent_facts(device: Device) -> list[Fact]:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from api_process import running_api
+from waiting import wait_until
+
+from tunefarm_text.audit_chain import FIELDS, START, chained_hash
 
 
 def test_list_export_and_verify(run: Any, farm: Any, tmp_path: Path) -> None:
@@ -54,3 +61,72 @@ def test_bad_input(run: Any, tmp_path: Path) -> None:
     run("audit", "list", "--action", "nonsense", code=2)
     run("keys", "create", "ci", "-s", "read", "-o", tmp_path / "key")
     run("audit", "list", "--api-key-file", tmp_path / "key", TUNEFARM_API_KEY=None, code=5)
+
+
+def age_log(database: Path, days: float) -> None:
+    """Write the log of a stopped farm anew, as if it were older."""
+    with sqlite3.connect(database) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = connection.execute("SELECT * FROM audit_log ORDER BY seq").fetchall()
+        (trigger,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'audit_log_no_update'"
+        ).fetchone()
+        connection.execute("DROP TRIGGER audit_log_no_update")
+        previous = START
+        for row in rows:
+            entry = {name: row[name] for name in FIELDS} | {"details": json.loads(row["details"])}
+            entry["at"] -= days * 86400
+            previous = chained_hash(previous, entry)
+            change = "UPDATE audit_log SET at = ?, hash = ? WHERE seq = ?"
+            connection.execute(change, (entry["at"], previous, row["seq"]))
+        connection.execute(trigger)
+
+
+def test_prune(run: Any, tmp_path: Path) -> None:
+    folder, file, again = tmp_path / "own", tmp_path / "old.jsonl", tmp_path / "again.jsonl"
+    day = (datetime.now(UTC) - timedelta(days=31)).strftime("%Y-%m-%d")
+    with running_api(folder) as api:
+        with api.client() as client:
+            for name in ("a", "b"):
+                client.post("/v1/keys", json={"name": name, "scopes": ["read"]}).raise_for_status()
+        env = {"TUNEFARM_URL": api.url, "TUNEFARM_API_KEY": api.key}
+        young = run("audit", "prune", "--before", "2100-01-01", "--export", tmp_path / "y", code=2, **env)
+        assert "younger than 30 days" in young.stderr
+        assert "nothing is older" in run("audit", "prune", "--before", day, "--export", again, **env).stdout
+        assert api.stop() == 0
+    age_log(folder / "tunefarm.db", 40)
+    with running_api(folder) as api:
+        env = {"TUNEFARM_URL": api.url, "TUNEFARM_API_KEY": api.key}
+        run("audit", "verify", **env)
+        pruned = json.loads(run("audit", "prune", "--before", day, "--export", file, "--json", **env).stdout)
+        assert pruned["count"] >= 3
+        assert pruned["export"] == str(file)
+        run("audit", "verify", file, **env)
+        checked = json.loads(run("audit", "verify", "--head", pruned["to"], "--json", **env).stdout)
+        assert (checked["broken"], checked["pruned"]) == (None, pruned["count"])
+        assert f"{pruned['count']} before were pruned" in run("audit", "verify", **env).stdout
+        again.unlink()
+        run("audit", "export", again, **env)
+        run("audit", "verify", again, **env)
+        entry = json.loads(
+            run("audit", "list", "--action", "audit-pruned", "--json", **env).stdout.splitlines()[0]
+        )
+        assert f"{entry['details']['to']}:{entry['details']['hash']}" == pruned["to"]
+        refused = run("audit", "prune", "--before", day, "--export", file, code=2, **env)
+        assert "exists" in refused.stderr
+        run("audit", "prune", "--before", "yesterday", "--export", tmp_path / "n", code=2, **env)
+
+
+def test_retention_prunes_the_log(run: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    with running_api(folder) as api:
+        assert api.stop() == 0
+    age_log(folder / "tunefarm.db", 40)
+    with running_api(folder, TUNEFARM_KEEP_AUDIT_DAYS="35") as api:
+        env = {"TUNEFARM_URL": api.url, "TUNEFARM_API_KEY": api.key}
+
+        def is_pruned() -> bool:
+            checked = json.loads(run("audit", "verify", "--json", **env).stdout)
+            return bool(checked["pruned"])
+
+        wait_until(is_pruned, "the reconciler to prune the log")

@@ -25,7 +25,9 @@ NOTED = {
     ("PATCH", "/v1/keys/{key_id}"): "key-changed",
     ("PATCH", "/v1/models/{model_id}"): "model-changed",
     ("PATCH", "/v1/uploads/{upload_id}"): "model-submitted",
+    ("POST", "/v1/audit/prune"): "audit-pruned",
     ("POST", "/v1/devices"): "device-registered",
+    ("POST", "/v1/devices/credential"): "key-rotated",
     ("POST", "/v1/devices/enrol"): "device-enrolled",
     ("POST", "/v1/devices/tokens"): "token-created",
     ("POST", "/v1/devices/{device_id}/certificate"): "device-certified",
@@ -137,6 +139,14 @@ def test_what_each_route_leaves_in_the_log(
     assert enrolled.status_code == 201, enrolled.text
     assert (entries(client)[0]["action"], entries(client)[0]["actor"]) == ("device-enrolled", token["id"])
     done.add(("POST", "/v1/devices/enrol"))
+    credential = enrolled.json()["api_key"]
+    with services.uow.engine.begin() as connection:
+        connection.execute(text("UPDATE api_keys SET expires_at = NULL WHERE device_name = 'node-2'"))
+    renewed = client.post("/v1/devices/credential", headers={"Authorization": f"Bearer {credential}"})
+    assert renewed.status_code == 201, renewed.text
+    assert entries(client)[0]["action"] == "key-rotated"
+    assert renewed.json()["api_key"] not in json.dumps(entries(client))
+    done.add(("POST", "/v1/devices/credential"))
 
     call("PATCH", "/v1/models/{model_id}", ready_model.id, json={"tags": ["x"]})
     uploaded = call(
@@ -147,6 +157,12 @@ def test_what_each_route_leaves_in_the_log(
         status=202,
     )
     call("DELETE", "/v1/models/{model_id}", uploaded["id"], status=204)
+
+    newest = entries(client)[0]
+    answer = client.post("/v1/audit/prune", json={"to": newest["seq"], "hash": newest["hash"]})
+    assert (answer.status_code, answer.json()["code"]) == (422, "audit-too-young")
+    answer = client.post("/v1/audit/prune", json={"to": 10_000, "hash": newest["hash"]})
+    assert (answer.status_code, answer.json()["code"]) == (409, "audit-head-differs")
 
     client.post(f"/v1/devices/{device}/release", json={})
     call("POST", "/v1/jobs/{job_id}/measure", finished_job["id"], status=202)
@@ -172,6 +188,7 @@ def test_what_each_route_leaves_in_the_log(
     call("DELETE", "/v1/devices/{device_id}", device, status=204)
     missing = NOTED.keys() - done
     assert missing == {
+        ("POST", "/v1/audit/prune"),
         ("DELETE", "/v1/models/{model_id}/samples/{samples_id}"),
         ("POST", "/v1/models/{model_id}/samples"),
         ("PATCH", "/v1/uploads/{upload_id}"),

@@ -63,3 +63,22 @@ def test_the_keys(settings: Settings, services: Services, key: Path, problem: An
         refused = client.get("/v1/signing-keys")
         problem(refused, 503, "signing-keys-unavailable")
         assert str(key.parent) not in refused.text, "the server's folders are none of a client's business"
+
+
+def test_a_farm_that_requires_signatures_hands_out_nothing_else(
+    settings: Settings,
+    client: TestClient,
+    services: Services,
+    finished_job: dict[str, Any],
+    key: Path,
+    problem: Any,
+) -> None:
+    """Whichever worker made it: one that was started without the key, for example."""
+    path = f"/v1/jobs/{finished_job['id']}/artifact"
+    assert client.get(path).status_code == 200
+    strict = settings.model_copy(update={"signing_key": key, "require_signatures": True})
+    with TestClient(create_app(strict, reconcile=False), headers=client.headers) as signed:
+        problem(signed.get(path), 409, "artifact-unsigned")
+        with services.uow.engine.begin() as connection:
+            connection.execute(table_of(ArtifactRow).update().values(envelope='{"payload":""}\n'))
+        assert signed.get(path).status_code == 200

@@ -350,3 +350,18 @@ def test_a_device_that_became_slower(farm: Any) -> None:
     assert verdict_of(time_sec=1.0, reference_sec=1.0, **cores)[1].endswith(
         "3.0 times slower than it was on all cores at once"
     )
+
+
+def test_unsigned_artifacts_of_a_farm_that_requires_signatures(farm: Any, tmp_path: Path) -> None:
+    finished = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=8)
+    farm.add_device()
+    farm.run()
+    assert farm.job(finished.id).state.value == "done"
+    assert "not signed" in findings(farm)["signatures"][1]
+    strict = farm.with_settings(signing_key=tmp_path / "key.pem", require_signatures=True)
+    verdict, message = findings(strict)["signatures"]
+    assert (verdict, "1 artifact without a statement" in message) == ("warning", True)
+    lax = farm.with_settings(signing_key=tmp_path / "key.pem")
+    assert findings(lax)["signatures"][0] == "ok"
+    run_sql(farm, "UPDATE artifacts SET envelope = '{}'")
+    assert findings(strict)["signatures"] == ("ok", "required, and every artifact has its statement")

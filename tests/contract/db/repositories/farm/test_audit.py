@@ -19,6 +19,7 @@ from tunefarm_db.tables import AuditInboxRow, table_of
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import AuditAction, AuditEntry, WaitingEntries
 from tunefarm_text.audit_chain import START, ChainCheck
+from tunefarm_tuning.core.errors import ConflictError
 
 
 def note(uow: UnitOfWork, subject: str) -> None:
@@ -257,3 +258,74 @@ def test_an_empty_log(uow: UnitOfWork) -> None:
         assert repos.audit.head() == (0, START)
         assert repos.audit.is_sealed()
     assert check(uow).end() is None
+
+
+OLD_SEC = 40 * 86400
+
+
+def aged(uow: UnitOfWork, engine: Engine, *names: str) -> None:
+    """Seal entries that are forty days old."""
+    for name in names:
+        note(uow, name)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE audit_inbox SET at = at - :sec"), {"sec": OLD_SEC})
+    seal(uow)
+
+
+def test_pruning_leaves_a_log_that_says_what_is_gone(uow: UnitOfWork, engine: Engine) -> None:
+    aged(uow, engine, "a", "b", "c")
+    note(uow, "young")
+    seal(uow)
+    before = log_of(uow)
+    with uow.read() as repos:
+        last = repos.audit.prunable(repos.now() - 30 * 86400, limit=100)
+        assert repos.audit.prunable(repos.now() - 60 * 86400, limit=100) is None
+        few = repos.audit.prunable(repos.now() - 30 * 86400, limit=2)
+    assert last == before[2]
+    assert few == before[1]
+    with uow.write() as repos:
+        assert repos.audit.prune(last.seq, last.hash) == 3
+    young, statement = log_of(uow)
+    assert (young, statement.action) == (before[3], AuditAction.AUDIT_PRUNED)
+    assert statement.details == {
+        "count": 3, "to": 3, "hash": last.hash, "since": before[0].at, "until": before[2].at,
+    }  # fmt: skip
+    chain = check(uow)
+    assert (chain.end(), chain.pruned) == (None, 3)
+    note(uow, "later")
+    seal(uow)
+    assert check(uow).end() is None
+
+
+def test_nothing_is_pruned_by_a_wrong_hash_or_number(uow: UnitOfWork, engine: Engine) -> None:
+    aged(uow, engine, "a", "b")
+    before = log_of(uow)
+    for seq, digest in ((1, before[1].hash), (9, before[1].hash)):
+        with pytest.raises(ConflictError, match="no entry"), uow.write() as repos:
+            repos.audit.prune(seq, digest)
+    assert log_of(uow) == before
+
+
+def test_the_database_lets_nothing_go_but_what_the_log_says(uow: UnitOfWork, engine: Engine) -> None:
+    aged(uow, engine, "a", "b", "c", "d")
+    second = log_of(uow)[1]
+    with uow.write() as repos:
+        repos.audit.prune(second.seq, second.hash)
+    left = log_of(uow)
+    for condition in ("seq = 3", "seq > 3", "action = 'audit-pruned'", "seq >= 0"):
+        with pytest.raises(DBAPIError, match="only grows"), engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM audit_log WHERE {condition}"))
+    with pytest.raises(DBAPIError, match="only grows"), engine.begin() as connection:
+        connection.execute(text("UPDATE audit_log SET subject = 'x' WHERE seq = 3"))
+    assert log_of(uow) == left
+
+
+def test_what_is_missing_without_a_statement_is_named(uow: UnitOfWork, engine: Engine) -> None:
+    aged(uow, engine, "a", "b", "c", "d")
+    second = log_of(uow)[1]
+    with uow.write() as repos:
+        repos.audit.prune(second.seq, second.hash)
+    tamper(engine, "DELETE FROM audit_log WHERE seq = 3")
+    broken = check(uow).end()
+    assert broken is not None
+    assert (broken.seq, "up to entry 3" in broken.reason) == (1, True)
