@@ -72,8 +72,7 @@ class ChainCheck:
         seq, shown = entry["seq"], entry["hash"]
         if self._may_be_pruned and self.seq == 0 and isinstance(seq, int) and seq > 1:
             self._unproven, self.pruned = entry, seq - 1
-            self.seq, self.hash = seq, shown
-            return True
+            return self._accept(entry)
         if seq != self.seq + 1:
             missing = f"entry {self.seq + 1} is missing" if seq > self.seq else f"entry {seq} stands twice"
             return self._break(self.seq + 1, f"{missing}: {seq} follows {self.seq}")
@@ -81,9 +80,12 @@ class ChainCheck:
             return self._break(seq, "the entry was changed, or the hash of the one before")
         if self._expected is not None and self._expected[0] == seq and self._expected[1] != shown:
             return self._break(seq, f"its hash was {self._expected[1][:16]}… when it was noted")
+        return self._accept(entry)
+
+    def _accept(self, entry: Mapping[str, Any]) -> bool:
         if self._unproven is not None and entry["action"] == PRUNED and self._proves(entry["details"]):
             self._unproven = None
-        self.seq, self.hash = seq, shown
+        self.seq, self.hash = entry["seq"], entry["hash"]
         return True
 
     def _proves(self, stated: object) -> bool:

@@ -90,7 +90,12 @@ def test_every_route_needs_a_scope(
         scope: {"Authorization": f"Bearer {create_api_key(services, name=scope, scopes=[scope])[1]}"}
         for scope in ("read", "write", "device", "admin")
     }
-    reports = ("/v1/devices", "/v1/devices/{device_id}/heartbeat", "/v1/devices/{device_id}/certificate")
+    reports = (
+        "/v1/devices",
+        "/v1/devices/credential",
+        "/v1/devices/{device_id}/heartbeat",
+        "/v1/devices/{device_id}/certificate",
+    )
     for method, path in every_route(app):
         if path in PUBLIC_PATHS or method == "HEAD":
             continue

@@ -200,3 +200,12 @@ def test_a_noted_head_that_was_pruned_is_told() -> None:
     assert broken is not None
     assert "entry 2, which was noted, was pruned" in broken.reason
     assert checked(entries, (3, "ab" * 32)) is not None
+
+
+def test_a_log_of_which_all_was_pruned_is_its_statement() -> None:
+    (statement,) = pruned_chain(6, 6)
+    check = ChainCheck()
+    assert check.take(statement)
+    assert (check.end(), check.pruned, check.seq) == (None, 6, 7)
+    forged = {**statement, "details": {**statement["details"], "hash": START}}
+    assert checked([forged]) is not None

@@ -353,10 +353,10 @@ def test_a_device_that_became_slower(farm: Any) -> None:
 
 
 def test_unsigned_artifacts_of_a_farm_that_requires_signatures(farm: Any, tmp_path: Path) -> None:
-    finished = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=8)
     farm.add_device()
+    finished = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=8)
     farm.run()
-    assert farm.job(finished.id).state.value == "done"
+    assert farm.job(finished.id).state.value == "succeeded"
     assert "not signed" in findings(farm)["signatures"][1]
     strict = farm.with_settings(signing_key=tmp_path / "key.pem", require_signatures=True)
     verdict, message = findings(strict)["signatures"]
