@@ -21,7 +21,6 @@ from scheduled_networks import (
     ON_OLDER_CPUS,
     PLAIN_X86,
     Net,
-    Shape,
     conv,
     dense,
     kernels_of,
@@ -40,12 +39,10 @@ from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen import graph_build
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, packed_default
 from tunefarm_tuning.tvm.default_schedules import schedule as default_schedule_module
-from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import choose_tile
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS, partition_points
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
-from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_register_tile
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
-from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack, packable_weights
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
@@ -189,68 +186,6 @@ def test_it_is_the_same_each_time(tmp_path: Path) -> None:
             assert structural_equal(first, second)
 
 
-@pytest.mark.parametrize("name", ["conv-3x3", "conv-groups-of-sixteen"])
-def test_convolutions_keep_their_results_in_registers(name: str, tmp_path: Path) -> None:
-    (kernel,) = (
-        candidate for candidate in kernels_of(NETS[name], tmp_path, HOST) if "conv" in candidate.name
-    )
-    text = default_schedule(kernel.module["main"], HOST).script()
-    assert 'scope="local"' in text
-    assert "T.vectorized" in text
-    assert "T.unroll" in text
-
-
-@pytest.mark.parametrize(("channels", "rows"), [(256, (2, 8)), (240, (4, 4))])
-def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> None:
-    """Pixels of 256 channels are 1 KB apart, rows of them 40 KB: sixteen below each other share four sets of the cache."""
-    stage = Stage(
-        extents=(32, 32, channels, 9, 9),
-        reduces=(False, False, False, True, True),
-        reads=(
-            access((40 * channels, channels, 1, 40 * channels, channels), 40 * 40 * channels),
-            access((0, 0, 1, 9 * channels, channels), 81 * channels),
-        ),
-        writes=(access((32 * channels, channels, 1, 0, 0), 32 * 32 * channels),),
-        is_costly=False,
-        selects=False,
-        is_copy=False,
-    )
-    tile = choose_register_tile(stage, 2, Machine(vector_bytes=64, registers=32))
-    assert tile.rows == rows
-
-
-@pytest.mark.parametrize(
-    ("channels", "kernel", "target", "unrolled"),
-    [
-        (48, 3, AVX512, True),
-        (48, 7, AVX512, False),  # too much code
-        (20, 3, AVX512, False),  # the last channels fill no vector
-        (48, 3, AVX2, False),  # too few registers
-    ],
-)
-def test_taps_of_a_depthwise_convolution_share_what_they_read(
-    channels: int, kernel: int, target: Target, unrolled: bool, tmp_path: Path
-) -> None:
-    net = conv((1, channels, 17, 17), channels, kernel, 1, channels)
-    (func,) = (kernel.module["main"] for kernel in kernels_of(net, tmp_path, target) if "conv" in kernel.name)
-    script = default_schedule(func, target).script()
-    assert all(f"for {tap} in T.unroll" in script for tap in ("ry", "rx")) is unrolled
-
-
-@pytest.mark.parametrize(
-    ("columns", "rows", "groups", "pitches", "tile"),
-    [
-        (14, 14, 16, (256, 16 << 8), (14, 1, 2)),  # rows lie on the same set of the cache
-        (197, 1, 48, (4096, 0), (6, 1, 4)),  # so do all rows of such a matrix: a set has eight ways
-        (7, 7, 32, (512, 9 << 9), (7, 1, 2)),  # four vectors of weights would leave no register
-    ],
-)
-def test_tiles_of_dot_products_fit_into_sets_and_registers(
-    columns: int, rows: int, groups: int, pitches: tuple[int, int], tile: tuple[int, int, int]
-) -> None:
-    assert choose_tile(columns, rows, groups, 576, (28, 32), pitches) == tile
-
-
 @pytest.mark.parametrize(
     "net", [dense((1, 512), 1000), dense((1, 40, 120), 1879)], ids=["classes", "characters"]
 )
@@ -271,21 +206,6 @@ def test_a_row_that_no_vector_divides_is_computed_in_whole_vectors(tmp_path: Pat
     assert lanes.count("16") >= 4
 
 
-@pytest.mark.parametrize("columns", [208, 1152])
-def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None:
-    stage = Stage(
-        extents=(96, columns, 384),
-        reduces=(False, False, True),
-        reads=(access((384, 0, 1), 96 * 384), access((0, 1, columns), 384 * columns)),
-        writes=(access((columns, 1, 0), 96 * columns),),
-        is_costly=False,
-        selects=False,
-        is_copy=False,
-    )
-    tile = choose_register_tile(stage, 1, Machine(vector_bytes=64, registers=32))
-    assert tile.rows[0] >= 8
-
-
 @pytest.mark.matrix(every=3)
 @pytest.mark.parametrize(
     "target", [AVX2, parse_target("llvm -mcpu=x86-64-v4"), ARM], ids=["avx2", "avx512", "arm"]
@@ -294,10 +214,6 @@ def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None
 def test_convolutions_have_a_rule_on_every_machine(name: str, target: Target, tmp_path: Path) -> None:
     kernels = kernels_of(NETS[name], tmp_path, target)
     assert all(is_scheduled(kernel, target) for kernel in kernels if "conv" in kernel.name)
-
-
-def access(strides: Shape, elements: int) -> Access:
-    return Access(buffer="", dtype="float32", elements=elements, strides=tuple(strides), near=())
 
 
 @pytest.mark.parametrize("name", ["conv-odd-channels", "dense-50"])
