@@ -127,6 +127,11 @@ class Models(Repository):
             raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
         return model
 
+    def names(self, model_ids: Collection[str]) -> dict[str, str]:
+        """Return the names of models by their ids, of deleted ones too."""
+        rows = self._run(select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_(sorted(set(model_ids)))))
+        return {str(model_id): str(name) for model_id, name in rows}
+
     def id_of(self, text: str) -> str:
         """Return the id of the model that a text names: an id, ``name@version``, or a name, which means its newest version.
 

@@ -78,7 +78,10 @@ def _explain(output: Output, error: Exception) -> None:
     if output.json:
         with suppress(BrokenPipeError):
             output.data({"error": problem})
-    output.note(f"error: {problem['message']}", style="red")
+    for line in f"error: {problem['message']}".splitlines():
+        output.note(line, style="red")
+    if problem.get("request_id"):
+        output.note(f"request_id: {problem['request_id']}", style="red")
 
 
 @contextmanager

@@ -49,6 +49,14 @@ def failing(error: BaseException) -> None:
     raise error
 
 
+def test_a_message_of_several_lines_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    error = TransientError("the api ended. Its log ends with:\nthe port is \x1b[31mtaken")
+    assert edge.run(Output(), lambda: failing(error)) == 4
+    assert capsys.readouterr().err == (
+        "error: the api ended. Its log ends with:\nthe port is \\x1b[31mtaken\n"
+    )
+
+
 def test_an_expected_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error = InvalidInputError("the name \x1b[31m[bold]x[/bold] is wrong", code="bad-name", limit=3)
     assert edge.run(Output(), lambda: failing(error)) == 2
