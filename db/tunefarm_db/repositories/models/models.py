@@ -148,6 +148,14 @@ class Models(Repository):
         row = self._run(query.order_by(exact.desc(), ModelRow.version.desc()).limit(1)).first()
         return text if row is None else str(row[0])
 
+    def unbound(self, of: Model) -> tuple[Model, ...]:
+        """Return the owner's models with the file and the name of `of` that failed for want of shapes or values, newest version first."""
+        query = select(_MODELS).where(
+            ModelRow.sha256 == of.sha256, ModelRow.name == of.name, ModelRow.state == ModelState.FAILED
+        )
+        models = self._all(Model, query.order_by(ModelRow.version.desc()))
+        return tuple(model for model in models if model.needs_binding and model.owner == of.owner)
+
     def take_version(self, model_id: str, of: Model) -> None:
         """Give a model the version of a deleted one, whose place it takes."""
         self._run(

@@ -69,9 +69,14 @@ class Chart:
     up: tuple[tuple[float, str], ...]
 
     @property
-    def has_measured(self) -> bool:
-        """Whether any whole network was measured."""
-        return any(line.dots for line in self.lines)
+    def has_artifacts(self) -> bool:
+        """Whether an artifact was measured."""
+        return any(dot.is_artifact for line in self.lines for dot in line.dots)
+
+    @property
+    def has_points(self) -> bool:
+        """Whether a network was measured during its search."""
+        return any(not dot.is_artifact for line in self.lines for dot in line.dots)
 
 
 @router.get("/jobs/compare", dependencies=[needs("read")])
