@@ -20,7 +20,7 @@ from tunefarm_app.report.measurements import timed_beside, which_is_shown
 from tunefarm_app.storage.rows import file_stem
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import algorithm_title, artifact_kind
-from tunefarm_text.job_terms import runtime_title
+from tunefarm_text.job_terms import libraries_option, runtime_title
 from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.report"
@@ -46,6 +46,7 @@ def report_page(report: JobReport) -> str:
         runtime_title=runtime_title,
         algorithm_title=algorithm_title,
         kind=_kind(report),
+        target=" ".join(filter(None, (report.target.key, libraries_option(report.target.attributes)))),
     )
 
 

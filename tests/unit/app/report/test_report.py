@@ -178,7 +178,9 @@ def test_libraries_are_part_of_the_commands_and_not_of_the_records(farm: Farm) -
         farm.ready_model(Scenario(tasks=1)), target="llvm -libs=dnnl", budget=JobBudget(trials=8)
     )
     farm.run()
-    steps = job_report(farm.services, job.id).reproduce.steps
+    report = job_report(farm.services, job.id)
+    assert "llvm -libs=dnnl" in Page(report_page(report)).text
+    steps = report.reproduce.steps
     (command,) = (step.code for step in steps if step.code.startswith("tunefarm tune"))
     assert "--target 'llvm -libs=dnnl'" in command
     (again,) = (step.code for step in steps if "compile(" in step.code)
