@@ -5,6 +5,8 @@ work and sleep for random times. Each run is a line of the output; runs that are
 in pieces. When all are there, it prints a Markdown table.
 
     python -m benchmarks.disturbed --output out/disturbed.jsonl --seconds 50
+
+With `--blocks FILE` each block of each run is kept as well, so that another interval can be tried on the same blocks.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from tunefarm_tuning.core.latency import Latency, is_quiet
 from tunefarm_tuning.core.ratio import Ratio, speedup
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.timing_blocks import Block
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.target.host import num_cores
@@ -147,8 +150,8 @@ class Contest:
         self._inputs = self._reference.make(0, thorough=False)[0].inputs
         self._threads = self._runner.connect()
 
-    def ratio(self, timing_sec: float) -> tuple[Ratio, Latency]:
-        """Return how many times as fast as ONNX Runtime the network is, and the latter's latency."""
+    def ratio(self, timing_sec: float, blocks: list[Block]) -> tuple[Ratio, Latency]:
+        """Return how many times as fast as ONNX Runtime the network is, and the latter's latency; append the blocks."""
         latency = time_models(
             self._runner,
             {"tuned": self._library},
@@ -158,6 +161,7 @@ class Contest:
             limits=CompileLimits(),
             on_round=lambda _: None,
             until=time.monotonic() + timing_sec,
+            blocks=blocks,
         )
         return speedup(latency["onnxruntime"], latency["tuned"]), latency["onnxruntime"]
 
@@ -180,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--timing-sec", type=float, default=2.0)
     parser.add_argument("--network", choices=list(networks()), action="append")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so long")
+    parser.add_argument("--blocks", type=Path, help="a file of JSON lines for the blocks of each run")
     options = parser.parse_args(arguments)
     until = time.monotonic() + options.seconds
     names = options.network or list(networks())
@@ -192,15 +197,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for number, kind in missing:
                 if time.monotonic() >= until:
                     return _TIME_IS_UP
+                blocks: list[Block] = []
                 with load(kind, seed=number):
-                    ratio, latency = contest.ratio(options.timing_sec)
+                    ratio, latency = contest.ratio(options.timing_sec, blocks)
                 disturbance = None if latency.disturbance is None else latency.disturbance.to_json()
                 line = {"network": name, "run": number, "load": kind, **ratio.to_json()}
                 line["is_quiet"] = is_quiet([latency])
                 json_lines.append(options.output, {**line, "disturbance": disturbance})
+                if options.blocks is not None:
+                    json_lines.append(
+                        options.blocks, {**line, "blocks": [_block_json(block) for block in blocks]}
+                    )
                 print(f"{name} {number} {kind}: {ratio}", file=sys.stderr, flush=True)
     print(render(json_lines.load(options.output)))
     return _TIME_IS_UP if any(_missing(options.output, name, options.runs) for name in names) else 0
+
+
+def _block_json(block: Block) -> dict[str, Any]:
+    samples = {
+        name: [sample.sec, sample.inferences, None if sample.watched is None else sample.watched.to_json()]
+        for name, sample in block.samples.items()
+    }
+    return {"loop_sec": block.loop_sec, "samples": samples}
 
 
 def _missing(output: Path, name: str, runs: int) -> list[tuple[int, str]]:

@@ -52,10 +52,12 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
     steps = repos.steps.open_of(ids)
     drafts = repos.drafts.of(ids)
     networks = repos.network_timings.of_jobs(ids)
+    names = repos.models.names([job.model_id for job in jobs])
     now = repos.now()
     return [
         _job(
             job,
+            names.get(job.model_id, ""),
             why_waiting(job, steps.get(job.id), now),
             drafts.get(job.id),
             networks.get(job.id, []),
@@ -67,6 +69,7 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
 
 def _job(
     job: values.Job,
+    model_name: str,
     waiting: str | None,
     draft: values.Draft | None,
     networks: Sequence[values.NetworkTiming],
@@ -75,6 +78,7 @@ def _job(
 ) -> Job:
     fields = {
         **asdict(job),
+        "model_name": model_name,
         "waiting": waiting,
         "draft": None if draft is None else asdict(draft),
         "networks": networks_of(networks),

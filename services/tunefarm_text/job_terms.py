@@ -6,6 +6,7 @@ The names are those of the client and, with dashes, of the command. The API has 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from unicodedata import normalize
 
 TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
@@ -97,6 +98,15 @@ LABELS: Mapping[str, str] = {
 def plain_tag(text: str) -> str:
     """Return a tag as it is stored and compared: in small letters, and composed as far as Unicode can (NFC)."""
     return normalize("NFC", text.strip().lower())
+
+
+def libraries_option(target: Mapping[str, Any]) -> str:
+    """Return the option that lets libraries compute kernels of a job, ``"-libs=dnnl"``; an empty text where none may.
+
+    `target_key` leaves them out: records do not depend on them.
+    """
+    names = target.get("libs") or ()
+    return f"-libs={','.join(map(str, names))}" if names else ""
 
 
 RUNTIMES: Mapping[str, str] = {**BASELINES, "torch_compile": "torch.compile"}

@@ -266,7 +266,7 @@ def test_the_demo(shell: Shell) -> None:
     for words in (
         "ONNX Runtime",
         "TVM, untuned",
-        "TVM, tuned",
+        "the artifact (TVM, tuned)",
         "largest output difference",
         "kernels tuned",
         "trials",

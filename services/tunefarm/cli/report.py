@@ -7,6 +7,7 @@ from typing import Any
 
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
+from tunefarm_text.algorithms import kind_of_report
 from tunefarm_text.job_terms import RUNTIMES, runtime_title
 
 _ALWAYS = ("onnxruntime", "untuned", "tuned")
@@ -15,7 +16,6 @@ _ROWS = (
     *((name, title) for name, title in RUNTIMES.items() if name != "torch_compile"),
     ("torch_compile", "PyTorch, torch.compile"),
     ("untuned", "TVM, untuned"),
-    ("tuned", "TVM, tuned"),
 )
 
 
@@ -24,7 +24,7 @@ def show_report(out: Output, report: Mapping[str, Any]) -> None:
     latency, checks = _part(report, "latency"), _part(report, "checks")
     coverage = _part(report, "coverage")
     if latency:
-        _show_latency(out, latency)
+        _show_latency(out, latency, kind_of_report(report))
     else:
         for sentence in report.get("summary") or []:
             out.text(sentence)
@@ -96,11 +96,11 @@ def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
+def _show_latency(out: Output, latency: Mapping[str, Any], kind: str) -> None:
     tuned = _part(latency, "tuned").get("median_sec")
     rows: list[tuple[str, ...]] = []
     asked = _part(latency, "baselines")
-    for key, name in _ROWS:
+    for key, name in (*_ROWS, ("tuned", f"the artifact (TVM, {kind})")):
         facts = _part(asked, key)
         # In a job's report it has the timing; in the compiler's, it is beside the others.
         timing = _part(facts, "timing") or _part(latency, key)
@@ -125,7 +125,7 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
                 else quantities.NONE,
             )
         )
-    out.table(("", ">median latency", ">samples", ">threads", ">the artifact is as fast"), rows)
+    out.table(("", ">median latency", ">samples", ">threads", ">artifact's speed-up"), rows)
     for key, facts in asked.items():
         checks = _part(facts, "checks")
         if checks.get("ok") is False:

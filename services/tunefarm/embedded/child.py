@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -75,8 +76,8 @@ class TetheredChild:
         return ""
 
     def last_lines(self, count: int = 5) -> str:
-        """Return the end of its output, cleaned for a message."""
-        lines = [line for line in self.output().splitlines() if line.strip()]
+        """Return the end of its output, cleaned for a message. Log lines that only say what went well are left out."""
+        lines = [line for line in self.output().splitlines() if line.strip() and not _is_routine(line)]
         return "\n".join(clean(line, 300) for line in lines[-count:])
 
     def ask_to_end(self) -> None:
@@ -129,3 +130,12 @@ def _is_dead(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def _is_routine(line: str) -> bool:
+    """Return whether a line of a log is JSON and tells no warning or error."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and entry.get("level") in ("debug", "info")

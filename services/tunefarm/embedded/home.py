@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tunefarm.endpoint import ENDPOINT_NAME, KEY_NAME, LOCK_NAME, Endpoint, default_home, running_endpoint
-from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 _LOCK_PATIENCE_SEC = 2.0
 _LOG_BYTES = 5 << 20
@@ -40,9 +40,20 @@ class FarmHome:
         return f"sqlite:///{self.database_path}"
 
     def prepare(self) -> None:
-        """Make the folders, for this user alone. An existing folder's mode is its owner's choice and stays."""
+        """Make the folders, for this user alone. An existing folder's mode is its owner's choice and stays.
+
+        Raises:
+            InvalidInputError: ``bad-home`` if a file is where a folder should be, or the folder cannot be made.
+        """
         for folder in (self.path, self.store_dir, self.log_dir, self.valkey_dir, self.device_dir):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                why = "it is a file" if folder.is_file() else error.strerror or str(error)
+                raise InvalidInputError(
+                    f"{folder} cannot be a folder of the farm: {why}. Give another folder with --home",
+                    code="bad-home",
+                ) from error
 
     def lock(self) -> int:
         """Lock the folder for one farm; return the descriptor that holds the lock until it is closed.

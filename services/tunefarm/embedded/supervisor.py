@@ -139,7 +139,8 @@ class Supervisor:
         self._emit(FarmEvent(kind="died", part=name, message=f"the {name} {how}", data={"log": log_path}))
         if wait_sec is None:
             raise TransientError(
-                f"the {name} {how} and cannot be kept up; the end of {log_path}:\n{last_lines}",
+                f"the {name} {how} and cannot be kept up. Its log {log_path} ends with"
+                + (f":\n{last_lines}" if last_lines else " no error."),
                 code="farm-failed",
                 part=name,
                 log=log_path,

@@ -88,7 +88,7 @@ class Board:
             self._enter(Phase.IMPORT, None, model.waiting or "")
         elif model.state == "ready":
             operators = sum(count for _, count in model.operators)
-            text = f"{operators} operators, {quantities.number(model.num_params or 0)} parameters"
+            text = f"{quantities.plural(operators, 'operator')}, {quantities.number(model.num_params or 0)} parameters"
             self._enter(Phase.IMPORT, None, text if operators else "")
             self._finish(Phase.IMPORT)
         else:
@@ -110,7 +110,7 @@ class Board:
             return
         if phase is not Phase.EXTRACT:
             tasks = job.progress.tasks_total
-            self._enter(Phase.EXTRACT, None, f"{tasks} kernels to tune" if tasks else "")
+            self._enter(Phase.EXTRACT, None, f"{quantities.plural(tasks, 'kernel')} to tune" if tasks else "")
             self._tuning(job)
         elif job.state == "queued":
             self._enter(Phase.EXTRACT, None, job.waiting or "queued")
@@ -135,11 +135,11 @@ class Board:
         if not job.searches:
             self._enter(Phase.TUNE, None, "no search")
             return
-        parts = [f"{job.trials} trials", f"{job.failures} failed"]
+        parts = [quantities.plural(job.trials, "trial"), f"{job.failures} failed"]
         if job.progress.tasks_total:
             parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")
         parts.append(f"best {job.best_text}")
-        if job.eta_sec is not None:
+        if job.eta_sec is not None and _phase(job) is Phase.TUNE:
             parts.append(f"{quantities.duration(job.eta_sec)} left")
         if job.progress.phase == "confirming":
             parts.append("confirming the best configs")

@@ -194,6 +194,7 @@ class Job(Output):
                 {
                     "id": "job_01k8z40a8e5q7r9s1t3v5w7x9z",
                     "model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd",
+                    "model_name": "resnet18",
                     "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 8},
                     "target_key": "llvm -mcpu=znver5 -num-cores=8",
                     "device_key": "epyc",
@@ -236,6 +237,7 @@ class Job(Output):
 
     id: str = Field(description="Identifier.")
     model_id: str = Field(description="Model to tune.")
+    model_name: str = Field("", description="Name of the model.")
     target: dict[str, Any] = Field(description="Target to compile for, as TVM's target JSON.")
     target_key: str = Field(description="Target as text, as in records.")
     device_key: str = Field(description="Pool that measures.")

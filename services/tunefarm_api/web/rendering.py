@@ -14,6 +14,7 @@ from tunefarm_api.auth import ADMIN, key_of
 from tunefarm_api.web.assets import asset_url
 from tunefarm_db.values import ApiKey
 from tunefarm_text import quantities
+from tunefarm_text.job_terms import libraries_option
 
 
 def page(template: str, request: Request, **values: Any) -> HTMLResponse:
@@ -53,6 +54,7 @@ def _environment() -> Environment:
         quantities.figures,
         quantities.flops_per_sec,
         quantities.iso,
+        libraries_option,
         quantities.latency,
         quantities.number,
         quantities.other_work,

@@ -14,6 +14,7 @@ from tunefarm_app.models.removal import remove_unreferenced
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_convert import check_head
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.spans import Span, SpanKind
@@ -92,6 +93,7 @@ def submit_model(
     shapes: Mapping[str, GivenShape] | None = None,
     values: Mapping[str, Any] | None = None,
     began: float | None = None,
+    replaces: bool = True,
 ) -> SubmittedModel:
     """Register the stored blob as a model and plan its import, in one transaction.
 
@@ -105,6 +107,8 @@ def submit_model(
         shapes: Shapes of inputs with open dimensions, by input name.
         values: Values of inputs that become constants, by input name.
         began: When the upload began, in Unix seconds, for the trace; None where that is not known.
+        replaces: Whether a new model takes the place of those that the same owner uploaded, under the same name, with shapes or values
+            that did not fit.
 
     Raises:
         InvalidModelError: ``empty-file`` or ``not-protobuf``; the blob is removed.
@@ -118,10 +122,14 @@ def submit_model(
         raise
     stored, constants = check_shapes(shapes or {}), check_values(values or {})
     try:
-        submitted, step_id = _register(services, clean(name) or "model", blob, stored, constants)
+        submitted, step_id = _register(
+            services, clean(name) or "model", blob, stored, constants, replaces=replaces
+        )
     except ConflictError:
         # Another submission registered the same model in between: return that one.
-        submitted, step_id = _register(services, clean(name) or "model", blob, stored, constants)
+        submitted, step_id = _register(
+            services, clean(name) or "model", blob, stored, constants, replaces=replaces
+        )
     if submitted.model.state is ModelState.FAILED:
         remove_unreferenced(services, blob.sha256)
     if step_id is not None:
@@ -152,7 +160,9 @@ def bind_model(
     with services.blobs.path(model.sha256).open("rb") as file:
         head = file.read(HEAD_BYTES)
     blob = StoredBlob(sha256=model.sha256, size_bytes=model.size_bytes, head=head, created=False)
-    submitted = submit_model(services, name=model.name, blob=blob, shapes=shapes, values=values)
+    submitted = submit_model(
+        services, name=model.name, blob=blob, shapes=shapes, values=values, replaces=False
+    )
     with services.uow.write() as repos:
         # It may have been deleted, or be imported again, since it was read.
         replaced = repos.models.get(model.id, deleted=True)
@@ -183,12 +193,24 @@ def _may_succeed_now(model: Model) -> bool:
     return (model.error or {}).get("code") in _RETRIED_CODES or model.revision != revisions.IMPORTER
 
 
+def _replace_unbound(repos: Repositories, model: Model) -> Model:
+    """Delete what `model` takes the place of, and let it take the version of the oldest of them that no other version follows."""
+    for failed in repos.models.unbound(model):
+        repos.models.delete(failed.id)
+        if failed.version == model.version - 1:
+            repos.models.take_version(model.id, of=failed)
+            model = repos.models.get(model.id)
+    return model
+
+
 def _register(
     services: Services,
     name: str,
     blob: StoredBlob,
     shapes: Mapping[str, StoredShape],
     values: Mapping[str, Any],
+    *,
+    replaces: bool,
 ) -> tuple[SubmittedModel, str | None]:
     with services.uow.write() as repos:
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
@@ -199,6 +221,8 @@ def _register(
             model = repos.models.add(
                 name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes, values=values
             )
+            if replaces:
+                model = _replace_unbound(repos, model)
         elif model.state is ModelState.FAILED and _may_succeed_now(model):
             model = repos.models.set_importing(model.id)
             while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:

@@ -20,6 +20,7 @@ from tunefarm_app.report.document import (
     ReportKernel,
 )
 from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.libraries import libraries_ahead
 from tunefarm_app.report.measurements import measurements_of
 from tunefarm_app.report.networks import networks_of
 from tunefarm_app.report.numbers import (
@@ -121,6 +122,7 @@ def assemble_report(
         kernels=kernels,
         not_tunable=evidence.not_tunable(),
         alternatives=evidence.alternatives(),
+        libraries_ahead=libraries_ahead(evidence.alternatives()),
         networks_sec=evidence.networks_sec(),
         # Kernels of several sets of shapes are no parts of one latency.
         breakdown=None if evidence.shapes() else breakdown(latency, numbers.values()),

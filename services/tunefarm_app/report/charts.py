@@ -86,7 +86,7 @@ def latency_strip(latency: ReportLatency) -> Strip:
     if latency.rejected is not None:
         timings.append(("rejected", "TVM, rejected", latency.rejected))
     if not latency.tuned_is_untuned:
-        timings.append(("tuned", "TVM, tuned", latency.tuned))
+        timings.append(("tuned", "The artifact", latency.tuned))
     low = min(timing.min_sec for _, _, timing in timings)
     high = max(timing.max_sec for _, _, timing in timings)
     axis = _Axis(low, high)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from tunefarm_app.report.numbers import latency_of, speedups_of
-from tunefarm_app.report.parts import Part, ReportRatio
+from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.networks import networks_of
+from tunefarm_app.report.numbers import kernel_numbers, latency_of, speedups_of
+from tunefarm_app.report.parts import Part, ReportNetwork, ReportRatio
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, JobTask
@@ -28,6 +30,7 @@ class ComparedJob(Part):
     target_key: str = Field(description="Target, in canonical form.")
     tuner: str = Field(description="Tuner.")
     precision: str = Field(description="Format of stored weights.")
+    libraries: list[str] = Field(description="Libraries that may compute kernels, by TVM's names of them.")
     trials: int = Field(description="Number of trials.")
     tuned_sec: float = Field(description="Seconds of search.")
     created_at: float = Field(description="Creation time, Unix seconds.")
@@ -39,8 +42,11 @@ class ComparedJob(Part):
         description="How many times as fast the artifact is as other networks, by their names."
     )
     artifact_bytes: int | None = Field(description="Size of the artifact; null if there is none.")
+    networks: list[ReportNetwork] = Field(
+        description="The network as the search timed it on the way, with its kernels so far, oldest first."
+    )
     curve: list[tuple[float, float]] = Field(
-        description="Seconds of search and the sum of the kernels' best times in seconds, where it changed."
+        description="Seconds of search and the sum of the kernels' best times in seconds, where it changed: an estimate of the latency."
     )
 
 
@@ -50,7 +56,9 @@ class ComparedKernel(Part):
     workload_key: str = Field(description="Key of the workload.")
     name: str = Field(description="Name of the kernel.")
     weights: list[int | None] = Field(description="Calls per inference.")
-    best_sec: list[float | None] = Field(description="Best time of a call, seconds.")
+    best_sec: list[float | None] = Field(
+        description="Best time of a call, seconds: from the search, or of a kernel that the job did not try, as the artifact runs it."
+    )
     trials: list[int | None] = Field(description="Number of trials.")
 
     @property
@@ -60,14 +68,19 @@ class ComparedKernel(Part):
         return min(known)[1] if len(known) > 1 else None
 
     @property
-    def apart(self) -> float:
-        """The most that an inference gains by this kernel of one job in place of another's, in seconds."""
+    def is_shared(self) -> bool:
+        """Whether at least two of the jobs have it: others cannot be compared."""
+        return sum(weight is not None for weight in self.weights) > 1
+
+    @property
+    def apart(self) -> float | None:
+        """The most that an inference gains by this kernel of one job in place of another's, in seconds; None unless two have a time."""
         known = [
             sec * weight
             for sec, weight in zip(self.best_sec, self.weights, strict=True)
             if sec is not None and weight is not None
         ]
-        return max(known) - min(known) if known else 0.0
+        return max(known) - min(known) if len(known) > 1 else None
 
 
 class JobComparison(Part):
@@ -94,20 +107,37 @@ def compare_jobs(repos: Repositories, job_ids: Sequence[str]) -> JobComparison:
         )
     jobs = [repos.jobs.get(job_id) for job_id in job_ids]
     tasks = [{task.workload_key: task for task in repos.jobs.tasks(job.id)} for job in jobs]
+    timed = [_timed(repos, job, by_key) for job, by_key in zip(jobs, tasks, strict=True)]
     names = {key: task.name for by_key in tasks for key, task in by_key.items()}
-    kernels = [_kernel(key, name, [by_key.get(key) for by_key in tasks]) for key, name in names.items()]
+    kernels = [
+        _kernel(key, name, [by_key.get(key) for by_key in tasks], [secs.get(key) for secs in timed])
+        for key, name in names.items()
+    ]
     return JobComparison(
         jobs=[_job(repos, job) for job in jobs],
-        kernels=sorted(kernels, key=lambda kernel: -kernel.apart),
+        kernels=sorted(kernels, key=lambda kernel: (not kernel.is_shared, -(kernel.apart or 0.0))),
     )
 
 
-def _kernel(key: str, name: str, tasks: Sequence[JobTask | None]) -> ComparedKernel:
+def _timed(repos: Repositories, job: Job, tasks: Mapping[str, JobTask]) -> dict[str, float | None]:
+    """Return the seconds per call of each kernel in the job's artifact, by its workload."""
+    artifact = repos.artifacts.for_job(job.id)
+    if artifact is None:
+        return {}
+    numbers = kernel_numbers(list(tasks.values()), Evidence(artifact.manifest, artifact.report))
+    return {key: numbers[task.position].call_sec for key, task in tasks.items()}
+
+
+def _kernel(
+    key: str, name: str, tasks: Sequence[JobTask | None], timed_sec: Sequence[float | None]
+) -> ComparedKernel:
     return ComparedKernel(
         workload_key=key,
         name=name,
         weights=[task.weight if task else None for task in tasks],
-        best_sec=[task.best_cost_sec if task else None for task in tasks],
+        best_sec=[
+            (task.best_cost_sec or sec) if task else None for task, sec in zip(tasks, timed_sec, strict=True)
+        ],
         trials=[task.trials if task else None for task in tasks],
     )
 
@@ -124,6 +154,7 @@ def _job(repos: Repositories, job: Job) -> ComparedJob:
         target_key=job.target_key,
         tuner=job.tuner,
         precision=str(job.options.get("precision", "as-model")),
+        libraries=list(job.target.get("libs") or ()),
         trials=job.trials,
         tuned_sec=job.tuned_sec,
         created_at=job.created_at,
@@ -131,6 +162,7 @@ def _job(repos: Repositories, job: Job) -> ComparedJob:
         is_measured=latency.is_measured,
         ratios=speedups_of(job),
         artifact_bytes=artifact.size_bytes if artifact else None,
+        networks=networks_of(repos.network_timings.of(job.id)),
         curve=_curve(repos, job.id),
     )
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from tunefarm_app.report.hybrid import ReportHybrid
+from tunefarm_app.report.libraries import ReportLibraryAhead
 from tunefarm_app.report.parts import (
     Part,
     ReportAlternative,
@@ -255,6 +256,10 @@ class JobReport(Part):
     alternatives: list[ReportAlternative] = Field(
         default_factory=list,
         description="Alternative algorithms that were tuned for its kernels, in the artifact or not.",
+    )
+    libraries_ahead: list[ReportLibraryAhead] = Field(
+        default_factory=list,
+        description="Kernels that a library computes faster than the best kernel of ours, those first that cost an inference most.",
     )
     networks_sec: dict[str, float] = Field(
         default_factory=dict,

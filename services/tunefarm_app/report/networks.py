@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tunefarm_app.report.parts import ReportNetwork
 from tunefarm_app.settings import Settings
 from tunefarm_app.storage.rows import searches
-from tunefarm_db.values import Job, NetworkTiming
+from tunefarm_db.values import Job, NetworkTiming, Step, StepState
 from tunefarm_text.quantities import duration, tuned_kernels
 
 _CPU = "llvm"
 _ESTIMATE = "Until then the latency is an estimate: the sum of the kernels' best times."
+_CURVE = "The curve is an estimate: the sum of the kernels' best times."
+_THIN = "The thin curve is an estimate: the sum of the kernels' best times."
+_REASONS: Mapping[str, str] = {
+    "runs-parts": "ONNX Runtime runs parts of the network, and a search times only networks that are compiled whole",
+    "draft-elsewhere": "no worker's machine can run code for this target, and a worker checks each network before a device times it",
+}
+"""Why a network is not timed, by the code of the error that says so."""
 
 
 def networks_of(rows: Sequence[NetworkTiming]) -> list[ReportNetwork]:
@@ -31,22 +38,55 @@ def network_words(network: ReportNetwork) -> str:
     return f"measured after {duration(network.tuned_sec)} of search, {tuned}{disturbed}"
 
 
-def why_not_timed(job: Job, rows: Sequence[NetworkTiming], settings: Settings) -> str:
-    """Return why a search has not timed its network, and what its latency is meanwhile; an empty text once it has, or has ended."""
-    if not searches(job) or job.state.is_finished or any(row.latency_sec is not None for row in rows):
-        return ""
-    at_the_end = "The network itself is timed when the job compiles"
+def curve_words(
+    job: Job, rows: Sequence[NetworkTiming], settings: Settings, draft: Step | None = None
+) -> str:
+    """Return what a job's curve shows: its network as measured during the search, or why there are no such points.
+
+    Args:
+        job: The job.
+        rows: The networks that it compiled on the way.
+        settings: The farm's.
+        draft: The step that compiles the first of them; None if there is none.
+    """
+    if not searches(job):
+        return "The job did not search, so there is no curve."
+    if any(row.latency_sec is not None for row in rows):
+        return f"Points are the whole network, measured during the search with the kernels so far. {_THIN}"
+    if job.state.is_finished:
+        reason = _why_never(job, rows, settings, draft) or _ended_before(job, rows, settings)
+        return f"The network itself was not timed during the search: {reason}. {_CURVE}"
+    reason = _why_never(job, rows, settings, draft)
+    if reason:
+        return f"The network itself is timed when the job compiles: {reason}. {_ESTIMATE}"
+    return (
+        f"The network itself is timed after {duration(settings.network_timing_after_sec)} of search, as soon as it is compiled and "
+        f"the timing takes no more than {settings.network_timing_share:.0%} of the search. {_ESTIMATE}"
+    )
+
+
+def _why_never(job: Job, rows: Sequence[NetworkTiming], settings: Settings, draft: Step | None) -> str:
+    """Return why the job's search times no network, or has not so far; empty if it may."""
     if job.target.get("kind") != _CPU:
-        return f"{at_the_end}, as on all GPUs. {_ESTIMATE}"
+        return "on a GPU the compile needs the device, which the search holds"
     if not settings.max_drafts_bytes or not settings.network_timing_share:
-        return f"{at_the_end}: this farm's settings leave out timings before. {_ESTIMATE}"
+        return "this farm's settings leave out timings before that"
     error = rows[-1].error if rows else None
     if error is not None:
-        return f"{at_the_end}: {error.get('message', '')}. {_ESTIMATE}"
+        return _REASONS.get(str(error.get("code")), str(error.get("message", "")))
+    if draft is not None and draft.error is not None and (draft.state is StepState.FAILED or not rows):
+        return _REASONS.get(str(draft.error.get("code")), str(draft.error.get("message", "")))
     after_sec, wall_sec = settings.network_timing_after_sec, job.budget.get("wall_sec")
     if wall_sec is not None and wall_sec <= after_sec:
-        return f"{at_the_end}: the search is too short for it. {_ESTIMATE}"
-    return (
-        f"The network itself is timed after {duration(after_sec)} of search, as soon as it is compiled and the timing takes no more "
-        f"than {settings.network_timing_share:.0%} of the search. {_ESTIMATE}"
-    )
+        return f"a search of {duration(wall_sec)} is too short, it begins after {duration(after_sec)}"
+    return ""
+
+
+def _ended_before(job: Job, rows: Sequence[NetworkTiming], settings: Settings) -> str:
+    """Return why a search that ended had timed no network, though it might have."""
+    after_sec = settings.network_timing_after_sec
+    if job.tuned_sec < after_sec:
+        return f"it ended after {duration(job.tuned_sec)}, and timing begins after {duration(after_sec)}"
+    if not rows:
+        return "it ended before the network was compiled"
+    return f"it ended before a timing was due, which may take {settings.network_timing_share:.0%} of it"

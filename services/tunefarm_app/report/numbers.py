@@ -166,6 +166,8 @@ def untried(tasks: Iterable[JobTask], covered: Collection[str] = ()) -> list[Job
 def untried_sentence(tasks: Sequence[JobTask], report: Mapping[str, Any] | None = None) -> str:
     """Return how much of the network the search did not reach; empty if it reached all of it, or there was no search."""
     missing = untried(tasks, Evidence(manifest={}, report=report or {}).hits() or ())
+    if not report:  # without an artifact, what earlier jobs found counts
+        missing = [task for task in missing if task.best_cost_sec is None]
     own = sum(task.alternative is None for task in tasks)
     if not missing or len(missing) == own:
         return ""

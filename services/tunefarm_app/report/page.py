@@ -19,7 +19,8 @@ from tunefarm_app.report.document import JobReport, ReportKernel
 from tunefarm_app.report.measurements import timed_beside, which_is_shown
 from tunefarm_app.storage.rows import file_stem
 from tunefarm_text import quantities
-from tunefarm_text.job_terms import runtime_title
+from tunefarm_text.algorithms import algorithm_title, artifact_kind
+from tunefarm_text.job_terms import libraries_option, runtime_title
 from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.report"
@@ -43,7 +44,17 @@ def report_page(report: JobReport) -> str:
         which_counts=which_is_shown(report.measurements),
         beside=timed_beside(report.measurements),
         runtime_title=runtime_title,
+        algorithm_title=algorithm_title,
+        kind=_kind(report),
+        target=" ".join(filter(None, (report.target.key, libraries_option(report.target.attributes)))),
     )
+
+
+def _kind(report: JobReport) -> str:
+    if report.latency is not None and report.latency.tuned_is_untuned:
+        return artifact_kind(0)
+    chosen = [alternative.algorithm for alternative in report.alternatives if alternative.chosen]
+    return artifact_kind(report.coverage.covered if report.coverage else None, chosen)
 
 
 def render(template: str, **values: object) -> str:

@@ -26,6 +26,20 @@ _TOO_WIDE = """() => [
   ...[...document.querySelectorAll(".table-scroll")].map((table) => table.scrollWidth - table.clientWidth)]"""
 
 
+_SAMPLES_SEC = [0.0101, 0.0303, 0.0104, 0.0205, 0.0202]
+_LATENCY: dict[str, Any] = {
+    "onnxruntime_missing": None,
+    **{
+        name: {"median_sec": 0.0202, "samples_sec": samples_sec, "threads": 16}
+        for name, samples_sec in (
+            ("tuned", _SAMPLES_SEC[1:] + _SAMPLES_SEC[:1]),
+            ("untuned", _SAMPLES_SEC),
+            ("onnxruntime", _SAMPLES_SEC),
+        )
+    },
+}
+
+
 def nothing_is_cut_off(page: Page) -> None:
     """Check that neither the page nor, except on a telephone, a table has to be scrolled sideways."""
     page_over, *tables_over = page.evaluate(_TOO_WIDE)
@@ -71,7 +85,7 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
             ],
         }
         (report,) = connection.execute("SELECT report FROM artifacts").fetchone()
-        report = json.dumps({**json.loads(report), "coverage": coverage})
+        report = json.dumps({**json.loads(report), "coverage": coverage, "latency": _LATENCY})
         connection.execute("UPDATE artifacts SET report = ?", (report,))
     connection.close()
     page = seat.sign_in()
@@ -79,6 +93,7 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     link = page.get_by_role("region", name="Kernels").get_by_role("link").first
     expect(link).to_have_attribute("title", f"{name}0")
     expect(page.locator("th", has_text="In the artifact")).to_have_count(1)
+    expect(page.get_by_role("region", name="Measured latency")).to_contain_text("between")
     nothing_is_cut_off(page)
     assert link.evaluate("link => link.getBoundingClientRect().height") < 80, "at most three lines"
 
@@ -96,7 +111,8 @@ def test_jobs_are_chosen_and_compared(seat: Any, server: ReplayServer, tmp_path:
         page.get_by_role("checkbox", name=f"net{trials}").check()
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("svg.curves polyline")).to_have_count(2)
-    expect(page.get_by_role("region", name="Kernels")).to_contain_text("matmul_2")
+    expect(page.get_by_role("region", name="Kernels")).to_contain_text("matmul_1")
+    expect(page.get_by_text("2 kernels belong to one of the jobs alone")).to_be_visible()
     nothing_is_cut_off(page)
     seat.nothing_serious(page)
 

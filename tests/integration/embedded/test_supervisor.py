@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -79,12 +80,15 @@ def test_a_part_that_dies_is_started_again(toy_farm: Callable[..., Any]) -> None
 
 
 def test_a_part_that_cannot_live_ends_the_farm_with_its_last_words(toy_farm: Callable[..., Any]) -> None:
-    farm = toy_farm(part("good"), part("bad", "raise SystemExit('the port is taken')"))
+    routine = json.dumps({"level": "info", "event": "keys made"})
+    farm = toy_farm(part("good"), part("bad", f"print({routine!r}); raise SystemExit('the port is taken')"))
     assert farm.process.wait(120) == 1
     failed = wait_until(lambda: [event for event in farm.events if event["kind"] == "failed"], "the failure")[
         0
     ]
-    assert "the port is taken" in failed["message"]
+    assert failed["message"].endswith("bad.log ends with:\nthe port is taken"), (
+        "no log lines of what went well"
+    )
     assert failed["data"]["error"]["code"] == "farm-failed"
     wait_gone(farm.pids("good"), "the good part")
 

@@ -40,7 +40,7 @@ def test_everything_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, {**REPORT, "outcomes": {"ok": 10, "run-error": 2, "build-error": 2}})
     assert "ONNX Runtime 20 ms 19 ms to 30 ms 2 0.80×" in lines
     assert "TVM, untuned 1.5 s 1.5 s to 1.5 s 2 60.0×" in lines
-    assert "TVM, tuned 25 ms 24 ms to 26 ms 2 –" in lines
+    assert "the artifact (TVM, tuned) 25 ms 24 ms to 26 ms 2 –" in lines
     assert "largest output difference 1.25e-05 absolute, 3e-06 relative (ONNX Runtime)" in lines
     assert "kernels tuned 2 of 9" in lines
     assert "untuned: k0, k1, k2, k3 and 2 more: no-record" in lines

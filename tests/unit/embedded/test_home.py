@@ -10,7 +10,7 @@ import pytest
 
 from tunefarm.embedded.home import FarmHome
 from tunefarm.endpoint import default_home
-from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 
 @pytest.fixture
@@ -29,6 +29,13 @@ def test_an_existing_folder_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     FarmHome(tmp_path).prepare()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "farm").write_text("")
+    with pytest.raises(InvalidInputError, match=r"it is a file\. Give another folder with --home") as caught:
+        FarmHome(tmp_path / "farm").prepare()
+    assert caught.value.code == "bad-home"
 
 
 def test_one_farm_per_folder(home: FarmHome) -> None:

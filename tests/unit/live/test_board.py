@@ -127,7 +127,7 @@ def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         "upload done",
         "import done: 37 operators, 11.7 M parameters",
         "extract done: 4 kernels to tune",
-        "tune… 3.1 %: 1 trials, 0 failed, 1 of 4 kernels, best –",
+        "tune… 3.1 %: 1 trial, 0 failed, 1 of 4 kernels, best –",
         "tune stopped: 3 trials, 0 failed, 3 of 4 kernels, best –",
     ]
 

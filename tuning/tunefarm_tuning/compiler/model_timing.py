@@ -23,7 +23,8 @@ from tunefarm_tuning.reference.onnx_runtime import Reference
 _ROUNDS = 15
 _LEAST_ROUNDS = 5
 _MAX_BLOCKS = 200
-_LEAST_BLOCKS = 7
+_LEAST_BLOCKS = 10
+"""An interval of fewer blocks is often narrow by chance, and timing ends where it is narrow."""
 _LEAST_DECIDING = 5
 """Blocks after which a difference that no noise explains may be decided upon."""
 _ENOUGH = 1.06

@@ -127,6 +127,11 @@ class Models(Repository):
             raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
         return model
 
+    def names(self, model_ids: Collection[str]) -> dict[str, str]:
+        """Return the names of models by their ids, of deleted ones too."""
+        rows = self._run(select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_(sorted(set(model_ids)))))
+        return {str(model_id): str(name) for model_id, name in rows}
+
     def id_of(self, text: str) -> str:
         """Return the id of the model that a text names: an id, ``name@version``, or a name, which means its newest version.
 
@@ -142,6 +147,14 @@ class Models(Repository):
         exact = ModelRow.name == text  # a name may itself end in @2
         row = self._run(query.order_by(exact.desc(), ModelRow.version.desc()).limit(1)).first()
         return text if row is None else str(row[0])
+
+    def unbound(self, of: Model) -> tuple[Model, ...]:
+        """Return the owner's models with the file and the name of `of` that failed for want of shapes or values, newest version first."""
+        query = select(_MODELS).where(
+            ModelRow.sha256 == of.sha256, ModelRow.name == of.name, ModelRow.state == ModelState.FAILED
+        )
+        models = self._all(Model, query.order_by(ModelRow.version.desc()))
+        return tuple(model for model in models if model.needs_binding and model.owner == of.owner)
 
     def take_version(self, model_id: str, of: Model) -> None:
         """Give a model the version of a deleted one, whose place it takes."""

@@ -15,6 +15,9 @@ from tunefarm.cli.base import exit_codes
 from tunefarm.cli.base.extras import advice
 from tunefarm.cli.base.output import Output
 
+_SERVER_BUG = "internal"
+"""The server asks for the `request_id` of such an error: its log has the details."""
+
 
 class Exit(BaseException):
     """Ends the command with an exit code. Messages are printed already. Only `run` catches it."""
@@ -78,7 +81,10 @@ def _explain(output: Output, error: Exception) -> None:
     if output.json:
         with suppress(BrokenPipeError):
             output.data({"error": problem})
-    output.note(f"error: {problem['message']}", style="red")
+    for line in f"error: {problem['message']}".splitlines():
+        output.note(line, style="red")
+    if problem["code"] == _SERVER_BUG and problem.get("request_id"):
+        output.note(f"request_id: {problem['request_id']}", style="red")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -105,8 +105,8 @@ def list_jobs(
         {
             "job": lambda job: job.id,
             "state": lambda job: job.state,
-            "model": lambda job: job.model_id,
-            "target": lambda job: job.target_key,
+            "model": lambda job: job.model_name or job.model_id,
+            "target": lambda job: job.target_text,
             "devices": lambda job: job.device_key,
             ">trials": lambda job: job.trials,
             ">failed": lambda job: job.failures,
@@ -182,13 +182,24 @@ def compare_jobs(
             for job in jobs
         ),
     )
-    out.table(
-        ("kernel", *(f">…{job['id'][-6:]}" for job in jobs)),
-        (
-            (kernel["name"], *(quantities.latency(sec) for sec in kernel["best_sec"]))
-            for kernel in comparison["kernels"]
-        ),
-    )
+    kernels = comparison["kernels"]
+    shared = [kernel for kernel in kernels if sum(weight is not None for weight in kernel["weights"]) > 1]
+    if shared:
+        out.table(
+            ("kernel", *(f">…{job['id'][-6:]}" for job in jobs)),
+            ((kernel["name"], *_kernel_times(kernel)) for kernel in shared),
+        )
+    if len(shared) < len(kernels):
+        out.text(
+            f"{quantities.plural(len(kernels) - len(shared), 'kernel')} of one job alone: not compared (--json lists all)."
+        )
+
+
+def _kernel_times(kernel: Mapping[str, Any]) -> list[str]:
+    return [
+        "not measured" if sec is None and weight is not None else quantities.latency(sec)
+        for sec, weight in zip(kernel["best_sec"], kernel["weights"], strict=True)
+    ]
 
 
 @command(app, "tasks")
@@ -299,8 +310,8 @@ def show_state(out: Output, job: Job) -> None:
         return
     out.text(f"{job.id}  {job.state}", style="bold")
     rows = [
-        ("model", job.model_id),
-        ("target", job.target_key),
+        ("model", f"{job.model_name} ({job.model_id})" if job.model_name else job.model_id),
+        ("target", job.target_text),
         ("devices", job.device_key),
         ("tuner", f"{job.tuner}, seed {job.seed}"),
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),

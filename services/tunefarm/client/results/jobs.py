@@ -14,7 +14,7 @@ from tunefarm.client.results.models import Problem, Tensor
 from tunefarm.client.results.reading import Answer, Result
 from tunefarm.client.results.shown import Shown
 from tunefarm_text import quantities
-from tunefarm_text.job_terms import RUNTIMES
+from tunefarm_text.job_terms import RUNTIMES, libraries_option
 
 FINISHED_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -44,6 +44,7 @@ class Job(Shown, Answer):
     """A tuning job.
 
     Attributes:
+        model_name: Name of the model; empty if the server is of an earlier release.
         state: ``queued``, ``extracting``, ``tuning``, ``compiling``, ``paused``, ``succeeded``, ``failed`` or
             ``cancelled``.
         budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None if a limit is not set.
@@ -65,6 +66,7 @@ class Job(Shown, Answer):
 
     id: str
     model_id: str = ""
+    model_name: str = ""
     state: str
     target_key: str = ""
     device_key: str = ""
@@ -103,6 +105,11 @@ class Job(Shown, Answer):
         """Whether it searches; a job that does not is compiled from what is on record."""
         options = self.raw.get("options")
         return not isinstance(options, dict) or options.get("search") is not False
+
+    @property
+    def target_text(self) -> str:
+        """The target, with the libraries that may compute kernels, which `target_key` leaves out."""
+        return " ".join(filter(None, (self.target_key, libraries_option(self.raw.get("target") or {}))))
 
     @property
     def best_text(self) -> str:
@@ -148,8 +155,9 @@ class Job(Shown, Answer):
         """Return the job's row in a notebook: column name to text."""
         return {
             "": self.id,
+            "model": self.model_name or self.model_id,
             "state": self.state,
-            "target": self.target_key,
+            "target": self.target_text,
             "trials": f"{self.trials} ({self.failures} failed)",
             "kernels": f"{self.progress.tasks_with_record} of {self.progress.tasks_total}",
             "best": self.best_text,

@@ -11,6 +11,7 @@ from typing import Any
 
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Json
+from tunefarm_text.algorithms import kind_of_report
 from tunefarm_text.job_terms import RUNTIMES
 from tunefarm_text.quantities import tuned_kernels
 
@@ -157,18 +158,12 @@ def chart(
     }
 
 
-_BASELINES = {
-    **RUNTIMES,
-    "untuned": "untuned",
-    "tuned": "tuned",
-}
-
-
 def baselines(report: Mapping[str, Any] | None, when: str = "measured") -> list[dict[str, Any]]:
     """Return the whole network's measured latencies; their names say when that was."""
     latency = (report or {}).get("latency") or {}
+    names = {**RUNTIMES, "untuned": "untuned", "tuned": f"the artifact ({kind_of_report(report)})"}
     return [
         {"key": key, "name": f"{name}, {when}", "ms": latency[key]["median_sec"] * 1e3}
-        for key, name in _BASELINES.items()
+        for key, name in names.items()
         if isinstance(latency.get(key), Mapping) and latency[key].get("median_sec")
     ]

@@ -15,30 +15,68 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.rendering import page
 from tunefarm_app.report.comparison import LEAST, MOST, ComparedJob, compare_jobs
+from tunefarm_app.report.networks import network_words
 from tunefarm_text.job_terms import RUNTIMES, runtime_title
 from tunefarm_text.quantities import duration, latency
 
 router = APIRouter(include_in_schema=False)
 
 WIDTH, HEIGHT = 640, 240
-_LEFT, _BOTTOM, _TOP = 74.0, 24.0, 8.0
+_LEFT, _RIGHT, _BOTTOM, _TOP = 74.0, 16.0, 24.0, 8.0
 _OFFERED = 12
 _KERNELS_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """Curves on common axes: seconds of search across, the sum of the kernels' best times up, on a logarithmic scale.
+class Dot:
+    """The whole network, as it was measured: its position, and the ends of its interval as heights."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    is_artifact: bool
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What the chart shows of a job.
 
     Attributes:
-        lines: Points of a polyline for each job; empty if it has no curve.
+        sums: Points of a polyline: the sum of the kernels' best times, an estimate. Empty if there is none.
+        measured: The same of the whole network as it was measured during the search. Empty if it was not.
+        dots: Those measurements, and the artifact's at the end.
+    """
+
+    sums: str
+    measured: str
+    dots: tuple[Dot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Latencies over the seconds of search, on common axes; upwards on a logarithmic scale.
+
+    Attributes:
+        lines: One for each job.
         across: Position and text of the marks across.
         up: The same of the marks up.
     """
 
-    lines: tuple[str, ...]
+    lines: tuple[Line, ...]
     across: tuple[tuple[float, str], ...]
     up: tuple[tuple[float, str], ...]
+
+    @property
+    def has_artifacts(self) -> bool:
+        """Whether an artifact was measured."""
+        return any(dot.is_artifact for line in self.lines for dot in line.dots)
+
+    @property
+    def has_points(self) -> bool:
+        """Whether a network was measured during its search."""
+        return any(not dot.is_artifact for line in self.lines for dot in line.dots)
 
 
 @router.get("/jobs/compare", dependencies=[needs("read")])
@@ -55,6 +93,7 @@ def comparison_page(
         newest = repos.overview.jobs(limit=_OFFERED)[0]
         same = repos.jobs.list(model_id=given[0].model_id, limit=_OFFERED).items if given else ()
         names = {job.model_id: repos.models.get(job.model_id, deleted=True).name for job in given}
+    shared = [] if comparison is None else [kernel for kernel in comparison.kernels if kernel.is_shared]
     offered = {job.id: (names[job.model_id], job) for job in (*given, *same)} | {
         listed.job.id: (listed.model_name, listed.job) for listed in newest
     }
@@ -74,7 +113,8 @@ def comparison_page(
             if name != "onnxruntime" and any(name in item.ratios for item in comparison.jobs)
         ],
         runtime_title=runtime_title,
-        kernels=[] if comparison is None else comparison.kernels[:_KERNELS_SHOWN],
+        kernels=shared[:_KERNELS_SHOWN],
+        shared=len(shared),
         offered=list(offered.values())[:_OFFERED],
         width=WIDTH,
         height=HEIGHT,
@@ -82,34 +122,104 @@ def comparison_page(
 
 
 def chart_of(jobs: Sequence[ComparedJob]) -> Chart | None:
-    """Return the curves of jobs; None if none has a curve."""
-    curves = [job.curve for job in jobs]
-    ends = [max(job.tuned_sec, curve[-1][0]) for job, curve in zip(jobs, curves, strict=True) if curve]
-    values = [value for curve in curves for _, value in curve if value > 0]
+    """Return the latencies of jobs over their searches; None if nothing is known of any."""
+    measured = [_measured(job) for job in jobs]
+    values = [value for job in jobs for _, value in job.curve if value > 0]
+    values += [sec for points in measured for point in points for sec in point.bounds]
     if not values:
         return None
-    longest, low, high = max([*ends, 1e-9]), min(values), max(values)
+    longest = max([*(_end_sec(job) for job in jobs), 1e-9])
+    low, high = min(values), max(values)
     if high <= 1.02 * low:
         low, high = low / 1.1, high * 1.1
 
     def x_of(sec: float) -> float:
-        return round(_LEFT + (WIDTH - _LEFT - 12) * sec / longest, 1)
+        return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * sec / longest, 1)
 
     def y_of(value: float) -> float:
         share = log(max(value, low) / low) / log(high / low)
         return round(_TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - share), 1)
 
-    lines = []
-    for job, curve in zip(jobs, curves, strict=True):
-        steps = [f"{x_of(curve[0][0])},{y_of(curve[0][1])}"] if curve else []
-        for (_, before), (sec, value) in itertools.pairwise(curve):
-            steps += [f"{x_of(sec)},{y_of(before)}", f"{x_of(sec)},{y_of(value)}"]
-        if curve:
-            steps.append(f"{x_of(max(job.tuned_sec, curve[-1][0]))},{y_of(curve[-1][1])}")
-        lines.append(" ".join(steps))
+    def stairs(points: Sequence[tuple[float, float]], until_sec: float) -> str:
+        if not points:
+            return ""
+        steps = [(x_of(points[0][0]), y_of(points[0][1]))]
+        for (_, before), (sec, value) in itertools.pairwise(points):
+            steps += [(x_of(sec), y_of(before)), (x_of(sec), y_of(value))]
+        steps.append((x_of(max(until_sec, points[-1][0])), y_of(points[-1][1])))
+        return " ".join(f"{x},{y}" for x, y in steps)
+
+    def dot(point: _Measured) -> Dot:
+        return Dot(
+            x=x_of(point.at_sec),
+            y=y_of(point.sec),
+            low=y_of(point.low_sec),
+            high=y_of(point.high_sec),
+            is_artifact=point.is_artifact,
+            title=point.title,
+        )
+
     marks = [low * (high / low) ** (number / 3) for number in range(4)]
     return Chart(
-        lines=tuple(lines),
+        lines=tuple(
+            Line(
+                sums=stairs(job.curve, _end_sec(job)),
+                measured=stairs(
+                    [(network.tuned_sec, network.latency_sec) for network in job.networks], _end_sec(job)
+                ),
+                dots=tuple(dot(point) for point in points),
+            )
+            for job, points in zip(jobs, measured, strict=True)
+        ),
         across=tuple((x_of(longest * number / 4), duration(longest * number / 4)) for number in range(5)),
         up=tuple((y_of(value), latency(value)) for value in marks),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """The whole network, measured after so many seconds of search."""
+
+    at_sec: float
+    sec: float
+    low_sec: float
+    high_sec: float
+    is_artifact: bool
+    title: str
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.low_sec, self.high_sec
+
+
+def _measured(job: ComparedJob) -> list[_Measured]:
+    """Return the measurements of a job's network during its search, and of its artifact."""
+    points = [
+        _Measured(
+            at_sec=network.tuned_sec,
+            sec=network.latency_sec,
+            low_sec=network.low_sec or network.latency_sec,
+            high_sec=network.high_sec or network.latency_sec,
+            is_artifact=False,
+            title=f"{job.model_name}: {latency(network.latency_sec)}, {network_words(network)}",
+        )
+        for network in job.networks
+    ]
+    if job.artifact_bytes is not None and job.is_measured and job.latency_sec:
+        points.append(
+            _Measured(
+                at_sec=_end_sec(job),
+                sec=job.latency_sec,
+                low_sec=job.latency_sec,
+                high_sec=job.latency_sec,
+                is_artifact=True,
+                title=f"{job.model_name}: {latency(job.latency_sec)}, the artifact",
+            )
+        )
+    return points
+
+
+def _end_sec(job: ComparedJob) -> float:
+    return max(
+        [job.tuned_sec, *(sec for sec, _ in job.curve), *(network.tuned_sec for network in job.networks)]
     )

@@ -32,7 +32,7 @@ from tunefarm_app.leases.device_turns import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.measurements import measured_beside, timed_beside, which_is_shown
 from tunefarm_app.report.measuring import measuring_of
-from tunefarm_app.report.networks import fastest_network, network_words, networks_of, why_not_timed
+from tunefarm_app.report.networks import curve_words, fastest_network, network_words, networks_of
 from tunefarm_app.report.numbers import (
     latency_of,
     measured_words,
@@ -42,7 +42,7 @@ from tunefarm_app.report.numbers import (
 from tunefarm_app.storage.rows import searches
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Draft, Job, JobTask
+from tunefarm_db.values import Draft, Job, JobTask, StepKind
 from tunefarm_text import job_terms
 
 router = APIRouter(include_in_schema=False)
@@ -90,9 +90,10 @@ def job_page(
         curve = _curves.of(repos, job_id)
         trace = short_trace(repos, job)
         measuring = measuring_of(repos, job_id) if artifact is not None else None
-        networks = networks_of(repos.network_timings.of(job_id))
+        timings = repos.network_timings.of(job_id)
+        first_draft = repos.steps.find(StepKind.DRAFT, job_id)
         now = repos.now()
-    report = None if artifact is None else artifact.report
+    report, networks = None if artifact is None else artifact.report, networks_of(timings)
     lines = task_lines(tasks, model_tasks, report, rooflines)
     shown = len(lines) if kernels == "all" else min(len(lines), TASKS_SHOWN)
     answer = page(
@@ -113,6 +114,7 @@ def job_page(
         latency=latency_of(job),
         network_words=network_words(fastest) if (fastest := fastest_network(networks)) is not None else "",
         measured_words=measured_words(tasks),
+        curve_words=curve_words(job, timings, services.settings, first_draft),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(job) or speedup_so_far(tasks),
         time_parts=bar_parts(trace.seconds()) if trace is not None else [],
@@ -169,13 +171,14 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         curve = _curves.of(repos, job_id)
         tasks = repos.jobs.tasks(job_id)
         networks = repos.network_timings.of(job_id)
+        first_draft = repos.steps.find(StepKind.DRAFT, job_id)
     drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report, earlier)
     return JSONResponse(
         {
             **drawn,
             "running": not job.state.is_finished,
             "blank": _blank(job.state.is_finished, tasks),
-            "note": why_not_timed(job, networks, services.settings),
+            "note": curve_words(job, networks, services.settings, first_draft),
         },
         headers=headers,
     )

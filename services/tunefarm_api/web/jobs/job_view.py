@@ -26,17 +26,26 @@ class Speedup:
         than: Than what.
         text: The ratio as far as it is known.
         verdict: ``"faster"``, ``"slower"``, or ``"same"`` if the timings do not tell.
+        is_wide: Whether it is known only roughly.
     """
 
     ratio: float
     than: str
     text: str
     verdict: str
+    is_wide: bool = False
 
     @property
     def is_none(self) -> bool:
         """Whether what was tuned is no faster than untuned, as far as the timings tell."""
         return self.than == "untuned" and self.verdict != "faster"
+
+    @property
+    def doubt(self) -> str:
+        """What `is_none` means, to follow "over untuned": empty, "no faster", or that the timings do not tell."""
+        if not self.is_none:
+            return ""
+        return "no faster" if self.verdict == "slower" or not self.is_wide else "the timings do not tell"
 
     @classmethod
     def of(cls, ratio: float, than: str) -> Speedup:
@@ -50,9 +59,17 @@ def progress_words(job: Job) -> str:
     trials, wall_sec = job.budget.get("trials"), job.budget.get("wall_sec")
     words = [
         f"{job.trials:,} of {plural(trials, 'trial')}" if trials else plural(job.trials, "trial"),
-        f"{duration(job.tuned_sec)} of {duration(wall_sec)}" if wall_sec else duration(job.tuned_sec),
+        of_limit(job.tuned_sec, wall_sec),
     ]
     return ", ".join(words if trials or not wall_sec else words[::-1])
+
+
+def of_limit(spent_sec: float, limit_sec: float | None) -> str:
+    """Return the time of a search beside its limit; its last round may end after that: ``"8.2 s, limit 2.7 s"``."""
+    if not limit_sec:
+        return duration(spent_sec)
+    spent, limit = duration(spent_sec), duration(limit_sec)
+    return f"{spent} of {limit}" if spent_sec <= limit_sec or spent == limit else f"{spent}, limit {limit}"
 
 
 def measured_speedup(job: Job, than: str | None = UNTUNED) -> Speedup | None:
@@ -60,7 +77,13 @@ def measured_speedup(job: Job, than: str | None = UNTUNED) -> Speedup | None:
     ratio = None if than is None else speedups_of(job).get(than)
     if than is None or ratio is None:
         return None
-    return Speedup(ratio=ratio.value, than=RUNTIMES.get(than, than), text=ratio.text, verdict=ratio.verdict)
+    return Speedup(
+        ratio=ratio.value,
+        than=RUNTIMES.get(than, than),
+        text=ratio.text,
+        verdict=ratio.verdict,
+        is_wide=quantities.is_wide(ratio.low, ratio.high),
+    )
 
 
 def speedup_over_runtime(job: Job) -> Speedup | None:

@@ -11,6 +11,7 @@ from tunefarm_app.report.numbers import ratios_of
 from tunefarm_app.report.parts import ReportRatio
 from tunefarm_app.report.sentences import rough_latencies
 from tunefarm_text import quantities
+from tunefarm_text.algorithms import kind_of_report
 from tunefarm_text.job_terms import RUNTIMES, runtime_title
 
 _ALWAYS = ("onnxruntime", "untuned", "tuned")
@@ -18,7 +19,6 @@ _NAMES = {
     **RUNTIMES,
     "torch_compile": "PyTorch, torch.compile",
     "untuned": "TVM, untuned",
-    "tuned": "TVM, tuned: the artifact",
 }
 
 
@@ -46,6 +46,7 @@ def latency_lines(report: Mapping[str, Any] | None) -> list[LatencyLine]:
     if not isinstance(latency, Mapping) or not isinstance(latency.get("tuned"), Mapping):
         return []
     ratios, facts = ratios_of(report), baseline_facts(latency)
+    names = {**_NAMES, "tuned": f"The artifact: TVM, {kind_of_report(report)}"}
     missing = {
         **{key: latency.get(f"{key}_missing") for key in ("onnxruntime", "torch_compile")},
         **{key: asked.get("missing") for key, asked in facts.items()},
@@ -59,7 +60,7 @@ def latency_lines(report: Mapping[str, Any] | None) -> list[LatencyLine]:
             missing.get(key),
             (facts.get(key) or {}).get("checks"),
         )
-        for key, name in _NAMES.items()
+        for key, name in names.items()
         if key in _ALWAYS or latency.get(key) or missing.get(key)
     ]
 

@@ -18,6 +18,8 @@ from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.rendering import page
 from tunefarm_app.records.kernel_sources import job_task, winner_of
 from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.report.libraries import libraries_ahead
 from tunefarm_app.report.words import OUTCOMES
 
 router = APIRouter(include_in_schema=False)
@@ -53,6 +55,11 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
         line=next(line for line in lines if line.task.position == position),
         histogram=histogram(ends),
         meanings=OUTCOMES,
+        ahead=[
+            entry.sentence
+            for entry in libraries_ahead(Evidence(manifest={}, report=report or {}).alternatives())
+            if entry.workload_key == task.workload_key
+        ],
         failures=group_failures(failed, sum(outcome != "ok" for outcome, _ in ends)),
         winner=winner,
         source_kinds=source_kinds(str(job.target.get("kind"))),

@@ -15,6 +15,7 @@ from tunefarm_app.report.words import REASONS
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_text import quantities
+from tunefarm_text.algorithms import algorithm_title
 from tunefarm_tuning.measure.roofline import Roofline
 from tunefarm_tuning.search.task_groups import counting
 
@@ -70,7 +71,7 @@ def task_lines(
                 speedup=task_speedup(task, kernel),
                 spark=staircase(task.history),
                 covered=kernel.covered,
-                algorithm=kernel.algorithm or "",
+                algorithm=algorithm_title(kernel.algorithm) if kernel.algorithm else "",
                 why_not=_why(kernel),
             )
         )

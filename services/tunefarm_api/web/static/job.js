@@ -6,7 +6,6 @@ import { NONE, duration } from "./units.js";
 
 const host = document.getElementById("chart");
 const note = document.getElementById("curve-note");
-const explained = note.textContent;
 
 let data = null;
 let etag = "";
@@ -88,7 +87,7 @@ function options() {
 }
 
 function draw() {
-  note.textContent = data.note || explained;
+  note.textContent = data.note;
   const blank = !data.ms.length && !data.networks.length;
   host.classList.toggle("blank", blank);
   if (blank) {

@@ -92,3 +92,25 @@ def test_models_have_names_and_versions(run: Any, farm: Any, client: Client, tmp
     assert json.loads(run("jobs", "show", "ocr-rec@2", "--json").stdout)["id"] == job.id
     for started in (of_second, job):
         client.jobs.cancel(started.id)
+
+
+def test_the_libraries_that_may_compute_kernels_are_shown(
+    run: Any, farm: Any, client: Client, tmp_path: Path
+) -> None:
+    target = "llvm -libs=dnnl"
+    job = client.tune(farm.write_model(tmp_path / "ocr.onnx", tasks=1), trials=4, target=target)
+    job.wait(poll_sec=0.05, timeout_sec=120)
+    assert (job.job.model_name, job.job.target_key, job.job.target_text) == ("ocr", "llvm", target)
+    assert job.job.summary()["target"] == target
+    listed = run("jobs", "list").stdout
+    assert target in listed
+    assert "ocr" in listed
+    assert target in run("jobs", "show", job.id).stdout
+    again = client.jobs.again(job.id)
+    client.job(again.id).wait(poll_sec=0.05, timeout_sec=120)
+    sweep = client.sweeps.create([job.job.model_id], precisions=["as-model"], trials=4, target=target)
+    client.sweeps.wait(sweep.id, poll_sec=0.05)
+    (of_sweep,) = client.jobs.all(sweep_id=sweep.id)
+    assert [client.jobs.get(job_id).target_text for job_id in (again.id, of_sweep.id)] == [target, target]
+    comparison = client.jobs.compare([job.id, again.id])
+    assert [compared["libraries"] for compared in comparison["jobs"]] == [["dnnl"], ["dnnl"]]

@@ -30,7 +30,8 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     other.wait(poll_sec=0.05, timeout_sec=120)
     compared = run("jobs", "compare", job.id, other.id).stdout
     assert f"…{other.id[-6:]}" in compared
-    assert "matmul_1" in compared
+    assert "matmul_0" in compared
+    assert "1 kernel of one job alone: not compared" in compared
     as_json = json.loads(run("jobs", "compare", job.id, other.id, "--json").stdout)
     assert as_json == client.jobs.compare([job.id, other.id])
     assert "2 to 6" in run("jobs", "compare", job.id, code=2).stderr

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from page_browser import Browser
+from timing_engine import note_timing
 
 from tunefarm_api.web.jobs.comparison_page import HEIGHT, WIDTH, chart_of
 from tunefarm_app.engines.replay import Scenario
@@ -26,16 +27,74 @@ def test_jobs_are_chosen_and_compared(browser: Browser, farm) -> None:
     assert len(page.all("polyline")) == 2
     with farm.services.uow.read() as repos:
         comparison = compare_jobs(repos, [job.id for job in jobs])
-    assert len(page.all("tr")) == 2 + len(jobs) + len(comparison.kernels)
+    assert len(page.all("tr")) == 2 + len(jobs) + len(comparison.kernels), "both jobs have all kernels"
     fastest = [cell.text for row in page.all("tr") for cell in row.all("strong")]
     assert len(fastest) == sum(kernel.best is not None for kernel in comparison.kernels)
     chart = chart_of(comparison.jobs)
     assert chart is not None
+    assert not chart.has_artifacts, "a simulation times no network"
+    assert not chart.has_points
     for line in chart.lines:
-        points = [tuple(map(float, point.split(","))) for point in line.split()]
-        assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
+        assert (line.measured, line.dots) == ("", ())
+        points = inside(line.sums)
         assert [x for x, _ in points] == sorted(x for x, _ in points)
         assert [y for _, y in points] == sorted(y for _, y in points), "times fall, so the line goes down"
+    assert "Thin dashed curves are estimates" in page.text
+    assert "Points are the whole networks" not in page.text
+
+
+def inside(line: str) -> list[tuple[float, float]]:
+    points = [(float(x), float(y)) for x, y in (point.split(",") for point in line.split())]
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
+    return points
+
+
+def test_the_networks_own_points_are_drawn_and_sums_are_called_estimates(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    timed, untimed = (farm.submit(model, trials=16, seed=seed) for seed in range(2))
+    farm.run()
+    with farm.services.uow.write() as repos:
+        for number, (sec, covered, ms) in enumerate(((0.5, 0, 900.0), (0.9, 1, 300.0))):
+            note_timing(repos, timed.id, number, tuned_sec=sec, covered=covered, latency_sec=ms * 1e-3)
+        # As the artifact's own report does, once it is there.
+        repos.jobs.set_numbers(
+            timed.id, network_latency_sec=0.25, speedups={}, over_untuned=None, over_runtime=None
+        )
+    page = browser.page(f"/jobs/compare?job={timed.id}&job={untimed.id}")
+    classes = sorted(line.attrs["class"] for line in page.all("polyline"))
+    assert classes == ["curve estimate line-0", "curve estimate line-1", "curve measured line-0"]
+    assert (len(page.all("circle", class_="dot")), len(page.all("rect", class_="dot"))) == (2, 1)
+    assert len(page.all("line", class_="interval")) == 2
+    assert "Points are the whole networks, measured during the search" in page.text
+    assert "Squares are the artifacts, measured." in page.text
+    with farm.services.uow.read() as repos:
+        chart = chart_of(compare_jobs(repos, [timed.id, untimed.id]).jobs)
+    assert chart is not None
+    dots = chart.lines[0].dots
+    assert [dot.is_artifact for dot in dots] == [False, False, True]
+    assert all(0 <= dot.high <= dot.y <= dot.low <= HEIGHT for dot in dots), "a longer time is further up"
+    assert dots[0].y < dots[1].y < dots[2].y
+    assert "300 ms, measured after 0.9 s of search, 1 of 2 kernels tuned" in dots[1].title
+    assert inside(chart.lines[0].measured)[-1][0] == dots[2].x, "the curve goes on to the artifact"
+
+
+def test_only_kernels_of_two_jobs_are_compared(browser: Browser, farm) -> None:
+    farm.add_device()
+    jobs = [farm.submit(farm.ready_model(Scenario(tasks=tasks, seed=tasks)), trials=8) for tasks in (1, 2)]
+    farm.run()
+    page = browser.page(f"/jobs/compare?job={jobs[0].id}&job={jobs[1].id}")
+    with farm.services.uow.read() as repos:
+        kernels = compare_jobs(repos, [job.id for job in jobs]).kernels
+    alone = [kernel for kernel in kernels if not kernel.is_shared]
+    assert alone
+    assert kernels[len(kernels) - len(alone) :] == alone, "they come last"
+    assert [kernel.apart for kernel in alone] == [None] * len(alone)
+    assert f"{len(alone)} kernel" in page.text
+    assert "compared" in page.text
+    assert [caption.text for caption in page.all("caption")][1:] == [
+        text for text in ("Kernels",) if len(alone) < len(kernels)
+    ]
 
 
 def test_too_many_and_unknown_jobs(browser: Browser, farm) -> None:

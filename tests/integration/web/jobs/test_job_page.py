@@ -82,7 +82,7 @@ def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, 
     table = next(
         candidate for candidate in page.all("table") if "Measured" in candidate.element("caption").text
     )
-    assert "58.2 ms 57 ms to 60 ms 2 0.93×" in table.text
+    assert "58.2 ms 57 ms to 60 ms, 2 threads 0.93×" in table.text
     assert "2.36×" in page.element("dl", class_="figures").text
     assert "over untuned, measured; 0.93× over ONNX Runtime" in page.text
     assert "the machine was busy" in page.text
@@ -191,7 +191,7 @@ def test_an_earlier_job_lends_its_baselines(browser: Browser, farm, done) -> Non
     elsewhere = farm.submit(model, trials=8, tuner="random", target="llvm -num-cores=3")
     lent = browser.get(f"/jobs/{later.id}/curve.json").json()["baselines"]
     assert [baseline["name"] for baseline in lent] == [
-        f"{name}, in an earlier job" for name in ("ONNX Runtime", "untuned", "tuned")
+        f"{name}, in an earlier job" for name in ("ONNX Runtime", "untuned", "the artifact (tuned)")
     ]
     assert browser.get(f"/jobs/{elsewhere.id}/curve.json").json()["baselines"] == []
 

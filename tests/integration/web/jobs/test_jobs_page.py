@@ -211,3 +211,15 @@ def test_the_ratio_over_the_best_other_runtime_is_listed(browser: Browser, farm,
     assert "5.00×" in row
     for order in ("speedup", "runtime"):
         assert names(browser, f"?order={order}")[0] == "Alpha.onnx"
+
+
+def test_libraries_and_precision_are_shown_with_the_target(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1))
+    job = farm.submit(model, target="llvm -libs=dnnl", precision="float16-weights")
+    farm.run()
+    assert "float16-weights, -libs=dnnl" in browser.page("/jobs").text
+    assert "-libs=dnnl" in browser.page(f"/jobs/{job.id}").element("p", class_="meta").text
+    other = farm.submit(model)
+    text = browser.page(f"/jobs/compare?job={job.id}&job={other.id}").text
+    assert text.count("-libs=dnnl") == 1

@@ -8,6 +8,7 @@ import pytest
 from page_browser import Browser
 
 from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.report.numbers import set_report
 
 
 @pytest.fixture
@@ -38,6 +39,24 @@ def test_a_task_with_its_trials(browser: Browser, farm, done) -> None:
     assert f"unroll {(0, 16, 64, 512)[unroll]}" in text
     assert page.element("a", rel="prev").attrs["href"] == f"/jobs/{done.id}/tasks/0"
     assert page.all("a", rel="next") == []
+
+
+def test_it_says_where_a_library_is_ahead(browser: Browser, farm, done) -> None:
+    with farm.services.uow.write() as repos:
+        key = repos.jobs.tasks(done.id)[0].workload_key
+        candidate = {
+            "workload_key": key, "name": "matmul_0", "algorithm": "onednn", "library": "onednn 3.9", "chosen": False,
+            "reason": "the network gains nothing", "weight": 1, "direct_sec": 0.15e-3, "sum_sec": 0.12e-3,
+        }  # fmt: skip
+        set_report(repos, done.id, {"alternatives": {"candidates": [candidate]}})
+    note = (
+        "oneDNN 3.9 computes this kernel in 120 µs, 0.8 of our best (150 µs). The artifact does not use it."
+    )
+    assert note in browser.page(f"/jobs/{done.id}/tasks/0").text
+    assert "oneDNN" not in browser.page(f"/jobs/{done.id}/tasks/1").text
+    report = browser.get(f"/jobs/{done.id}/report").text
+    assert "Where the library is ahead" in report
+    assert "oneDNN 3.9" in report
 
 
 def test_the_points_are_its_trials_in_order(browser: Browser, farm, done) -> None:

@@ -8,7 +8,7 @@ from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import bind_model, check_shapes, check_values, submit_model
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
-from tunefarm_db.values import ModelState
+from tunefarm_db.values import Model, ModelState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError, NotFoundError
 
 
@@ -182,6 +182,26 @@ def test_a_file_is_bound_without_another_upload(farm) -> None:
     other = bind_model(farm.services, submitted.model.id, shapes={"x": [2, 8]}, values={})
     assert farm.model(submitted.model.id).state is ModelState.READY, "a model that works stays"
     assert not bind_model(farm.services, other.model.id, shapes={"x": [2, 8]}, values={}).created
+
+
+def test_another_upload_takes_the_place_of_those_with_shapes_that_did_not_fit(farm) -> None:
+    def upload(size: int, *, fails: bool) -> Model:
+        model = farm.upload(Scenario(tasks=1), x=[1, size])
+        if fails:
+            fail(farm, model, "bad-shape")
+        farm.run()
+        return farm.model(model.id)
+
+    wrong = upload(1, fails=True)
+    right = upload(2, fails=False)
+    assert (right.state, right.version) == (ModelState.READY, wrong.version)
+    assert farm.model(wrong.id).state is ModelState.DELETED
+    later = [upload(3, fails=True), upload(4, fails=True)]
+    assert [model.version for model in later] == [2, 2], "the second one replaced the first"
+    newest = upload(5, fails=False)
+    assert newest.version == 2, "the newest version of the name"
+    assert [farm.model(model.id).state for model in later] == [ModelState.DELETED] * 2
+    assert farm.model(right.id) == right
 
 
 def test_a_file_that_is_not_kept_cannot_be_bound(farm) -> None:

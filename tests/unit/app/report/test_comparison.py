@@ -52,10 +52,9 @@ def test_the_results_the_curves_and_the_kernels(farm, jobs: list[str]) -> None:
             assert kernel.best is not None
             assert kernel.best_sec[kernel.best] == min(known)
         else:
-            assert (kernel.best, kernel.apart) == (None, 0.0)
-    assert [kernel.apart for kernel in comparison.kernels] == sorted(
-        (kernel.apart for kernel in comparison.kernels), reverse=True
-    )
+            assert (kernel.best, kernel.apart) == (None, None)
+    ranks = [(kernel.is_shared, kernel.apart or 0.0) for kernel in comparison.kernels]
+    assert ranks == sorted(ranks, reverse=True)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
@@ -70,3 +69,24 @@ def test_unknown_and_repeated_jobs_are_refused(farm, jobs: list[str]) -> None:
         compare(farm, jobs[0], jobs[0])
     with pytest.raises(NotFoundError):
         compare(farm, jobs[0], "job_none")
+
+
+def test_a_job_without_a_search_shows_the_times_in_its_artifact(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    searched, compiled = farm.submit(model, trials=16), farm.submit(model, search=False)
+    farm.run()
+    with farm.services.uow.write() as repos:
+        key = repos.jobs.tasks(compiled.id)[0].workload_key
+        artifact = repos.artifacts.for_job(compiled.id)
+        assert artifact is not None
+        assert repos.jobs.tasks(compiled.id)[0].best_cost_sec is None
+        report = {
+            **artifact.report,
+            "coverage": {"tasks": 2, "covered": 1, "hits": [{"workload_key": key}], "misses": []},
+            "kernels": [{"workload_key": key, "untuned_sec": [2e-3] * 3, "tuned_sec": [1e-3] * 3}],
+        }
+        repos.artifacts.set_report(compiled.id, report)
+    kernel = next(k for k in compare(farm, searched.id, compiled.id).kernels if k.workload_key == key)
+    assert kernel.best_sec[1] == 1e-3
+    assert kernel.trials[1] == 0

@@ -8,8 +8,9 @@ import pytest
 from app_farm import farm_settings
 from job_values import job, network_timing
 
-from tunefarm_app.report.networks import fastest_network, network_words, networks_of, why_not_timed
+from tunefarm_app.report.networks import curve_words, fastest_network, network_words, networks_of
 from tunefarm_db.states.job import JobState
+from tunefarm_db.values import Step, StepState
 
 CPU = {"kind": "llvm"}
 
@@ -38,15 +39,24 @@ def test_the_fastest_network_and_when_it_was_timed() -> None:
     assert fastest_network([]) is None
 
 
+ELSEWHERE = {"code": "draft-elsewhere", "message": "none of the workers that took it can run it (3 tries)"}
+
+
+def draft_step(state: StepState, error: dict[str, Any] | None) -> Step:
+    plain: dict[str, Any] = dict.fromkeys(Step.__dataclass_fields__)
+    return Step(**{**plain, "state": state, "error": error})
+
+
 @pytest.mark.parametrize(
     ("changes", "rows", "off", "words"),
     [
         ({}, [], {}, "The network itself is timed after 1 min 00 s of search"),
-        ({"target": {"kind": "cuda"}}, [], {}, "timed when the job compiles, as on all GPUs"),
+        ({"target": {"kind": "cuda"}}, [], {}, "on a GPU the compile needs the device"),
         ({}, [], {"network_timing_share": 0.0}, "this farm's settings leave out timings before"),
         ({}, [], {"max_drafts_bytes": 0}, "this farm's settings leave out timings before"),
-        ({"budget": {"wall_sec": 45.0}}, [], {}, "the search is too short for it"),
+        ({"budget": {"wall_sec": 45.0}}, [], {}, "a search of 45 s is too short"),
         ({}, [network_timing(error={"message": "it crashed"})], {}, "when the job compiles: it crashed."),
+        ({}, [network_timing(error={"code": "runs-parts"})], {}, "ONNX Runtime runs parts of the network"),
         ({}, [network_timing()], {}, "as soon as it is compiled"),
     ],
 )
@@ -54,13 +64,49 @@ def test_a_search_without_a_timing_says_why(
     settings: Any, changes: dict[str, Any], rows: list[Any], off: dict[str, Any], words: str
 ) -> None:
     settings = settings.model_copy(update=off)
-    text = why_not_timed(job(**{"target": CPU, **changes}), rows, settings)
+    changes = {"target": CPU, **changes}
+    text = curve_words(job(**changes), rows, settings)
     assert words in text
     assert text.endswith("Until then the latency is an estimate: the sum of the kernels' best times.")
+    ended = curve_words(job(**changes, state=JobState.SUCCEEDED, tuned_sec=45.0), rows, settings)
+    assert ended.startswith("The network itself was not timed during the search: ")
+    assert ended.endswith(". The curve is an estimate: the sum of the kernels' best times.")
+    if "when the job compiles" in text:
+        assert words.removeprefix("when the job compiles: ") in ended
 
 
-def test_nothing_is_said_once_it_was_timed_or_nobody_searches(settings: Any) -> None:
-    searching = job(target=CPU)
-    assert why_not_timed(searching, [network_timing(latency_sec=0.1)], settings) == ""
-    assert why_not_timed(job(target=CPU, state=JobState.CANCELLED), [], settings) == ""
-    assert why_not_timed(job(target=CPU, options={"search": False}), [], settings) == ""
+@pytest.mark.parametrize("state", [StepState.READY, StepState.FAILED])
+def test_it_says_that_no_worker_has_such_a_cpu(settings: Any, state: StepState) -> None:
+    text = curve_words(job(target=CPU), [], settings, draft_step(state, ELSEWHERE))
+    assert "no worker's machine can run code for this target" in text
+    assert "tries" not in text
+
+
+def test_it_says_why_the_network_could_not_be_compiled(settings: Any) -> None:
+    draft = draft_step(StepState.FAILED, {"code": "x", "message": "an operator is missing"})
+    assert "when the job compiles: an operator is missing." in curve_words(
+        job(target=CPU), [], settings, draft
+    )
+
+
+@pytest.mark.parametrize(
+    ("tuned_sec", "rows", "words"),
+    [
+        (30.0, [], "it ended after 30 s, and timing begins after 1 min 00 s"),
+        (90.0, [], "it ended before the network was compiled"),
+        (90.0, [network_timing()], "it ended before a timing was due, which may take 3% of it"),
+    ],
+)
+def test_a_search_that_ended_says_what_it_did_not_reach(
+    settings: Any, tuned_sec: float, rows: list[Any], words: str
+) -> None:
+    ended = job(target=CPU, state=JobState.SUCCEEDED, tuned_sec=tuned_sec, budget={"trials": 10})
+    assert words in curve_words(ended, rows, settings)
+
+
+def test_what_the_points_are_and_what_a_job_without_a_search_shows(settings: Any) -> None:
+    timed = [network_timing(latency_sec=0.1)]
+    assert curve_words(job(target=CPU), timed, settings).startswith("Points are the whole network")
+    assert curve_words(job(target=CPU, options={"search": False}), [], settings) == (
+        "The job did not search, so there is no curve."
+    )

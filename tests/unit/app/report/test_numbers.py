@@ -238,6 +238,12 @@ def test_what_an_earlier_job_tuned_is_not_missed() -> None:
     assert untried_sentence(tasks, report).startswith("The search ended before 1 kernel of 3")
 
 
+def test_without_an_artifact_a_kernel_with_a_record_of_an_earlier_job_is_not_missed() -> None:
+    tasks = [task(trials=0, best_cost_sec=1.0), task(trials=3, best_cost_sec=1.0), task(trials=0)]
+    assert untried_sentence(tasks).startswith("The search ended before 1 kernel of 3")
+    assert untried_sentence(tasks[:2]) == ""
+
+
 def test_how_far_the_time_reaches() -> None:
     tasks = [task(trials=trials) for trials in (1, 1, 0, 0, 0, 0, 0, 0)]
     budget = {"wall_sec": 60.0}

@@ -49,6 +49,23 @@ def failing(error: BaseException) -> None:
     raise error
 
 
+def test_a_message_of_several_lines_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    error = TransientError("the api ended. Its log ends with:\nthe port is \x1b[31mtaken")
+    assert edge.run(Output(), lambda: failing(error)) == 4
+    assert capsys.readouterr().err == (
+        "error: the api ended. Its log ends with:\nthe port is \\x1b[31mtaken\n"
+    )
+
+
+def test_a_bug_of_the_server_comes_with_what_its_log_is_searched_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for code, expected in (("internal", "error: x\nrequest_id: 7f\n"), ("bad-budget", "error: x\n")):
+        error = ClientError("x", code=code, fields={"request_id": "7f"})
+        edge.run(Output(), lambda error=error: failing(error))  # type: ignore[misc]
+        assert capsys.readouterr().err == expected
+
+
 def test_an_expected_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error = InvalidInputError("the name \x1b[31m[bold]x[/bold] is wrong", code="bad-name", limit=3)
     assert edge.run(Output(), lambda: failing(error)) == 2

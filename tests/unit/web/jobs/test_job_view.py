@@ -12,6 +12,11 @@ def test_progress_is_held_against_the_limits_that_there_are() -> None:
     at = {"trials": 1200, "tuned_sec": 28.0}
     assert progress_words(job(budget={"trials": 5000}, **at)) == "1,200 of 5,000 trials, 28 s"
     assert progress_words(job(budget={"wall_sec": 30.0}, **at)) == "28 s of 30 s, 1,200 trials"
+    assert (
+        progress_words(job(budget={"wall_sec": 2.7}, trials=1, tuned_sec=8.2))
+        == "8.2 s, limit 2.7 s, 1 trial"
+    )
+    assert progress_words(job(budget={"wall_sec": 30.0}, trials=1, tuned_sec=30.2)) == "30 s of 30 s, 1 trial"
     both = progress_words(job(budget={"wall_sec": 30.0, "trials": 5000}, **at))
     assert both == "1,200 of 5,000 trials, 28 s of 30 s"
     assert progress_words(job(budget={"patience_trials": 8}, **at)) == "1,200 trials, 28 s"

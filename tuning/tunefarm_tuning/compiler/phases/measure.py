@@ -295,14 +295,14 @@ def _time_entry(
         return replace(timing, fallback=fallback)
     tuned = latency.setdefault("tuned", latency["untuned"])
     timing = EntryTiming(latency=latency, baselines=baselines.facts)
-    told = f"{seconds(tuned.median_sec)} tuned, {seconds(latency['untuned'].median_sec)} untuned"
+    told = f"the network took {seconds(tuned.median_sec)} tuned and {seconds(latency['untuned'].median_sec)} untuned"
     if slower is None:
         alone = kernel_sums(built.direct, built.alternatives, loaded.info.entries[number])
         timing, slower = replace(timing, alone=alone), not alone.pays
-        told += f"; these timings do not tell, but {alone}"
+        told += f", too uncertain to decide; {alone}"
     if not slower:
         if remember and timing.alone is None:
             note_latency(request, built, latency, input_set, **timed_with)
         return timing
-    fallback = Fallback(reason=MissReason.SLOWER_THAN_UNTUNED, message=f"the whole network: {told}")
+    fallback = Fallback(reason=MissReason.SLOWER_THAN_UNTUNED, message=told)
     return replace(timing.as_untuned, rejected=tuned, fallback=fallback)
