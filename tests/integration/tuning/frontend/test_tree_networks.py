@@ -71,6 +71,15 @@ def rows(count: int) -> NDArray[np.float32]:
     return x
 
 
+def regression(
+    x: NDArray[Any], trees: dict[str, list[Any]], targets: int = 1, **options: Any
+) -> onnx.ModelProto:
+    g = GraphBuilder()
+    name = g.input("x", list(x.shape), onnx.helper.np_dtype_to_tensor_dtype(x.dtype))
+    g.output(g.node("TreeEnsembleRegressor", name, n_targets=targets, **trees, **options, **ML))
+    return g.model()
+
+
 def check(model: onnx.ModelProto, x: NDArray[Any], folder: Path) -> None:
     path = folder / "model"
     path.write_bytes(model.SerializeToString())
@@ -91,19 +100,26 @@ def check(model: onnx.ModelProto, x: NDArray[Any], folder: Path) -> None:
     ],
 )
 def test_regressions(count: int, targets: int, options: dict[str, Any], tmp_path: Path) -> None:
-    g = GraphBuilder()
-    trees = Trees("target", targets).attributes
-    g.output(
-        g.node(
-            "TreeEnsembleRegressor",
-            g.input("x", [count, COLUMNS]),
-            n_targets=targets,
-            **trees,
-            **options,
-            **ML,
-        )
-    )
-    check(g.model(), rows(count), tmp_path)
+    x = rows(count)
+    check(regression(x, Trees("target", targets).attributes, targets, **options), x, tmp_path)
+
+
+def test_float64_is_compared_with_splits_as_float64(tmp_path: Path) -> None:
+    """0.1 and the float32 that is next to it are on different sides of such a split."""
+    x = rows(40).astype(np.float64) / 10
+    trees = Trees("target", 1, seed=5).attributes
+    trees["nodes_values"] = [value / 10 for value in trees["nodes_values"]]
+    check(regression(x, trees), x, tmp_path)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("split", [np.inf, -np.inf, np.nan])
+def test_splits_that_are_not_finite(mode: str, split: float, tmp_path: Path) -> None:
+    x = rows(40)
+    x[x == 4], x[x == -4] = np.inf, -np.inf
+    trees = Trees("target", 1, seed=6, modes=(mode,)).attributes
+    trees["nodes_values"] = [split] * len(trees["nodes_values"])
+    check(regression(x, trees), x, tmp_path)
 
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
@@ -128,6 +144,27 @@ def test_two_classes_of_which_one_has_weights(transform: str, is_positive: bool,
         trees["class_weights"] = [abs(weight) / 10 for weight in trees["class_weights"]]
     x = g.input("x", [16, COLUMNS])
     options = {"classlabels_int64s": [0, 1], "post_transform": transform}
+    label, scores = g.node("TreeEnsembleClassifier", x, outputs=2, **trees, **options, **ML)
+    g.output(label, None, TensorProto.INT64)
+    g.output(scores)
+    check(g.model(), rows(16), tmp_path)
+
+
+@pytest.mark.parametrize("bases", [[], [0.3]])
+@pytest.mark.parametrize(
+    ("transform", "is_positive"), [("NONE", True), ("LOGISTIC", False), ("SOFTMAX", False)]
+)
+def test_two_classes_of_which_the_second_has_weights(
+    transform: str, is_positive: bool, bases: list[float], tmp_path: Path
+) -> None:
+    g = GraphBuilder()
+    trees = Trees("class", 1, seed=4).attributes
+    trees["class_ids"] = [1] * len(trees["class_ids"])
+    if is_positive:
+        trees["class_weights"] = [abs(weight) / 10 for weight in trees["class_weights"]]
+    x = g.input("x", [16, COLUMNS])
+    options: dict[str, Any] = {"classlabels_int64s": [3, 8], "post_transform": transform}
+    options |= {"base_values": bases} if bases else {}
     label, scores = g.node("TreeEnsembleClassifier", x, outputs=2, **trees, **options, **ML)
     g.output(label, None, TensorProto.INT64)
     g.output(scores)
@@ -164,14 +201,26 @@ def far_feature(trees: dict[str, list[Any]]) -> None:
     trees["nodes_featureids"][at] = COLUMNS
 
 
-@pytest.mark.parametrize("damage", [dangling, cyclic, far_feature])
-def test_damaged_trees_are_refused(damage: Any, tmp_path: Path) -> None:
-    """Otherwise the kernel would read outside of its arrays, or never end."""
-    g = GraphBuilder()
+def of_no_nodes(trees: dict[str, list[Any]]) -> None:
+    trees.clear()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (dangling, "a node goes on to a node that is not there"),
+        (cyclic, "a walk may come to a node twice"),
+        (far_feature, f"a node reads feature {COLUMNS} of {COLUMNS}"),
+        (of_no_nodes, "it has no trees"),
+    ],
+)
+def test_damaged_trees_are_refused(damage: Any, message: str, tmp_path: Path) -> None:
+    """Otherwise the kernel would read outside of its arrays, or never end. ONNX Runtime, which loads a file first, finds some of it."""
     trees = Trees("target", 1).attributes
     damage(trees)
-    g.output(g.node("TreeEnsembleRegressor", g.input("x", [2, COLUMNS]), n_targets=1, **trees, **ML))
     path = tmp_path / "model"
-    path.write_bytes(g.model().SerializeToString())
+    path.write_bytes(regression(rows(2), trees).SerializeToString())
     with pytest.raises(InvalidModelError):
         import_model(path, limits=ImportLimits(memory_bytes=4 << 30, timeout_sec=120))
+    with pytest.raises(InvalidModelError, match=message):
+        load_relax(path, Binding(), UNOPTIMISED)

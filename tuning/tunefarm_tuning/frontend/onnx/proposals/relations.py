@@ -14,6 +14,7 @@ PAST = re.compile(r"past|cache")
 _MASK = re.compile(r"mask")
 _TOTAL = re.compile(r"total|^kv_|full")
 _MAX_TEXT = 120
+_MAX_SIZE = (1 << 31) - 1
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -35,7 +36,7 @@ def size_of(key: Key, sizes: Mapping[Key, int]) -> int | None:
     if tree is None or isinstance(tree, ast.Name | ast.Constant):
         return None
     size = _value(tree, sizes)
-    return size if size is not None and size > 0 else None
+    return size if size is not None and 0 < size <= _MAX_SIZE else None
 
 
 def totals(shapes: Mapping[str, Sequence[int | Key]], integers: set[str]) -> dict[Key, tuple[Key, Key]]:

@@ -28,7 +28,6 @@ class Nodes:
         yes: Where a walk goes on if the comparison holds.
         missing: Whether it holds for NaN.
         entries: Where the weights of a node begin in ``targets`` and ``weights``.
-        is_double: Whether splits and weights are float64 in the file.
     """
 
     features: NDArray[np.int64]
@@ -41,7 +40,6 @@ class Nodes:
     entries: NDArray[np.int64]
     targets: NDArray[np.int64]
     weights: NDArray[np.float64]
-    is_double: bool
 
     @property
     def num_trees(self) -> int:
@@ -94,7 +92,6 @@ def tree_ensemble_nodes(attributes: Mapping[str, Any]) -> Nodes:
             entries=np.concatenate([np.zeros(inner, np.int64), np.arange(leaves + 1)]),
             targets=_ints(attributes, "leaf_targetids"),
             weights=weights.astype(np.float64),
-            is_double=weights.dtype == np.float64,
         )
     )
 
@@ -102,7 +99,9 @@ def tree_ensemble_nodes(attributes: Mapping[str, Any]) -> Nodes:
 def classic_nodes(attributes: Mapping[str, Any], kind: str) -> Nodes:
     """Return the nodes of a `TreeEnsembleRegressor` (kind ``"target"``) or `TreeEnsembleClassifier` (``"class"``)."""
     trees, ids = _ints(attributes, "nodes_treeids"), _ints(attributes, "nodes_nodeids")
-    names = [mode.decode() if isinstance(mode, bytes) else str(mode) for mode in attributes["nodes_modes"]]
+    names = [
+        mode.decode() if isinstance(mode, bytes) else str(mode) for mode in attributes.get("nodes_modes", ())
+    ]
     unknown = sorted({*names} - {*_MODES, "LEAF"})
     if unknown:
         raise UnsupportedFormError(f"nodes of mode {unknown[0]} are not supported")
@@ -147,7 +146,6 @@ def classic_nodes(attributes: Mapping[str, Any], kind: str) -> Nodes:
             entries=np.searchsorted(np.array(of_node, np.int64)[order], np.arange(len(trees) + 1)),
             targets=_ints(attributes, f"{prefix}ids")[order],
             weights=weights.astype(np.float64)[order],
-            is_double=weights.dtype == np.float64,
         )
     )
 
@@ -182,7 +180,7 @@ def forest_of(nodes: Nodes, dtype: str) -> Forest:
     ends = 1 if padding else 0
     return Forest(
         features=np.concatenate([np.where(is_leaf, 0, nodes.features[old]), np.zeros(ends)]).astype(np.int32),
-        low=low if np.isfinite(low).any() else None,
+        low=low if (low > -np.inf).any() else None,
         high=high,
         missing=missing.astype(np.int8),
         children=np.array(children, np.int32),
@@ -223,9 +221,11 @@ def _bounds(
     names = np.array([*(_OPPOSITES.get(mode, mode) for mode in _MODES), "LEAF"])[nodes.modes[old]]
     splits = nodes.splits[old].astype(dtype)
     below = np.where(splits == -np.inf, dtype.type(np.nan), np.nextafter(splits, dtype.type(-np.inf)))
-    high = np.where(names == "BRANCH_LT", below, splits)
-    low = np.where(names == "BRANCH_EQ", splits, dtype.type(-np.inf))
     turned = np.isin(nodes.modes[old], [_MODES.index(mode) for mode in _OPPOSITES])
+    high = np.where(names == "BRANCH_LT", below, splits)
+    is_never = turned & (names != "BRANCH_EQ") & np.isnan(splits)  # nothing is greater than NaN
+    high = np.where(is_never, dtype.type(np.inf), high)
+    low = np.where(names == "BRANCH_EQ", splits, dtype.type(-np.inf))
     is_leaf = names == "LEAF"
     missing = np.where(is_leaf, True, nodes.missing[old] != turned)
     missing[nodes.modes[old] == _MODES.index("BRANCH_NEQ")] = False  # NaN is unequal to everything
@@ -264,8 +264,10 @@ def _checked(nodes: Nodes) -> Nodes:
     lengths = {len(array) for array in (nodes.features, nodes.splits, nodes.yes, nodes.no, nodes.missing)}
     if lengths != {count} or len(nodes.entries) != count + 1 or len(nodes.targets) != len(nodes.weights):
         raise UnsupportedFormError("its attributes have different lengths")
+    if not nodes.num_trees:
+        raise UnsupportedFormError("it has no trees")
     for array in (nodes.yes, nodes.no, nodes.roots):
-        if not len(array) or not 0 <= int(array.min()) <= int(array.max()) < count:
+        if not 0 <= int(array.min()) <= int(array.max()) < count:
             raise UnsupportedFormError("a node goes on to a node that is not there")
     if (nodes.features < 0).any():
         raise UnsupportedFormError("a node reads a feature of a negative number")

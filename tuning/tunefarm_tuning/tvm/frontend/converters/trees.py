@@ -63,8 +63,8 @@ def convert_tree_ensemble_classifier(
 ) -> Any:
     """Convert `TreeEnsembleClassifier`, as ONNX Runtime computes what ONNX leaves open: two classes of which one has weights."""
     labels = np.array(attributes.get("classlabels_int64s", ()), np.int64)
-    if not len(labels):
-        raise UnsupportedFormError("its labels are strings; integers are supported only")
+    if len(labels) < 2:
+        raise UnsupportedFormError("its labels must be two or more integers; strings are not supported")
     nodes = classic_nodes(attributes, "class")
     sums = _sums(context, inputs[0], nodes, len(labels), is_mean=False)
     transform = text(attributes, "post_transform", "NONE")
@@ -91,18 +91,24 @@ def convert_tree_ensemble_classifier(
 def _two_classes(
     context: NodeContext, sums: Any, nodes: Nodes, bases: NDArray[Any], transform: str
 ) -> tuple[Any, Any]:
-    """Return the index of the class, and both classes' scores, where the trees weigh one class."""
-    if len(bases) > 1 or transform not in ("NONE", "LOGISTIC"):
+    """Return the index of the class, and both classes' scores, where the trees weigh one class.
+
+    If it is the second, ONNX Runtime gives the first a score of 0, and leaves out the base value.
+    """
+    weighed = int(nodes.targets[0]) if len(nodes.targets) else 0
+    is_second = weighed == 1
+    if len(bases) > 1 or (transform not in ("NONE", "LOGISTIC") and not is_second):
         raise UnsupportedFormError(
             f"two classes of which one has weights, with {len(bases)} base_values and {transform}"
         )
-    weighed = int(nodes.targets[0]) if len(nodes.targets) else 0
     score = _column(context, sums, weighed)
-    if len(bases):
+    if len(bases) and not is_second:
         score = context.emit(relax.op.add(score, const(bases.reshape(1))))
     is_positive = bool((nodes.weights >= 0).all())
     threshold = const(np.full(1, 0.5 if is_positive else 0, dtype_of(sums)))
     chosen = relax.op.astype(context.emit(relax.op.greater(score, threshold)), "int64")
+    if is_second:
+        return chosen, transformed_scores(context, sums, transform)
     if is_positive:
         if transform != "NONE":
             raise UnsupportedFormError(
@@ -134,7 +140,7 @@ def _sums(context: NodeContext, x: Any, nodes: Nodes, num_targets: int, *, is_me
         raise UnsupportedFormError(f"a node reads feature {nodes.num_columns - 1} of {shape[1]}")
     if len(nodes.targets) and not 0 <= int(nodes.targets.min()) <= int(nodes.targets.max()) < num_targets:
         raise UnsupportedFormError(f"a leaf has a weight for a target that is not among the {num_targets}")
-    dtype = "float64" if dtype_of(x) == "float64" and nodes.is_double else "float32"
+    dtype = "float64" if dtype_of(x) == "float64" else "float32"
     forest = forest_of(nodes, dtype)
     kernel = context.bb.add_func(forest_kernel(forest, shape[0], shape[1], num_targets), "trees")
     rows = context.emit(relax.op.astype(x, dtype))

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from tunefarm_tuning.frontend.onnx import check_child
 from tunefarm_tuning.frontend.onnx.proposals.propose import MAX_PROPOSALS, propose
+from tunefarm_tuning.frontend.onnx.proposals.relations import size_of
 from tunefarm_tuning.workload.binding import Binding
 
 
@@ -80,6 +81,15 @@ def test_a_name_that_adds_up_others_has_their_sum() -> None:
     )
     shapes = next(propose(model, Binding())).shapes
     assert shapes == {"x": (1, 1), "past_key": (1, 2, 128, 8), "mask": (1, 129)}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("n*2-1", 31999), ("n*1000000000", None), ("n-16001", None), ("2147483647*2147483647*n", None)],
+)
+def test_a_size_that_no_tensor_has_is_not_computed_of_a_name(name: str, size: int | None) -> None:
+    """Otherwise the error would show it as an example of what to give."""
+    assert size_of(name, {"n": 16000}) == size
 
 
 def test_dimensions_without_a_name_are_dimensions_of_their_own() -> None:
