@@ -84,7 +84,7 @@ def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCreden
 
 @router.post("/credential", status_code=201, **operation("device", "Replace a device's credential", 409))
 def renew(request: Request, services: ServicesDep) -> DeviceCredential:
-    """Takes a device's credential that ends soon, and returns the next one. The former one stays valid for a day.
+    """Takes a device's credential that ends soon, and returns the next one. The former one ends a day after the first use of the next one.
 
     Agents call it when a heartbeat's `renew_credential` says so; whoever has another key gets `credential-not-due`.
     """

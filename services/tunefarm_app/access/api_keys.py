@@ -32,6 +32,9 @@ SCOPES = ("read", "write", "device", "admin")
 OVERLAP_SEC = 7 * 86400.0
 """How long a rotated key stays valid beside its successor."""
 
+FORMER_SEC = 86400.0
+"""How long a device's former credential stays valid after the first use of its successor."""
+
 ADMIN_SCOPE = "admin"
 SESSION_KINDS = {"session": "browser session", "sign-in": "sign-in link"}
 """What stands in for a key in a browser: the kinds and their names. Its one scope is ``KIND:KEY_ID``."""
@@ -126,6 +129,13 @@ def note_use(services: Services, key: ApiKey, now: float) -> None:
         # Storing the time of use must not fail the request: a request that reads also works on a read-only database.
         with suppress(TransientError), services.uow.write() as repos:
             repos.api_keys.touch(key.id)
+            if key.last_used_at is None and is_credential(key):
+                repos.api_keys.end_former(key, FORMER_SEC)
+
+
+def is_credential(key: ApiKey) -> bool:
+    """Return whether it is a device's credential, and no token to enrol it."""
+    return key.device_name is not None and key.scopes[:1] == ["device"]
 
 
 def rotate_api_key(

@@ -1,6 +1,7 @@
 """Credentials of devices: how long one is valid, and how its agent replaces it before its end.
 
-A device has at most two: the newest, and for a day the one that it replaced, until the agent has stored its successor.
+A device has at most two: the newest, and the one that it replaced, which ends a day after the newest was used first. A device whose
+power fails before it has stored its successor, and that stays off for a week, has not lost its place.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tunefarm_app.access.api_keys import new_key_text
+from tunefarm_app.access.api_keys import is_credential, new_key_text
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_db.unit_of_work import Repositories
@@ -18,9 +19,6 @@ from tunefarm_db.values import ApiKey, AuditAction
 from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
-
-OVERLAP_SEC = 86400.0
-"""How long a replaced credential stays valid, at most."""
 
 _DUE_SHARE = 0.5
 """A credential is replaced once this share of its validity is left."""
@@ -53,7 +51,7 @@ def valid_sec(settings: Settings) -> float:
 
 def is_due(key: ApiKey, now: float) -> bool:
     """Return whether an agent that uses this credential should replace it now."""
-    if not _is_credential(key):
+    if not is_credential(key):
         return False
     if key.rotated_at is not None:
         return now - key.rotated_at > _AGAIN_SEC
@@ -65,10 +63,11 @@ def is_due(key: ApiKey, now: float) -> bool:
 def renew_credential(services: Services, key: ApiKey) -> tuple[ApiKey, str]:
     """Replace the credential that the request was made with; return its successor and the full text of that.
 
-    The former one stays valid for `OVERLAP_SEC`, but not beyond its own end. Any other one of the device is revoked.
+    The former one stays valid until its own end, or for `api_keys.FORMER_SEC` from the successor's first use. Any other one of the device
+    is revoked.
 
     Raises:
-        ConflictError: ``credential-not-due``, if it is no device's credential, or needs no successor yet.
+        ConflictError: ``credential-not-due``, if it is no device's credential, or needs no successor yet, or its successor is in use.
     """
     new = new_key_text()
     with services.uow.write() as repos:
@@ -79,9 +78,16 @@ def renew_credential(services: Services, key: ApiKey) -> tuple[ApiKey, str]:
                 code="credential-not-due",
             )
         device_name = str(old.device_name)
-        for other in repos.api_keys.of_devices([device_name]):
-            if _is_credential(other) and other.id != old.id:
-                repos.api_keys.revoke(other.id)
+        others = [
+            key for key in repos.api_keys.of_devices([device_name]) if is_credential(key) and key.id != old.id
+        ]
+        if old.rotated_at is not None and any(other.last_used_at is not None for other in others):
+            raise ConflictError(
+                "the successor of this credential is in use: whoever still has this one enrols again",
+                code="credential-not-due",
+            )
+        for other in others:
+            repos.api_keys.revoke(other.id)
         own_end = old.expires_at if old.rotated_at is None else old.unrotated_end
         successor = repos.api_keys.add(
             key_id=new.key_id,
@@ -93,7 +99,7 @@ def renew_credential(services: Services, key: ApiKey) -> tuple[ApiKey, str]:
             device_key=old.device_key,
             account=old.owner,
         )
-        repos.api_keys.rotate(old.id, OVERLAP_SEC, own_end=own_end)
+        repos.api_keys.rotate(old.id, valid_sec(services.settings), own_end=own_end)
         repos.audit.note(AuditAction.KEY_ROTATED, old.id, successor=successor.id, device=device_name)
     log.info("device credential replaced", name=device_name, api_key_id=successor.id, instead_of=old.id)
     return successor, new.text
@@ -103,7 +109,7 @@ def credentials_of(repos: Repositories, names: Sequence[str]) -> dict[str, Crede
     """Return the newest valid credential of each of these devices, by name; devices that use another key have none."""
     newest: dict[str, Credential] = {}
     for key in repos.api_keys.of_devices(names):
-        if _is_credential(key):
+        if is_credential(key):
             newest[str(key.device_name)] = Credential(
                 key_id=key.id,
                 created_at=key.created_at,
@@ -111,8 +117,3 @@ def credentials_of(repos: Repositories, names: Sequence[str]) -> dict[str, Crede
                 last_used_at=key.last_used_at,
             )
     return newest
-
-
-def _is_credential(key: ApiKey) -> bool:
-    """Return whether it is a device's credential, and no token to enrol it."""
-    return key.device_name is not None and key.scopes[:1] == ["device"]

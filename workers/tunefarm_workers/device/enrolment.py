@@ -75,7 +75,7 @@ def _enrol(
 class Renewal:
     """Replaces the device's own credential when the farm says that it ends soon.
 
-    The successor is stored before it is used, and the former one stays valid for a day: an agent that dies in between, or
+    The successor is stored before it is used, and the former one stays valid until then: an agent that dies in between, or
     cannot write, goes on with what it has, and the farm asks again. Concurrency: one caller.
 
     Args:
@@ -146,3 +146,8 @@ def _keep(path: Path, key: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # the new name, too: the former credential ends soon after the first use of this one
+    finally:
+        os.close(folder)

@@ -98,6 +98,18 @@ class ApiKeys(Repository):
         changes = {"expires_at": sooner, "rotated_at": db_now(), "unrotated_end": own_end}
         self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(changes))
 
+    def end_former(self, key: ApiKey, in_sec: float) -> None:
+        """Let the keys that were replaced, of the key's device, end in so many seconds, unless they end sooner."""
+        end = db_now() + in_sec
+        statement = update(_KEYS).where(
+            ApiKeyRow.device_name == key.device_name,
+            ApiKeyRow.id != key.id,
+            ApiKeyRow.revoked_at.is_(None),
+            ApiKeyRow.rotated_at.is_not(None),
+            ApiKeyRow.expires_at > end,
+        )
+        self._run(statement.values(expires_at=end))
+
     def use_up(self, key_id: str) -> bool:
         """Revoke a key that is valid for one use; return False if it was used before or has expired."""
         good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())

@@ -55,7 +55,9 @@ def test_a_credential_ends(services: Any) -> None:
     assert verify_api_key(services, key_text) is None
 
 
-def test_it_is_replaced_after_half_of_its_time_and_stays_valid_for_a_day(services: Any) -> None:
+def test_it_is_replaced_after_half_of_its_time_and_ends_a_day_after_its_successor_was_used(
+    services: Any,
+) -> None:
     key, key_text = enrol(services)
     assert not is_due(age(services, key, 14.9), now_of(services))
     with pytest.raises(ConflictError) as caught:
@@ -92,6 +94,28 @@ def test_an_agent_that_lost_the_successor_gets_another_and_the_lost_one_ends(ser
     assert verify_api_key(services, next_text) is not None
 
 
+def test_a_device_that_lost_the_successor_and_was_off_for_a_week_goes_on(services: Any) -> None:
+    key, key_text = enrol(services)
+    age(services, key, 20)
+    renew_credential(services, key)
+    aged = age(services, key, 7)
+    assert verify_api_key(services, key_text) is not None
+    assert is_due(aged, now_of(services))
+    renew_credential(services, key)
+
+
+def test_a_former_credential_does_not_end_a_successor_that_is_in_use(services: Any) -> None:
+    key, _ = enrol(services)
+    age(services, key, 20)
+    _, successor_text = renew_credential(services, key)
+    assert verify_api_key(services, successor_text) is not None
+    age(services, key, 0.1)
+    with pytest.raises(ConflictError, match="in use") as caught:
+        renew_credential(services, key)
+    assert caught.value.code == "credential-not-due"
+    assert verify_api_key(services, successor_text) is not None
+
+
 def test_a_token_for_the_same_device_stays(services: Any) -> None:
     key, _ = enrol(services)
     age(services, key, 20)
@@ -112,7 +136,8 @@ def test_one_without_an_end_is_replaced_at_once(services: Any) -> None:
     key, key_text = enrol(services)
     with services.uow.engine.begin() as connection:
         connection.execute(text("UPDATE api_keys SET expires_at = NULL WHERE id = :id"), {"id": key.id})
-    renew_credential(services, key)
+    _, successor_text = renew_credential(services, key)
+    assert verify_api_key(services, successor_text) is not None
     age(services, key, 1.01)
     assert verify_api_key(services, key_text) is None
 
