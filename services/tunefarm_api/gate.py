@@ -131,7 +131,7 @@ async def _know_page(scope: Scope, headers: Headers, strangers: StrangerRates, a
     if is_public(path):
         strangers.count_request(address, "sign-in" if path == SIGN_IN else "files")
         if path == SIGN_IN and scope["method"] == "POST":
-            strangers.count_attempt(address)
+            strangers.count_attempt(address, "sign-in")
     try:
         await authenticate_page(scope, headers)
     except UnauthenticatedError:
@@ -149,7 +149,7 @@ async def _authenticate(scope: Scope, headers: Headers, strangers: StrangerRates
         raise UnauthenticatedError("this needs an API key: send `Authorization: Bearer tfk_…`")
     key = await run_in_threadpool(_counted, scope["app"].state, token)
     if key is None:
-        strangers.count_attempt(address)
+        strangers.count_attempt(address, "key")
         raise UnauthenticatedError("this API key is not valid")
     scope["tunefarm.api_key"] = key
 

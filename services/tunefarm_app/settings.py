@@ -76,7 +76,7 @@ class Settings(BaseSettings):
         session_idle_hours: How long it stays signed in without being used. A page that renews itself is no use.
         stranger_rate: How many requests without a valid key each address may make to an API process, the page to sign in and health included;
             empty for any number. Of a proxy before the API see `trusted_proxies`.
-        attempt_rate: How many attempts each address has to sign in, to enrol or to use a key that is none; empty for any number.
+        attempt_rate: How many attempts each address has to sign in, and how many to use a key or token that is none; empty for any number.
         max_connections: How many connections an API process takes from one address, and a sixteenth of the files that it may open at least
             for others; more are answered with 429. Those of trusted proxies are not counted. 0: any number.
         max_requests: How many requests an API process takes at once, a quarter of them of one API key; more are answered with 503 or 429, and

@@ -102,13 +102,13 @@ class StrangerRates:
         """
         self._count(self._requests, f"request-{kind}", address, _STRANGER)
 
-    def count_attempt(self, address: str) -> None:
-        """Count an attempt to be let in.
+    def count_attempt(self, address: str, kind: str) -> None:
+        """Count an attempt to be let in; each `kind` has the whole rate: devices with ended credentials keep nobody from signing in.
 
         Raises:
             TooManyRequestsError: If it is one too many.
         """
-        self._count(self._attempts, "attempt", address, _ATTEMPT)
+        self._count(self._attempts, f"attempt-{kind}", address, _ATTEMPT)
 
     def _count(self, rate: RateLimitItem | None, kind: str, address: str, may: str) -> None:
         who = address_group(address)

@@ -197,6 +197,7 @@ def _replace_unbound(repos: Repositories, model: Model) -> Model:
     """Delete what `model` takes the place of, and let it take the version of the oldest of them that no other version follows."""
     for failed in repos.models.unbound(model):
         repos.models.delete(failed.id)
+        repos.audit.note(AuditAction.MODEL_DELETED, failed.id, replaced_by=model.id)
         if failed.version == model.version - 1:
             repos.models.take_version(model.id, of=failed)
             model = repos.models.get(model.id)

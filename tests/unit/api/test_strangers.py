@@ -71,6 +71,8 @@ def test_wrong_keys_and_tokens_are_attempts(
     statuses = [stranger.request(method, path, headers=wrong).status_code for _ in range(4)]
     assert statuses == [401, 401, 401, 429]
     assert_limited(stranger.request(method, path, headers=wrong))
+    # Devices with ended credentials keep nobody behind their address from signing in.
+    assert stranger.post("/sign-in", data={"key": WRONG_KEY}, headers=SAME_SITE).status_code == 403
     # Who has a key is let in whatever somebody else at its address does.
     assert stranger.get("/v1/jobs", headers={"Authorization": right}).status_code == 200
 

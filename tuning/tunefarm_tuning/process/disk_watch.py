@@ -9,6 +9,7 @@ its sum, on a disk that lost as much meanwhile, ends as well.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 import threading
@@ -20,6 +21,8 @@ from pathlib import Path
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process.running import RunningChild
 from tunefarm_tuning.process.sandbox import WRITE_BYTES
+
+log = logging.getLogger(__name__)
 
 _WRITE_BYTES = 16 << 30
 _FILES = 1_000_000
@@ -155,7 +158,12 @@ class DiskWatch:
                     self._changed.wait()
                 all_watched = list(self._watched)
             for child, watch in all_watched:
-                if (excess := watch.excess()) is not None:
+                try:
+                    excess = watch.excess()
+                except Exception:  # the others are still to be watched
+                    log.exception("the files of a child could not be added up")
+                    continue
+                if excess is not None:
                     child.overfull = excess
                     child.kill()
             time.sleep(_LOOK_SEC)

@@ -37,6 +37,7 @@ NOT_ANSWERED = {
     "no-such-role": "of the command db upgrade",
     "not-encrypted": "of the command restore",
     "role-too-strong": "of the command db upgrade",
+    "schema-locked": "of the command db upgrade",
     "wrong-database": "of the command db upgrade",
     "wrong-identity": "of the command restore",
     "no-envelope": "of the command restore",

@@ -53,13 +53,14 @@ def test_each_address_is_counted_by_itself_and_by_what_it_wants(farm: Any) -> No
     for kind in ("health", "pages"):
         for _ in range(2):
             rates.count_request("192.0.2.1", kind)
-    rates.count_attempt("192.0.2.1")
+    rates.count_attempt("192.0.2.1", "key")
     with pytest.raises(TooManyRequestsError, match="this address may make 2 per 1 hour"):
         rates.count_request("192.0.2.1", "health")
     with pytest.raises(TooManyRequestsError, match="this address may try keys, sign-ins and enrolments"):
-        rates.count_attempt("192.0.2.1")
+        rates.count_attempt("192.0.2.1", "key")
+    rates.count_attempt("192.0.2.1", "sign-in")
     rates.count_request("192.0.2.2", "health")
-    rates.count_attempt("192.0.2.2")
+    rates.count_attempt("192.0.2.2", "key")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import bind_model, check_shapes, check_values, submit_model
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
+from tunefarm_db.acting import Acting, act_as
 from tunefarm_db.values import Model, ModelState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError, NotFoundError
 
@@ -202,6 +203,28 @@ def test_another_upload_takes_the_place_of_those_with_shapes_that_did_not_fit(fa
     assert newest.version == 2, "the newest version of the name"
     assert [farm.model(model.id).state for model in later] == [ModelState.DELETED] * 2
     assert farm.model(right.id) == right
+
+
+def test_an_upload_takes_no_other_owners_place_and_the_audit_log_says_whose_it_takes(farm) -> None:
+    def upload(size: int, owner: str) -> Model:
+        with act_as(Acting(via="api", owner=owner)):
+            model = farm.upload(Scenario(tasks=1), x=[1, size])
+        fail(farm, model, "bad-shape")
+        farm.run()
+        return farm.model(model.id)
+
+    first, other = upload(1, "a"), upload(2, "b")
+    assert farm.model(first.id).state is ModelState.FAILED
+    second = upload(3, "a")
+    assert farm.model(first.id).state is ModelState.DELETED
+    assert farm.model(other.id).state is ModelState.FAILED
+    with farm.services.uow.engine.begin() as connection:
+        noted = connection.execute(
+            text("SELECT subject, details FROM audit_inbox WHERE action = 'model-deleted'")
+        )
+        ((subject, details),) = noted
+    assert subject == first.id
+    assert second.id in str(details)
 
 
 def test_a_file_that_is_not_kept_cannot_be_bound(farm) -> None:

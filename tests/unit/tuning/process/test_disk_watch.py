@@ -127,3 +127,21 @@ def test_a_limit_that_is_none_is_refused(word: str, monkeypatch: pytest.MonkeyPa
 def test_a_child_without_folders_is_not_watched() -> None:
     with ChildProcess(MODULE, env=ENV) as child, pytest.raises(ChildCrashed):
         child.call("leave", {"code": 3}, timeout_sec=LONG_SEC)
+
+
+def test_a_watch_that_fails_does_not_end_that_of_others(
+    child: ChildProcess, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = disk_watch.FolderWatch.excess, []
+
+    def fail_first(watch: disk_watch.FolderWatch) -> str | None:
+        if not failures:
+            failures.append(watch)
+            raise OSError("no /proc")
+        return real(watch)
+
+    monkeypatch.setattr(disk_watch.FolderWatch, "excess", fail_first)
+    params = {"folder": str(folder), "way": "plain", "count": 1000, "pause_sec": 0.005}
+    with pytest.raises(ChildOutOfDisk):
+        child.call("write_files", params, timeout_sec=LONG_SEC)
+    assert failures
