@@ -76,7 +76,7 @@ COPIES = (
         in_raw="event_seq options started_tuning_at target trials_since_improvement updated_at",
         value=values.Job,
         not_sent="counted_until idempotency_key over_runtime over_untuned request_digest turn_sec",
-        added="draft eta_sec networks waiting",
+        added="draft eta_sec model_name networks waiting",
     ),
     Copies(schema=job.Draft, result=client.Draft, value=values.Draft, not_sent="envelope job_id"),
     Copies(schema=audit.AuditEntry, result=client.AuditEntry, value=values.AuditEntry),
@@ -146,11 +146,11 @@ COPIES = (
     Copies(
         schema=device.Device,
         result=client.Device,
-        in_raw="by_gateway calibrate_at calibration created_at fence held info ready step_id target tracker_host tracker_port",
-        worked_out="calibration_sec temperature_celsius",
+        in_raw="by_gateway calibrate_at calibration created_at credential fence held info ready step_id target tracker_host tracker_port",
+        worked_out="calibration_sec credential_until sandbox temperature_celsius",
         value=values.Device,
         not_sent="rpc_key",
-        added="job_id peak step_id work",
+        added="credential job_id peak step_id work",
     ),
     Copies(schema=device.EnrolmentToken, result=client.EnrolmentToken),
     Copies(
