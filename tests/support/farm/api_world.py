@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from app_farm import Farm
+from sqlalchemy import text
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.commands import command_device
-from tunefarm_app.devices.enrolment import create_enrolment_token
+from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.control import pause_job
 from tunefarm_app.jobs.sweeps import SweepRequest, submit_sweep
@@ -24,7 +25,7 @@ from tunefarm_app.records.kernel_sources import source_of
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Model, Upload
+from tunefarm_db.values import AuditAction, Model, Upload
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import Failure
 from tunefarm_workers.device.tunnel.certificate import DeviceKey
@@ -205,6 +206,30 @@ class World:
     def _enrol(self) -> Good:
         token = create_enrolment_token(self.farm.services)[1]
         return Good(known={"name": f"new-{next(self._numbers)}"}, key=token)
+
+    def _renew(self) -> Good:
+        services, name = self.farm.services, f"old-{next(self._numbers)}"
+        token, _text = create_enrolment_token(services, device_key="pool", device_name=name)
+        ((key, key_text),) = enrol_devices(services, token, names=[name], device_key="pool")
+        with services.uow.engine.begin() as connection:
+            connection.execute(text("UPDATE api_keys SET expires_at = NULL WHERE id = :id"), {"id": key.id})
+        return Good(key=key_text)
+
+    def _prune(self) -> Good:
+        services = self.farm.services
+        with services.uow.write() as repos:
+            while repos.audit.seal():
+                pass
+            repos.audit.note(AuditAction.SIGNED_IN)
+        with services.uow.engine.begin() as connection:
+            connection.execute(text("UPDATE audit_inbox SET at = at - 86400 * 31"))
+        with services.uow.write() as repos:
+            repos.audit.seal()
+        with services.uow.engine.begin() as connection:
+            seq, digest = connection.execute(
+                text("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+            ).one()
+        return Good(body={"to": seq, "hash": digest})
 
     def _revoke_key(self) -> Good:
         key, _text = create_api_key(self.farm.services, name="spare", scopes=["read"])
