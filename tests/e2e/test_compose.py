@@ -49,6 +49,7 @@ class Host:
             "VALKEY_PASSWORD": secrets.token_hex(12),
             "TUNEFARM_PORT": "8000",
             "TUNEFARM_GATEWAY_FOR_DEVICES": "",
+            "TUNEFARM_REQUIRE_SIGNATURES": "true",
         }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         binaries = folder / "bin"
