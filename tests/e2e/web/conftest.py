@@ -113,4 +113,4 @@ def seat(request: pytest.FixtureRequest, chromium: Browser, server: Farm) -> Ite
     seat = Seat(context, server)
     yield seat
     context.close()
-    assert seat.complaints == []
+    assert seat.complaints == [], "\n".join(seat.complaints)

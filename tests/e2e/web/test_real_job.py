@@ -104,7 +104,7 @@ def test_from_the_first_link_to_an_artifact_that_runs(seat, server: EmbeddedFarm
     # Its policy forbids scripts, axe's among them: tests/e2e/test_report_page.py looks at it in a file.
     expect(page.get_by_role("heading", name="mlp.onnx", exact=True)).to_be_visible()
     page.goto(f"{server.url}/devices")
-    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("button", name="Sign out", exact=True).click()
     page.wait_for_url("**/sign-in")
     page.goto(f"{server.url}/jobs")
     expect(page.get_by_label("API key")).to_be_visible()

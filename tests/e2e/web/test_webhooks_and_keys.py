@@ -71,6 +71,6 @@ def test_a_key_is_made_used_and_revoked(seat, server: ReplayServer) -> None:
     page.get_by_role("link", name="Done").click()
     row = page.locator(f"#key-{key.split('_')[1]}")
     expect(row).to_contain_text("never")
-    row.locator("summary").click()
+    row.locator("summary", has_text="Revoke").click()
     row.get_by_role("button", name="Revoke the key").click()
     expect(row).to_contain_text("revoked")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tunefarm_tuning.measure.gpu.nvml_recorded import recorded_folders
 from tunefarm_tuning.process.disk_watch import FolderWatch, WriteLimits, write_limit
 from tunefarm_tuning.process.lifeline import die_with_parent, end_orphans
 from tunefarm_tuning.process.sandbox import Access, enter, sandbox_order
@@ -186,7 +187,9 @@ def _let_go_of_the_server(keep: int) -> None:
 
 def _confine(folder: Path, *, gpu: bool) -> None:
     """Enter the sandbox: what the session runs reaches this folder, the system, Python and its packages, and no network."""
-    order = sandbox_order(Access(writes=(folder,), programs=True, children=True, gpu=gpu))
+    order = sandbox_order(
+        Access(reads=recorded_folders(), writes=(folder,), programs=True, children=True, gpu=gpu)
+    )
     if enter(order).landlock:
         # Caches of libraries, of CUDA for example; the user's own packages stay.
         os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
