@@ -225,9 +225,14 @@ def test_a_model_is_deleted_unless_it_is_in_use(browser: Browser, farm) -> None:
 def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
     model = farm.ready_model()
     stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
-    assert [form.attrs["action"] for form in stranger.page("/models").all("form")] == ["/sign-out", "/models"]
+    assert [form.attrs["action"] for form in stranger.page("/models").all("form")] == [
+        "/sign-out",
+        "/models",
+        "/sign-out",
+    ]
     assert [form.attrs["action"] for form in stranger.page(f"/models/{model.id}").all("form")] == [
-        "/sign-out"
+        "/sign-out",
+        "/sign-out",
     ]
     assert stranger.post(f"/models/{model.id}/labels", tags="a").status_code == 403
     assert upload(stranger, b"\x08").status_code == 403

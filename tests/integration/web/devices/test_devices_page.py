@@ -109,6 +109,9 @@ def test_the_command_to_join_holds_a_token_that_is_good_once(browser: Browser, f
 
 def test_only_who_may_gives_orders(stranger: Browser, farm, device) -> None:
     stranger.sign_in(create_api_key(farm.services, name="tunes", scopes=["read", "write"])[1])
-    assert [form.attrs["action"] for form in stranger.page("/devices").all("form")] == ["/sign-out"]
+    assert [form.attrs["action"] for form in stranger.page("/devices").all("form")] == [
+        "/sign-out",
+        "/sign-out",
+    ]
     assert stranger.post(f"/devices/{device.id}/drain").status_code == 403
     assert stranger.post("/devices/join").status_code == 403
