@@ -91,6 +91,7 @@ def lab(tmp_path: Path, tracker: Any, join: Callable[..., Any]) -> Iterator[Lab]
             "BENT_FILE": str(bend),
             "BENT_SHIM": str(shim),
             "PYTHONPATH": str(Path(bent_server.__file__).parent),
+            "TUNEFARM_SANDBOX": "off",  # sessions read how to go wrong from a file
         }
         agent = join(server.url, key=server.api_key, module="bent_agent", env=environment)
         agent.wait_online()
