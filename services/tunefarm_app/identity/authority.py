@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_tuning.process.tunnel import GATEWAY_NAME
 
 DEVICE_DAYS = 1.0
@@ -193,13 +194,7 @@ def _ensure(path: Path, make: Callable[[], str], *, anew: bool = False) -> None:
             path.chmod(0o600)  # a copy of the folder may have lost it
         return
     path.parent.mkdir(exist_ok=True, mode=0o700)
-    part = path.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(make())
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write_durably(path, make(), mode=0o600)
 
 
 def _self_signed(key_path: Path) -> str:

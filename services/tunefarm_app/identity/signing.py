@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError
+from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_tuning.provenance.envelope import PAYLOAD_TYPE, key_id, read_public_keys
 
 log = structlog.stdlib.get_logger(__name__)
@@ -192,33 +192,19 @@ def _write_new(path: Path) -> str:
     key, public = SigningKey(Ed25519PrivateKey.generate()), public_path(path)
     # The public key first: what the new key signs can be verified from its first moment on.
     _write_public(public, key, _text(public))
-    _write(path, key.private_pem, mode=0o600)
+    write_durably(path.resolve(), key.private_pem, mode=0o600)
     return key.id
 
 
 def _write_public(path: Path, key: SigningKey, former: str) -> None:
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    _write(path, f"tunefarm signing key {key.id}, since {since}\n{key.public_pem}\n{former}", mode=0o644)
+    text = f"tunefarm signing key {key.id}, since {since}\n{key.public_pem}\n{former}"
+    write_durably(path.resolve(), text, mode=0o644)
 
 
 def _pem(raw: str) -> str:
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(raw))
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-
-
-def _write(path: Path, text: str, *, mode: int) -> None:
-    path = path.resolve()  # behind a link, the file that it leads to
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)  # else a power cut may take the name away
-    finally:
-        os.close(folder)
 
 
 @contextmanager

@@ -53,10 +53,10 @@ def curve_words(
         return "The job did not search, so there is no curve."
     if any(row.latency_sec is not None for row in rows):
         return f"Points are the whole network, measured during the search with the kernels so far. {_THIN}"
-    if job.state.is_finished:
-        reason = _why_never(job, rows, settings, draft) or _ended_before(job, rows, settings)
-        return f"The network itself was not timed during the search: {reason}. {_CURVE}"
     reason = _why_never(job, rows, settings, draft)
+    if job.state.is_finished:
+        reason = reason or _ended_before(job, rows, settings)
+        return f"The network itself was not timed during the search: {reason}. {_CURVE}"
     if reason:
         return f"The network itself is timed when the job compiles: {reason}. {_ESTIMATE}"
     return (

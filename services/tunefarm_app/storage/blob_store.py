@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.output_file import fsync_folder
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
@@ -166,7 +167,7 @@ class BlobStore:
             created = not path.exists()
             # An existing blob is overwritten: that renews the time by which unreferenced blobs are swept.
             file.replace(path)
-            _fsync_folder(path.parent)
+            fsync_folder(path.parent)
         return created
 
     def temporary_path(self) -> Path:
@@ -269,11 +270,3 @@ def _size_bytes(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -36,6 +36,36 @@ def output_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def write_durably(path: Path, text: str, *, mode: int) -> None:
+    """Write a small file, whole or not at all, so that a power cut after the return takes neither it nor its name away.
+
+    Args:
+        path: A new file, or one to replace. A link is replaced by the file.
+        text: Its content.
+        mode: Its permissions, from the first byte on.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    fsync_folder(path.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def writing(path: Path | str) -> Iterator[None]:
     """Turn an `OSError` inside the block into an error about the path, which is the user's name for the file.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.core.errors import InvalidInputError, TransientError, TunefarmError, reason_of
+from tunefarm_tuning.core.output_file import write_durably
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.backoff import Backoff
 from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings
@@ -138,16 +138,6 @@ def _explained(error: InvalidInputError) -> InvalidInputError:
 
 
 def _keep(path: Path, key: str) -> None:
+    # Its name, too: the former credential ends soon after the first use of this one.
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(key + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)  # the new name, too: the former credential ends soon after the first use of this one
-    finally:
-        os.close(folder)
+    write_durably(path, key + "\n", mode=0o600)

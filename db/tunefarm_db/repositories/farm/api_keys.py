@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, case, delete, func, or_, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import ApiKeyRow, table_of
@@ -112,22 +112,17 @@ class ApiKeys(Repository):
 
     def use_up(self, key_id: str) -> bool:
         """Revoke a key that is valid for one use; return False if it was used before or has expired."""
-        good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
-        statement = update(_KEYS).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None), good)
+        statement = update(_KEYS).where(ApiKeyRow.id == key_id, *_valid())
         return self._run(statement.values(revoked_at=db_now(), last_used_at=db_now())).rowcount == 1
 
     def of_devices(self, names: Sequence[str]) -> tuple[ApiKey, ...]:
         """Return the valid keys that are bound to these devices, oldest first."""
-        good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
-        bound = ApiKeyRow.device_name.in_([*names])
-        query = select(_KEYS).where(bound, ApiKeyRow.revoked_at.is_(None), good)
+        query = select(_KEYS).where(ApiKeyRow.device_name.in_([*names]), *_valid())
         return self._all(ApiKey, query.order_by(ApiKeyRow.created_at, ApiKeyRow.rotated_at.is_(None)))
 
     def valid_named(self, names: Sequence[str]) -> tuple[ApiKey, ...]:
         """Return the valid keys of these names."""
-        good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
-        named = ApiKeyRow.name.in_([*names])
-        return self._all(ApiKey, select(_KEYS).where(named, ApiKeyRow.revoked_at.is_(None), good))
+        return self._all(ApiKey, select(_KEYS).where(ApiKeyRow.name.in_([*names]), *_valid()))
 
     def revoke_of_device(self, device_name: str) -> int:
         """Revoke every key that is bound to this device; return how many."""
@@ -140,3 +135,9 @@ class ApiKeys(Repository):
             ApiKeyRow.name.in_(list(names)), ApiKeyRow.expires_at < db_now() - after_sec
         )
         return int(self._run(statement).rowcount)
+
+
+def _valid() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions of a key that is valid now."""
+    has_not_ended = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
+    return ApiKeyRow.revoked_at.is_(None), has_not_ended

@@ -115,6 +115,13 @@ class Device(Shown, Answer):
         }
 
 
+def _agent(device: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the device's agent reported; nothing if that is no object."""
+    info = device.get("info")
+    agent = info.get("agent") if isinstance(info, dict) else None
+    return agent if isinstance(agent, dict) else {}
+
+
 def _credential_until(device: Mapping[str, Any]) -> object:
     credential = device.get("credential")
     return credential.get("expires_at") if isinstance(credential, dict) else None
@@ -122,18 +129,13 @@ def _credential_until(device: Mapping[str, Any]) -> object:
 
 def _sandbox(device: Mapping[str, Any]) -> str:
     """Return what the agent reported; empty if the report is no text."""
-    info = device.get("info")
-    agent = info.get("agent") if isinstance(info, dict) else None
-    text = agent.get("sandbox") if isinstance(agent, dict) else None
+    text = _agent(device).get("sandbox")
     return text[:200] if isinstance(text, str) else ""
 
 
 def _temperature(device: Mapping[str, Any]) -> float | None:
     """Return the temperature that the agent reported; None if the report is no number."""
-    info = device.get("info")
-    agent = info.get("agent") if isinstance(info, dict) else None
-    if not isinstance(agent, dict):
-        return None
+    agent = _agent(device)
     gpus = agent.get("gpus")
     chip = gpus[0] if isinstance(gpus, list) and gpus else agent
     value = chip.get("temperature_celsius") if isinstance(chip, dict) else None

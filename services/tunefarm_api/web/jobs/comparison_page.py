@@ -92,7 +92,7 @@ def comparison_page(
         given = [repos.jobs.get(job_id) for job_id in chosen]
         newest = repos.overview.jobs(limit=_OFFERED)[0]
         same = repos.jobs.list(model_id=given[0].model_id, limit=_OFFERED).items if given else ()
-        names = {job.model_id: repos.models.get(job.model_id, deleted=True).name for job in given}
+        names = repos.models.names([job.model_id for job in given])
     shared = [] if comparison is None else [kernel for kernel in comparison.kernels if kernel.is_shared]
     offered = {job.id: (names[job.model_id], job) for job in (*given, *same)} | {
         listed.job.id: (listed.model_name, listed.job) for listed in newest

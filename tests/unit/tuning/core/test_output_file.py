@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.core.output_file import output_file
+from tunefarm_tuning.core.output_file import output_file, write_durably
 
 
 def test_it_appears_at_the_end(tmp_path: Path) -> None:
@@ -59,3 +59,20 @@ def test_a_device_is_not_replaced() -> None:
     with pytest.raises(InvalidInputError, match="not a regular file"), output_file(Path("/dev/null")):
         pytest.fail("there is nothing to write to")
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_durable_file_has_its_mode_and_replaces_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "credential"
+    for text in ("first", "second"):
+        write_durably(path, text, mode=0o600)
+        assert path.read_text() == text
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_durable_file_that_cannot_be_put_in_place_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "credential"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_durably(path, "text", mode=0o600)
+    assert list(tmp_path.iterdir()) == [path]

@@ -9,10 +9,10 @@ import tvm_ffi
 
 from tunefarm_tuning.target.dot_products import is_arm64
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base import vector_loads, vector_math
+from tunefarm_tuning.tvm.base import lowering, vector_math
 
 # Every process that builds kernels imports this module.
-vector_loads.register()
+lowering.register()
 vector_math.register()
 # On a machine with a GPU, TVM would compile CUDA C itself, with NVRTC (see `device_code`). Read at every build.
 os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"

@@ -6,21 +6,17 @@ load and a shuffle instead of sixteen loads it is fifteen times as fast. Kernels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import pipeline as s_tir_pipeline
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
-from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.tir import is_number, walk
 
-_PIPELINE = "s_tir"
 _INTEGERS = ("int32", "int64")
 _MAX_VECTORS = 2
 """Maximum number of vectors that are read for one, since a shuffle takes two."""
@@ -32,21 +28,6 @@ class _LaneIndices:
 
     base: Any
     offsets: tuple[int, ...]
-
-
-def register() -> None:
-    """Shuffle the loads of every kernel that this process builds for a CPU from now on."""
-    tirx.register_tir_pipeline(_PIPELINE, _pipeline)
-
-
-def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """Return TVM's pipeline with our pass in front of its last step for host code."""
-    lower, finalize_host, finalize_device = s_tir_pipeline.default_s_tir_pipeline()
-
-    def finalize() -> Any:
-        return tvm.transform.Sequential([_PASS, finalize_host()])
-
-    return lower, finalize, finalize_device
 
 
 def shuffle_loads(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -84,17 +65,6 @@ def _named(body: Any) -> tuple[dict[Any, Any], Any]:
         else:
             vectors[variable] = values[0]
     return vectors, analyzer
-
-
-def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    shuffled = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    for name, func in module.functions.items():
-        if isinstance(func, tirx.PrimFunc):
-            shuffled.update_func(name, link_code(shuffle_loads(with_buffers_on_stack(func))))
-    return shuffled
-
-
-_PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="ShuffleLoads")
 
 
 def _shuffled(load: Any, values: Mapping[Any, Any], analyzer: Any) -> Any:

@@ -24,18 +24,16 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 def names_in(key: Key) -> list[str]:
     """Return the names that a dimension's name adds up or multiplies, as exporters write it; empty if it is no such text."""
-    tree = _parsed(key)
-    if tree is None or isinstance(tree, ast.Name | ast.Constant):
+    tree = _formula(key)
+    if tree is None:
         return []
     return sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
 
 
 def size_of(key: Key, sizes: Mapping[Key, int]) -> int | None:
     """Return the size that a dimension's name computes of others; None if it does not, or one of them is not known."""
-    tree = _parsed(key)
-    if tree is None or isinstance(tree, ast.Name | ast.Constant):
-        return None
-    size = _value(tree, sizes)
+    tree = _formula(key)
+    size = None if tree is None else _value(tree, sizes)
     return size if size is not None and 0 < size <= _MAX_SIZE else None
 
 
@@ -77,13 +75,15 @@ def totals(shapes: Mapping[str, Sequence[int | Key]], integers: set[str]) -> dic
     }
 
 
-def _parsed(key: Key) -> ast.expr | None:
+def _formula(key: Key) -> ast.expr | None:
+    """Return a dimension's name as a formula; None if it is a name alone, or no formula."""
     if not isinstance(key, str) or len(key) > _MAX_TEXT:
         return None
     try:
-        return ast.parse(key.strip(), mode="eval").body
+        tree = ast.parse(key.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    return None if isinstance(tree, ast.Name | ast.Constant) else tree
 
 
 def _value(tree: ast.expr, sizes: Mapping[Key, int]) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.node_context import (
@@ -57,9 +58,7 @@ def convert_imputer(context: NodeContext, inputs: Sequence[Any], attributes: dic
 
 def convert_linear_classifier(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `LinearClassifier` of a score for each class, whose labels are integers: the likeliest class, and the scores."""
-    labels = np.array(attributes.get("classlabels_ints", ()), np.int64)
-    if len(labels) < 2:
-        raise UnsupportedFormError("its labels must be two or more integers; strings are not supported")
+    labels = class_labels(attributes, "classlabels_ints")
     coefficients = np.array(attributes["coefficients"], np.float32)
     intercepts = np.array(attributes.get("intercepts", np.zeros(len(labels))), np.float32)
     x = context.emit(relax.op.astype(inputs[0], "float32"))
@@ -115,6 +114,14 @@ def convert_scaler(context: NodeContext, inputs: Sequence[Any], attributes: dict
             numbers = np.array(attributes[name], np.float32)
             x = context.emit(operator(x, const(numbers.reshape((1,) * (rank - 1) + (-1,)))))
     return x
+
+
+def class_labels(attributes: Mapping[str, Any], name: str) -> NDArray[np.int64]:
+    """Return the labels of a classifier's classes."""
+    labels = np.array(attributes.get(name, ()), np.int64)
+    if len(labels) < 2:
+        raise UnsupportedFormError("its labels must be two or more integers; strings are not supported")
+    return labels
 
 
 def transformed_scores(context: NodeContext, scores: Any, transform: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.converters.feature_scaling import transformed_scores
+from tunefarm_tuning.tvm.frontend.converters.feature_scaling import class_labels, transformed_scores
 from tunefarm_tuning.tvm.frontend.converters.tree_nodes import (
     Nodes,
     classic_nodes,
@@ -62,9 +62,7 @@ def convert_tree_ensemble_classifier(
     context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]
 ) -> Any:
     """Convert `TreeEnsembleClassifier`, as ONNX Runtime computes what ONNX leaves open: two classes of which one has weights."""
-    labels = np.array(attributes.get("classlabels_int64s", ()), np.int64)
-    if len(labels) < 2:
-        raise UnsupportedFormError("its labels must be two or more integers; strings are not supported")
+    labels = class_labels(attributes, "classlabels_int64s")
     nodes = classic_nodes(attributes, "class")
     sums = _sums(context, inputs[0], nodes, len(labels), is_mean=False)
     transform = text(attributes, "post_transform", "NONE")
