@@ -5,11 +5,15 @@
 of an argument that several cases share (a target, say) at least once. The option ``--exhaustive`` says which of them run:
 ``no`` (as `make test`), ``all`` (as `make test-all`), or a Git revision. With a revision, the tests that a file changed since
 then can break run in full (`can_break` says which). A test that is named on the command line by its ``::`` always runs.
+
+``--exhaustive-minutes`` ends the extra tests in time for a run that may take so long and no longer: those that have not begun
+after so many minutes are skipped, and pytest's summary says so. What `make test` runs is never skipped.
 """
 
 from __future__ import annotations
 
 import subprocess
+import time
 import zlib
 from collections import Counter
 from pathlib import Path, PurePath
@@ -22,16 +26,27 @@ ABOVE_ENGINE = ("services/", "db/", "deploy/", "docs/", "docker-compose.yml")
 BELOW_ENGINE = ("services/tunefarm_text/",)
 """The engine's tests depend on everything but what is above the engine."""
 
+_STARTED = pytest.StashKey[float]()
+_IS_EXTRA = pytest.StashKey[bool]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that chooses tests."""
     parser.addoption(
         "--exhaustive", default="no", metavar="WHICH", help="no, all, or a Git revision: what changed since"
     )
+    parser.addoption(
+        "--exhaustive-minutes",
+        type=float,
+        default=float("inf"),
+        metavar="N",
+        help="begin no test that only --exhaustive runs later than N minutes after the start",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the markers."""
+    """Describe the markers, and note the time."""
+    config.stash[_STARTED] = time.monotonic()
     config.addinivalue_line(
         "markers", "exhaustive: long, and mostly proved by others; `make test-all` runs it"
     )
@@ -41,13 +56,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that this run leaves out; pytest's summary counts them."""
     which = config.getoption("--exhaustive")
-    if which == "all" or any("::" in argument for argument in config.args):
+    if any("::" in argument for argument in config.args):
         return
-    changed = () if which == "no" else _changed_since(which)
+    changed = () if which in ("no", "all") else _changed_since(which)
     by_test: dict[str, list[pytest.Item]] = {}
     for item in items:
         by_test.setdefault(item.nodeid.split("[")[0], []).append(item)
-    run = {item for test, cases in by_test.items() for item in _chosen(test, cases, changed)}
+    always = {item for cases in by_test.values() for item in _always(cases)}
+    run = set()
+    for test, cases in by_test.items():
+        in_full = which == "all" or any(can_break(path, test.split("::")[0]) for path in changed)
+        run.update(cases if in_full else always.intersection(cases))
+    for item in run - always:
+        item.stash[_IS_EXTRA] = True
     chosen = [item for item in items if item in run]
     left_out = [item for item in items if item not in run]
     if left_out:
@@ -55,10 +76,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
 
 
-def _chosen(test: str, cases: list[pytest.Item], changed: tuple[str, ...]) -> list[pytest.Item]:
-    """Return the cases of a test that run."""
-    if any(can_break(path, test.split("::")[0]) for path in changed):
-        return cases
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip an extra test whose time is over."""
+    minutes = item.config.getoption("--exhaustive-minutes")
+    if item.stash.get(_IS_EXTRA, False) and time.monotonic() - item.config.stash[_STARTED] > 60 * minutes:
+        pytest.skip(
+            f"not begun within the {minutes:g} minutes of --exhaustive-minutes; make test-all runs it"
+        )
+
+
+def _always(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases of a test that `make test` runs."""
     cases = [case for case in cases if not case.get_closest_marker("exhaustive")]
     matrix = cases[0].get_closest_marker("matrix") if cases else None
     return sample(cases, matrix.kwargs["every"]) if matrix else cases

@@ -68,7 +68,7 @@ def test_sizes(size): pass
 """
 
 
-def collected(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+def ran(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     (folder / "test_choices.py").write_text(TESTS)
     command = [
         sys.executable,
@@ -76,13 +76,16 @@ def collected(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]"
         "pytest",
         "-p",
         "exhaustive",
-        "--collect-only",
         "-q",
         *options,
         str(folder),
     ]
     environment = os.environ | {"PYTHONPATH": str(Path(exhaustive.__file__).parent)}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def collected(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    return ran(folder, "--collect-only", *options)
 
 
 def test_the_option_chooses(tmp_path: Path) -> None:
@@ -103,3 +106,13 @@ def test_an_unknown_revision_is_refused(tmp_path: Path) -> None:
     done = collected(tmp_path, "--exhaustive=no-such-revision")
     assert done.returncode == 4
     assert "no, all or a Git revision" in done.stderr
+
+
+def test_extra_tests_end_in_time_and_no_others(tmp_path: Path) -> None:
+    late = ran(tmp_path, "--exhaustive=all", "--exhaustive-minutes=0", "-rs")
+    assert late.returncode == 0, late.stdout
+    assert "not begun within the 0 minutes" in late.stdout
+    always = ran(tmp_path, "--exhaustive=no").stdout.splitlines()[-1].split()[0]
+    assert re.search(rf"^{always} passed, {28 - int(always)} skipped", late.stdout, re.MULTILINE), late.stdout
+    in_time = ran(tmp_path, "--exhaustive=all", "--exhaustive-minutes=30")
+    assert re.search(r"^28 passed", in_time.stdout, re.MULTILINE), in_time.stdout
