@@ -41,6 +41,28 @@ class Groups:
         return -(-self.count // self.merged)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Rows of an image as runs of its columns' channels, one behind the other; a window of a convolution is a part of a run.
+
+    An instruction's products then need not end with a column: three columns of three channels have nine products, not thrice four.
+
+    Attributes:
+        channels: Of a column.
+        columns: Of a window.
+    """
+
+    channels: int
+    columns: int
+
+
+def runs_of(channels: int, columns: int, dilation: int, products: int) -> Runs | None:
+    """Return the runs of a convolution of a single group, for an instruction of one row; None if they save nothing, or dilation parts them."""
+    if channels % products == 0 or (dilation > 1 and columns > 1):
+        return None
+    return Runs(channels=channels, columns=columns)
+
+
 Prepare = Callable[[Any, Sequence[int], Sequence[int], Groups], Any]
 """Takes activations, a shape, the elements to skip before them in each dimension, and the groups of channels, each of which is padded; returns
 them padded, as the instruction reads them."""
@@ -68,10 +90,12 @@ BYTES = DotProduct(stage="byte_dot", products=4, sum_dtype="int32")
 """``vpdpbusd``: unsigned bytes times signed bytes; ``sdot``: signed bytes (`target.dot_products`)."""
 BYTE_MATRICES = DotProduct(stage="byte_matrix", products=8, sum_dtype="int32", rows=2)
 """``smmla``: two rows of signed bytes times those of two results."""
+BYTE_TAPS = DotProduct(stage="byte_taps", products=4, sum_dtype="int32")
+"""The instruction of `BYTES` with bytes of each sum's own: four rows of a depthwise convolution (`kernels.byte_depthwise`)."""
 BFLOAT16 = DotProduct(stage="bfloat16_dot", products=2, sum_dtype="float32")
 """``vdpbf16ps``, and Arm's ``bfdot``: bfloat16 times bfloat16."""
 _AXES = ("depth", "row", "column")
-KINDS = {kind.stage: kind for kind in (BYTES, BYTE_MATRICES, BFLOAT16)}
+KINDS = {kind.stage: kind for kind in (BYTES, BYTE_MATRICES, BYTE_TAPS, BFLOAT16)}
 
 
 def packed(weights: Array, lanes: int, products: int) -> Array:
@@ -126,6 +150,7 @@ def conv_sums(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: Groups | None = None,
+    runs: Runs | None = None,
 ) -> tuple[Any, tuple[int, ...]]:
     """Return the sums of a convolution, ``[batch, *sizes, results]``; the results of each group are padded to whole vectors.
 
@@ -141,9 +166,15 @@ def conv_sums(
         padding: At the start of each axis, then at the end of each.
         dilation: Along each axis.
         groups: Groups of channels; None for one.
+        runs: If `x` is ``[batch, ..., columns * channels]``, and the weights are of windows of one column, ``[..., 1, all in, out]``.
     """
     batch, *sizes, channels = (int(size) for size in x.shape)
     _, *kernel, steps, _ = (int(size) for size in weights.shape)
+    taps = [_sum_over(size, name) for size, name in zip(kernel, _AXES[-len(kernel) :], strict=True)]
+    pitch = 1
+    if runs is not None:
+        sizes, channels, pitch = [*sizes, channels // runs.channels], runs.channels, runs.channels
+        kernel[-1] = runs.columns
     rank = len(kernel)
     wide = [
         size + before + after
@@ -155,13 +186,21 @@ def conv_sums(
     wide[-1] += -results[-1] % kind.rows * strides[-1]
     groups = groups or Groups(depth=channels, results=0)
     shape = (batch, *wide, groups.computed * steps * kind.products)
-    activations = prepare(x, shape, (0, *padding[:rank], 0), groups)
-    taps = [_sum_over(size, name) for size, name in zip(kernel, _AXES[-rank:], strict=True)]
+    before = (0, *padding[:rank], 0)
+    if runs is not None:
+        last = (wide[-1] - runs.columns) // strides[-1] * strides[-1] * pitch
+        shape = (batch, *wide[:-1], max(wide[-1] * pitch, last + steps * kind.products))
+        before = (0, *padding[: rank - 1], padding[rank - 1] * pitch)
+        groups = Groups(depth=shape[-1], results=0)
+    activations = prepare(x, shape, before, groups)
     lead = (batch, *results)
 
     def read(n: Any, *indices: Any) -> Any:
         *spatial, c = indices
         inner = [index * strides[axis] + taps[axis] * dilation[axis] for axis, index in enumerate(spatial)]
+        if runs is not None:
+            *inner, column = inner
+            c = column * pitch + c
         return activations[(n, *inner, c)]
 
     return _sums(kind, weights, lead, taps, read, groups.computed), lead
@@ -187,15 +226,15 @@ def add_byte_products(sums: Any, four: Any, factors: Any, instruction: ByteProdu
         factors: Signed bytes, a vector of ``4 x lanes``.
         instruction: The instruction.
     """
+    shared = tirx.Broadcast(tirx.reinterpret("int32", four), instruction.lanes)
+    return add_bytes(sums, shared, factors, instruction)
+
+
+def add_bytes(sums: Any, bytes_of_all: Any, factors: Any, instruction: ByteProducts) -> Any:
+    """Return sums of which each lane has four products added, of bytes and factors of its own: each a vector as long as ``4 x lanes`` bytes."""
     lanes = instruction.lanes
-    shared = tirx.Broadcast(tirx.reinterpret("int32", four), lanes)
-    return tirx.call_llvm_pure_intrin(
-        f"int32x{lanes}",
-        instruction.intrinsic,
-        sums,
-        tirx.reinterpret(f"int8x{BYTES.products * lanes}", shared),
-        factors,
-    )
+    signed = tirx.reinterpret(f"int8x{BYTES.products * lanes}", bytes_of_all)
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", instruction.intrinsic, sums, signed, factors)
 
 
 def padded(

@@ -22,6 +22,7 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
     Array,
     DotProduct,
     Groups,
+    Runs,
     conv_sums,
     matmul_sums,
     padded,
@@ -61,6 +62,7 @@ def int8_conv(
     groups: Groups,
     zero: int,
     instruction: ByteProducts,
+    runs: Runs | None = None,
 ) -> Any:
     """Return a convolution as float32.
 
@@ -77,13 +79,14 @@ def int8_conv(
         groups: Groups of channels.
         zero: The zero point of activations of that type, with which the image is padded.
         instruction: The CPU's.
+        runs: If the columns of activations and weights are runs (`dot_products.conv_sums`).
     """
-    prepare = partial(_shifted_bytes, zero=tirx.const(zero, instruction.activations), instruction=instruction)
+    prepare = partial(shifted_bytes, zero=tirx.const(zero, instruction.activations), instruction=instruction)
     sums, lead = conv_sums(
         _kind(instruction), x, weights, prepare,
-        strides=strides, padding=padding, dilation=dilation, groups=groups,
+        strides=strides, padding=padding, dilation=dilation, groups=groups, runs=runs,
     )  # fmt: skip
-    return _scaled(_results(sums, groups, centres), lead, offset, scale)
+    return scaled(_results(sums, groups, centres), lead, offset, scale)
 
 
 def int8_matmul(
@@ -97,63 +100,10 @@ def int8_matmul(
     instruction: ByteProducts,
 ) -> Any:
     """Return a matrix product as float32: arguments as of `int8_conv`, `x` of any rank, summed over its last axis."""
-    prepare = partial(_shifted_bytes, zero=tirx.const(zero, instruction.activations), instruction=instruction)
+    prepare = partial(shifted_bytes, zero=tirx.const(zero, instruction.activations), instruction=instruction)
     sums = matmul_sums(_kind(instruction), x, weights, prepare)
     lead = [int(size) for size in x.shape[:-1]]
-    return _scaled(_results(sums, groups, centres), lead, offset, scale)
-
-
-def byte_depthwise_conv2d(
-    x: Any,
-    weights: Any,
-    *,
-    strides: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    zero: int,
-) -> Any:
-    """Return a depthwise 2-D convolution as float32, which widens bytes as it reads them.
-
-    It has a handful of products per result, too few for an instruction of many lanes (`transform.int8_products`); but its image is read as bytes.
-
-    Args:
-        x: Activations, uint8 or int8, NHWC.
-        weights: Times the scale of the activations; float32 ``[height, width, 1, channels]``.
-        strides: Down, across.
-        padding: Above, left, below, right.
-        dilation: Down, across.
-        zero: The zero point of the activations.
-    """
-    batch, height, width, channels = (int(size) for size in x.shape)
-    rows, columns = (int(size) for size in weights.shape[:2])
-    above, left, below, right = padding
-    padded_sizes = [batch, height + above + below, width + left + right, channels]
-    image = x
-    if any(padding):
-        outside = tirx.const(zero, x.dtype)
-        image = padded(x, padded_sizes, [0, above, left, 0], lambda byte: byte, outside, "depthwise_image")
-
-    def shifted(byte: Any) -> Any:
-        value = byte.astype("float32")
-        return value - tirx.const(float(zero), "float32") if zero else value
-
-    reach = ((rows - 1) * dilation[0] + 1, (columns - 1) * dilation[1] + 1)
-    sizes = [
-        batch,
-        (padded_sizes[1] - reach[0]) // strides[0] + 1,
-        (padded_sizes[2] - reach[1]) // strides[1] + 1,
-        channels,
-    ]
-    row, column = te.reduce_axis((0, rows), name="ry"), te.reduce_axis((0, columns), name="rx")
-    return te.compute(
-        int64_sizes(sizes),
-        lambda n, y, x, c: te.sum(
-            shifted(image[n, y * strides[0] + row * dilation[0], x * strides[1] + column * dilation[1], c])
-            * weights[row, column, 0, c],
-            axis=[row, column],
-        ),
-        name="depthwise_sums",
-    )
+    return scaled(_results(sums, groups, centres), lead, offset, scale)
 
 
 def integer_conv(
@@ -167,6 +117,7 @@ def integer_conv(
     dilation: Sequence[int],
     groups: Groups,
     instruction: ByteProducts,
+    runs: Runs | None = None,
 ) -> Any:
     """Return a convolution as int32, whose activations have a zero point that is known at run time only.
 
@@ -181,11 +132,12 @@ def integer_conv(
         dilation: Along each axis.
         groups: Groups of channels.
         instruction: The CPU's.
+        runs: If the columns of activations and weights are runs (`dot_products.conv_sums`).
     """
-    prepare = partial(_shifted_bytes, zero=zero[0].astype(instruction.activations), instruction=instruction)
+    prepare = partial(shifted_bytes, zero=zero[0].astype(instruction.activations), instruction=instruction)
     sums, lead = conv_sums(
         _kind(instruction), x, weights, prepare,
-        strides=strides, padding=padding, dilation=dilation, groups=groups,
+        strides=strides, padding=padding, dilation=dilation, groups=groups, runs=runs,
     )  # fmt: skip
     return _shifted(_results(sums, groups, centres), lead, zero, weight_sums)
 
@@ -200,17 +152,17 @@ def integer_matmul(
     instruction: ByteProducts,
 ) -> Any:
     """Return a matrix product as int32: arguments as of `integer_conv`, `x` of any rank, summed over its last axis."""
-    prepare = partial(_shifted_bytes, zero=zero[0].astype(instruction.activations), instruction=instruction)
+    prepare = partial(shifted_bytes, zero=zero[0].astype(instruction.activations), instruction=instruction)
     sums = matmul_sums(_kind(instruction), x, weights, prepare)
     lead = [int(size) for size in x.shape[:-1]]
     return _shifted(_results(sums, groups, centres), lead, zero, weight_sums)
 
 
-def _shifted_bytes(
+def shifted_bytes(
     x: Any,
     shape: Sequence[int],
     before: Sequence[int],
-    groups: Groups,
+    groups: Groups | None,
     *,
     zero: Any,
     instruction: ByteProducts,
@@ -252,7 +204,8 @@ def _results(sums: Any, groups: Groups, centres: Sequence[Any]) -> Callable[...,
     return at
 
 
-def _scaled(result: Callable[..., Any], lead: Sequence[int], offset: Any, scale: Any) -> Any:
+def scaled(result: Callable[..., Any], lead: Sequence[int], offset: Any, scale: Any) -> Any:
+    """Return sums, by a function of their indices, as float32 ``[*lead, results]``: with `offset` added, times `scale`."""
     return te.compute(
         int64_sizes([*lead, int(offset.shape[0])]),
         lambda *indices: (result(*indices) + offset[indices[-1]]).astype("float32") * scale[indices[-1]],

@@ -21,10 +21,14 @@ from tvm import relax
 
 from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
-from tunefarm_tuning.tvm.kernels.dot_products import Groups, packed_groups
+from tunefarm_tuning.tvm.kernels.byte_depthwise import (
+    byte_depthwise_conv2d,
+    integer_depthwise_conv2d,
+    packed_taps,
+)
+from tunefarm_tuning.tvm.kernels.dot_products import Groups, Runs, packed_groups, runs_of
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
-    byte_depthwise_conv2d,
     int8_conv,
     int8_matmul,
     integer_conv,
@@ -89,7 +93,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule, instruction: ByteProducts) -> None:
         super().__init__(mod)
         self._instruction = instruction
-        self._tensors = QuantisedTensors(mod, self.visit_expr, self._emitted)
+        self._tensors = QuantisedTensors(mod, self.visit_expr, self._emitted, instruction.activations)
 
     def visit_call_(self, call: Any) -> Any:
         if _is_supported(call):
@@ -98,7 +102,10 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
                 product = self._depthwise(call)
             if product is not None:
                 return product
-        if operator_name(call) in _ON_BYTES and (data := self._tensors.scaled(call)) is not None:
+        data = self._tensors.rounded_anew(call)
+        if operator_name(call) in _ON_BYTES:
+            data = self._tensors.scaled(call)
+        if data is not None:
             return self._floats(data)
         return super().visit_call_(call)
 
@@ -150,11 +157,29 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         data = self._tensors.scaled(call.args[0])
         if data is None or not isinstance(call.args[1], tvm.ir.GenericConst):
             return None
-        weights = np.float32(data.scale) * call.args[1].value.numpy()
+        weights, instruction = _scaled_weights(call), self._instruction.by_row
+        if (
+            weights is not None
+            and not weights.centres.any()
+            and weights.steps.shape[-1] % instruction.lanes == 0
+            and int(call.attrs.dilation[0]) == 1
+        ):
+            zero = shifted_zero(data.zero, data.dtype, instruction.activations)
+            kernel = partial(
+                integer_depthwise_conv2d, rows=weights.steps.shape[0], instruction=instruction, zero=zero
+            )
+            constants = [
+                relax.const(packed_taps(weights.steps, instruction.lanes), "int8"),
+                relax.const(offsets(weights.whole, zero), "int32"),
+                relax.const((np.float32(data.scale) * weights.scales).astype(np.float32), _FLOAT),
+            ]
+        else:
+            kernel = partial(byte_depthwise_conv2d, zero=data.zero)
+            constants = [relax.const(np.float32(data.scale) * call.args[1].value.numpy(), _FLOAT)]
         return self.builder_.call_te(
-            partial(byte_depthwise_conv2d, zero=data.zero, **_geometry(call)),
+            partial(kernel, **_geometry(call)),
             data.values(),
-            relax.const(weights, _FLOAT),
+            *constants,
             primfunc_name_hint="depthwise_conv2d_of_bytes",
         )
 
@@ -190,10 +215,16 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             steps = _with_ones(steps, _groups(call))
             constants = (*more, relax.const(weights.centres, "int32"))
         instruction, merged = _way(call, steps, self._instruction)
+        values = data.values()
+        if (runs := _runs(call, instruction)) is not None:
+            batch, *sizes, width, channels = (int(size) for size in call.args[0].ty.shape)
+            values = self._emitted(relax.op.reshape(values, [batch, *sizes, width * channels]))
+            steps = steps.reshape(*steps.shape[:-3], 1, -1, steps.shape[-1])
+            kernel = partial(kernel, runs=runs)
         groups = Groups(count=_groups(call), depth=steps.shape[-2], results=own, merged=merged)
         return self.builder_.call_te(
             partial(kernel, groups=groups, instruction=instruction),
-            data.values(),
+            values,
             relax.const(packed_groups(steps, groups, instruction.lanes, instruction.products), "int8"),
             *constants,
             primfunc_name_hint=f"byte_{operator_name(call).rpartition('.')[2]}",
@@ -225,6 +256,16 @@ def _is_depthwise(call: Any) -> bool:
 
 def _groups(call: Any) -> int:
     return 1 if operator_name(call) == _MATMUL else int(call.attrs.groups)
+
+
+def _runs(call: Any, instruction: ByteProducts) -> Runs | None:
+    """Return the runs of a convolution; None for a matrix product, or where columns are computed one by one."""
+    if operator_name(call) == _MATMUL or _groups(call) > 1 or instruction.rows > 1:
+        return None
+    columns = int(call.args[1].ty.shape[-3])
+    return runs_of(
+        int(call.args[0].ty.shape[-1]), columns, int(call.attrs.dilation[-1]), instruction.products
+    )
 
 
 def _way(call: Any, steps: NDArray[Any], best: ByteProducts) -> tuple[ByteProducts, int]:

@@ -49,16 +49,25 @@ class Quantised:
 class QuantisedTensors:
     """The quantised tensors of a module."""
 
-    def __init__(self, mod: tvm.IRModule, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        visit: Callable[[Any], Any],
+        emit: Callable[[Any], Any],
+        rounded_to: str,
+    ) -> None:
         """Look at a module's entries.
 
         Args:
             mod: The module.
             visit: Returns what an expression of the module is in the graph that is being written.
             emit: Binds an expression there.
+            rounded_to: The type of 8-bit integers to which the graph that is being written rounds floats.
         """
         self._visit = visit
         self._emit = emit
+        self._rounded_to = rounded_to
+        self._rounded: dict[Any, Any] = {}
         self._known: dict[Any, Any] = {
             binding.var: binding.value
             for name in entry_names(mod)
@@ -85,9 +94,46 @@ class QuantisedTensors:
         limits = np.iinfo(tensor_dtype(values))
         if not float(zero).is_integer() or not limits.min <= zero <= limits.max:
             return None
+        if self._is_rounded_anew(values):
+            shift = np.iinfo(self._rounded_to).min - limits.min
+            return Quantised(
+                values=lambda: self._round(values, shift),
+                dtype=self._rounded_to,
+                scale=scale,
+                zero=int(zero) + shift,
+            )
         return Quantised(
             values=lambda: self._visit(values), dtype=tensor_dtype(values), scale=scale, zero=int(zero)
         )
+
+    def rounded_anew(self, call: Any) -> Quantised | None:
+        """Return a float tensor whose integers are of another type in the graph that is being written; None for any other."""
+        if operator_name(call) != "relax.multiply":
+            return None
+        inner = self._value(call.args[0])
+        if operator_name(inner) == "relax.subtract":
+            inner = self._value(inner.args[0])
+        if operator_name(inner) != "relax.astype" or not self._is_rounded_anew(inner.args[0]):
+            return None
+        return self.scaled(call)
+
+    def _is_rounded_anew(self, integers: Any) -> bool:
+        """Return whether the module rounds floats to these integers, which no other block and no caller sees."""
+        call = self._value(integers)
+        return (
+            isinstance(integers, relax.DataflowVar)
+            and tensor_dtype(integers) != self._rounded_to
+            and operator_name(call) == "relax.astype"
+            and tensor_dtype(call.args[0]) == "float32"
+        )
+
+    def _round(self, integers: Any, shift: int) -> Any:
+        """Return integers of the other type, from the floats that the module rounds."""
+        if integers not in self._rounded:
+            floats = self._visit(self._known[integers].args[0])
+            moved = self._emit(relax.op.add(floats, relax.const(float(shift), "float32")))
+            self._rounded[integers] = self._emit(relax.op.astype(moved, self._rounded_to))
+        return self._rounded[integers]
 
     def scaled_when_run(self, value: Any) -> Quantised | None:
         """Return a float tensor that is scaled by a number known at run time only; None if it is not quantised."""

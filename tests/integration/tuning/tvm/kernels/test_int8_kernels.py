@@ -15,7 +15,9 @@ from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
 from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.workload.binding import Binding
@@ -26,12 +28,20 @@ NAME = "depthwise_conv2d_of_bytes"
 needs_vnni = pytest.mark.skipif("avx512_vnni" not in cpu_flags(), reason="this CPU has no avx512_vnni")
 
 
-def depthwise(dtype: Any, zero: int, *, channels: int = 24, kernel: int = 3, **how: Any) -> onnx.ModelProto:
+def depthwise(
+    dtype: Any, zero: int, *, channels: int = 24, kernel: int = 3, steps: bool = False, **how: Any
+) -> onnx.ModelProto:
+    """A depthwise convolution of quantised activations, with weights of floats or of `steps` of a scale per channel."""
     g = GraphBuilder(seed=4)
     scale, zero_point = g.constant(np.float32(0.013)), g.constant(np.array(zero, dtype))
     q = g.node("QuantizeLinear", g.input("x", [1, channels, 11, 10]), scale, zero_point)
     x = g.node("DequantizeLinear", q, scale, zero_point)
-    y = g.node("Conv", x, g.weight(channels, 1, kernel, kernel), g.weight(channels), group=channels, **how)
+    weights = g.weight(channels, 1, kernel, kernel)
+    if steps:
+        integers = np.random.default_rng(2).integers(-127, 128, (channels, 1, kernel, kernel)).astype(np.int8)
+        scales = np.linspace(0.001, 0.004, channels).astype(np.float32)
+        weights = g.node("DequantizeLinear", g.constant(integers), g.constant(scales), axis=0)
+    y = g.node("Conv", x, weights, g.weight(channels), group=channels, **how)
     g.output(g.node("Relu", y))
     return g.model()
 
@@ -51,6 +61,12 @@ def loaded_from(network: onnx.ModelProto, folder: Path) -> LoadedModel:
         depthwise(np.int8, -9, pads=[1, 0, 2, 1], strides=[2, 1]),
         depthwise(np.uint8, 255, channels=19, kernel=5, strides=[2, 2]),
         depthwise(np.int8, -128, channels=16, pads=[2] * 4, dilations=[2, 2]),
+        depthwise(np.uint8, 117, channels=32, steps=True, pads=[1] * 4),
+        depthwise(np.int8, -9, channels=16, steps=True, pads=[1, 0, 2, 1], strides=[2, 1]),
+        depthwise(np.uint8, 255, channels=48, kernel=5, steps=True, strides=[2, 2]),
+        depthwise(np.uint8, 3, channels=16, kernel=4, steps=True, pads=[0, 2, 1, 1], dilations=[1, 2]),
+        depthwise(np.uint8, 3, channels=16, steps=True, pads=[2] * 4, dilations=[2, 2]),
+        depthwise(np.uint8, 3, channels=40, steps=True, pads=[1] * 4),
     ],
 )
 def test_it_agrees_with_onnx_runtime(network: onnx.ModelProto, tmp_path: Path) -> None:
@@ -71,10 +87,25 @@ def test_it_agrees_with_onnx_runtime(network: onnx.ModelProto, tmp_path: Path) -
     np.testing.assert_allclose(given, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_it_is_a_tuning_task(tmp_path: Path) -> None:
-    loaded = loaded_from(depthwise(np.uint8, 3, pads=[1] * 4), tmp_path)
+@pytest.mark.parametrize("steps", [False, True])
+def test_it_is_a_tuning_task(steps: bool, tmp_path: Path) -> None:
+    loaded = loaded_from(depthwise(np.uint8, 3, channels=32, steps=steps, pads=[1] * 4), tmp_path)
     (kernel,) = [kernel for kernel in primfunc_workloads(loaded.module) if NAME in kernel.name]
     assert kernel.not_tunable is None
+
+
+@pytest.mark.parametrize(("dilation", "channels", "instructions"), [(1, 32, 10 * 3), (2, 32, 0), (1, 40, 0)])
+def test_quantised_weights_multiply_with_the_instruction(
+    dilation: int, channels: int, instructions: int, tmp_path: Path
+) -> None:
+    how = {"pads": [dilation] * 4, "dilations": [dilation, dilation]}
+    loaded = loaded_from(depthwise(np.uint8, 3, channels=channels, steps=True, **how), tmp_path)
+    (kernel,) = [kernel for kernel in primfunc_workloads(loaded.module) if NAME in kernel.name]
+    scheduled = default_schedule(loaded.module[kernel.name], VNNI).with_attr("global_symbol", "main")
+    with tvm_target(VNNI):
+        built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=tvm_target(VNNI))
+    # all ten columns of a row in one tile, three columns of taps each
+    assert str(built.inspect_source("asm")).count("vpdpbusd") == instructions
 
 
 def test_floats_and_multipliers_stay(tmp_path: Path) -> None:

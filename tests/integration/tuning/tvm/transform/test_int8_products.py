@@ -212,6 +212,38 @@ def test_steps_between_quantised_tensors_read_bytes(step: Any, operator: str, tm
     assert str(func.params[0].ty.dtype.dtype) in ("uint8", "int8")
 
 
+def test_activations_are_rounded_to_the_type_that_the_instruction_takes(tmp_path: Path) -> None:
+    """Else each product would shift them first. What the network hands out keeps its type."""
+    graph = Quantised()
+    q = graph.round(graph.input("x", [1, 16, 10, 10]), 0.011, np.int8)
+    x = graph.float(q, 0.011, np.int8)
+    y = graph.node("Conv", x, graph.weights([16, 16, 1, 1], 0), kernel_shape=[1, 1])
+    graph.output(graph.node("Add", y, x))
+    within = load(graph.model(), tmp_path, AVX512)
+    graph.output(q, [1, 16, 10, 10], onnx.TensorProto.INT8)
+    handed_out = load(graph.model(), tmp_path, AVX512)
+    for loaded, dtype in ((within, "uint8"), (handed_out, "int8")):
+        dtypes = {
+            str(param.ty.dtype.dtype)
+            for kernel in primfunc_workloads(loaded.module)
+            for param in loaded.module[kernel.name].params
+            if len(param.ty.shape) == 4 and "int8" in str(param.ty.dtype.dtype)
+        }
+        assert dtype in dtypes
+        assert ("int8" in dtypes) is (dtype == "int8")
+    assert not any("byte_dot_input" in str(func) for func in byte_kernels(within))
+
+
+@pytest.mark.parametrize(("channels", "columns", "steps"), [(3, 3, 3), (3, 7, 6), (1, 3, 1), (5, 2, 3)])
+def test_columns_of_few_channels_share_instructions(
+    channels: int, columns: int, steps: int, tmp_path: Path
+) -> None:
+    model = conv([1, channels, 12, 12], 16, columns, np.uint8)
+    (func,) = byte_kernels(load(model, tmp_path, AVX512))
+    packed_shapes = [list(map(int, param.ty.shape)) for param in func.params]
+    assert [1, columns, 1, steps, 64] in packed_shapes
+
+
 def test_a_padding_of_minus_infinity_leaves_other_products_integers(tmp_path: Path) -> None:
     def padded(graph: Quantised, x: str) -> Any:
         first = graph.node("Conv", x, graph.weights([16, 16, 3, 3], 0), kernel_shape=[3, 3])

@@ -30,10 +30,12 @@ from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize, nomin
 from tunefarm_tuning.tvm.kernels.dot_products import (
     BFLOAT16,
     BYTE_MATRICES,
+    BYTE_TAPS,
     BYTES,
     KINDS,
     DotProduct,
     add_byte_products,
+    add_bytes,
     add_matrix_of_bytes,
 )
 
@@ -41,6 +43,7 @@ _MOST_SUMS = {16: 28, 4: 20}
 """Registers for sums of bfloat16's products, by the instruction's lanes: of AVX-512, of Arm. The others have factors."""
 _REGISTERS = {16: 32, 8: 16, 4: 32}
 """By the instruction's lanes: of AVX-512, of AVX, of Arm."""
+_MOST_TAP_COLUMNS = 14
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # cycles to clear and store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
@@ -67,6 +70,9 @@ def schedule_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     for other in blocks:
         if other not in (block, epilogue):
             _ = schedule_tiled_reduction(sch, other, machine) or schedule_elementwise(sch, other, machine)
+    if kind is BYTE_TAPS:
+        _schedule_taps(sch, block, epilogue, lanes)
+        return True
     own = _instruction_of(kind, machine)
     _schedule(sch, block, epilogue, kind, lanes, _MOST_SUMS[lanes] if own is None else own.most_sums)
     return True
@@ -85,7 +91,7 @@ def _instruction_of(kind: DotProduct, machine: Machine) -> ByteProducts | None:
     best = machine.byte_products
     if kind is BFLOAT16 or best is None:
         return None
-    return best.by_row if kind is BYTES else best if best.rows == kind.rows else None
+    return best.by_row if kind in (BYTES, BYTE_TAPS) else best if best.rows == kind.rows else None
 
 
 def _takes_vectors(sch: Any, block: Any, consumer: Any, kind: DotProduct, lanes: int) -> bool:
@@ -153,6 +159,39 @@ def _schedule(
         sch.unroll(loop)
     # `insert_dot_products` looks for this annotation
     sch.annotate(dot, _ANNOTATION, lanes)
+
+
+def _schedule_taps(sch: Any, block: Any, epilogue: Any | None, lanes: int) -> None:
+    """Schedule the sums of a depthwise convolution: all taps of a tile are unrolled, so that its columns share what they read."""
+    if epilogue is None:
+        epilogue = sch.cache_write(block, 0, "local")
+    else:
+        sch.set_scope(block, 0, "local")
+    points = prod(_extents(sch, sch.get_loops(block)))
+    dot = sch.blockize(instruction_loops(sch, block, lanes))
+    image, down, across, channel, *taps = sch.get_loops(dot)
+    width = nominal_size(sch.get(across).extent)
+    columns = _tap_columns(width)
+    tile, column = sch.split(across, [None, columns])
+    sch.reorder(image, down, tile, channel, column, *taps)
+    sch.reverse_compute_at(epilogue, channel)
+    own = list(sch.get_loops(epilogue))[4:]
+    _parallel(sch, [image, down, *([] if width % columns else [tile])], points)
+    vectorize_inner(sch, own, lanes, unroll=True)
+    init = sch.decompose_reduction(dot, column)
+    sch.unroll(list(sch.get_loops(init))[-1])
+    sch.vectorize(list(sch.get_loops(sch.get_child_blocks(init)[0]))[-1])
+    for loop in (column, *taps):
+        sch.unroll(loop)
+    sch.annotate(dot, _ANNOTATION, lanes)
+
+
+def _tap_columns(width: int) -> int:
+    """Return the columns of a tile of a depthwise convolution: those that leave the smallest tail, and of these the most."""
+    return min(
+        range(1, min(width, _MOST_TAP_COLUMNS) + 1),
+        key=lambda columns: (-(-width // columns) * columns + width / (4 * columns), -columns),
+    )
 
 
 def _parallel(sch: Any, loops: list[Any], points: int) -> None:
@@ -244,6 +283,9 @@ def instruction(block: Any, lanes: int, machine: Machine) -> Any:
     """Return the statement of a block's instruction: the block reads the factors and writes the sums of all lanes."""
     result = block.writes[0]
     factors = [read for read in block.reads if not read.source.same_as(result.source)]
+    if str(block.name_hint).startswith(BYTE_TAPS.stage):
+        image, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
+        return _tap_instruction(result, image, weights, lanes, machine)
     activations, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
     products = int(activations.region[-1].extent)
     indices = vector_indices(result, lanes)
@@ -264,6 +306,22 @@ def instruction(block: Any, lanes: int, machine: Machine) -> Any:
         assert machine.byte_products is not None, "else the block would have no annotation"
         added = add_byte_products(sums, shared, own, machine.byte_products.by_row)
     return tirx.BufferStore(result.source, added, list(indices))
+
+
+def _tap_instruction(result: Any, image: Any, weights: Any, lanes: int, machine: Machine) -> Any:
+    """Return the statement of four rows' taps: their bytes are shuffled so that those of a channel lie side by side."""
+    assert machine.byte_products is not None, "else the block would have no annotation"
+    batch, row, column, channel = [dim.min for dim in image.region]
+    rows = BYTE_TAPS.products
+    vectors = [
+        image.source[batch, row + number, column, tirx.Ramp(channel, tirx.const(1, "int64"), lanes)]
+        for number in range(rows)
+    ]
+    order = [number * lanes + lane for lane in range(lanes) for number in range(rows)]
+    sums = result.source[vector_indices(result, lanes)]
+    own = weights.source[vector_indices(weights, rows * lanes)]
+    added = add_bytes(sums, tirx.Shuffle(vectors, order), own, machine.byte_products.by_row)
+    return tirx.BufferStore(result.source, added, list(vector_indices(result, lanes)))
 
 
 def vector_indices(region: Any, count: int) -> tuple[Any, ...]:
