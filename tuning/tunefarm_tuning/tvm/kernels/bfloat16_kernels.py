@@ -12,7 +12,7 @@ from typing import Any
 from tvm import te, tirx
 
 from tunefarm_tuning.tvm.base.tir import int64_sizes
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, Groups, conv_sums, matmul_sums, padded
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, Groups, Runs, conv_sums, matmul_sums, padded
 
 
 def bfloat16_conv2d(
@@ -23,6 +23,7 @@ def bfloat16_conv2d(
     strides: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
+    runs: Runs | None = None,
 ) -> Any:
     """Return a 2-D convolution as float32.
 
@@ -33,9 +34,10 @@ def bfloat16_conv2d(
         strides: Down, across.
         padding: Above, left, below, right.
         dilation: Down, across.
+        runs: If the columns of activations and weights are runs (`dot_products.conv_sums`).
     """
     sums, _ = conv_sums(
-        BFLOAT16, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation
+        BFLOAT16, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation, runs=runs
     )
     return _cropped(sums, channels)
 

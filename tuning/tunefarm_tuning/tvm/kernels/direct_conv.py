@@ -1,13 +1,13 @@
 """Recognise a direct 3x3 convolution at the head of a fused kernel, and take the kernel apart around it.
 
-The first statements of the kernel have to be structurally equal to those that TVM's operator library makes for a convolution of
-the same shapes. So nothing else is ever taken for a convolution.
+The first statements of the kernel have to be structurally equal to those that TVM's operator library, or our kernel of bfloat16, makes
+for a convolution of the same shapes. So nothing else is ever taken for a convolution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -15,6 +15,8 @@ from tvm import s_tir, te, tirx, topi
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import int64_sizes, walk
+from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
 
 Shape = tuple[int, ...]
 
@@ -24,11 +26,12 @@ _PADDINGS = (1, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectConv:
-    """A 3x3 convolution of stride 1 at the head of a fused kernel: float32, channels last, one group.
+    """A 3x3 convolution of stride 1 at the head of a fused kernel: channels last, one group, a float32 result.
 
     Attributes:
         data: Index of the kernel's argument that is the input (NHWC).
-        weights: Index of the argument that is the weights (HWIO).
+        weights: Index of the argument that is the weights (HWIO; of bfloat16, as `dot_products.packed` returns them).
+        dtype: Of both.
         padding: Padding on each of the four sides.
         result: The buffer that holds the convolution's result; the kernel's output if nothing follows.
         epilogue: The statements after the convolution that were fused with it.
@@ -36,6 +39,7 @@ class DirectConv:
 
     data: int
     weights: int
+    dtype: str = "float32"
     data_shape: Shape
     out_shape: Shape
     padding: int
@@ -46,10 +50,13 @@ class DirectConv:
 def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
     """Return the convolution at the head of a kernel; None without one of the supported form."""
     root = func.body.block if isinstance(func.body, s_tir.SBlockRealize) else None
-    if root is None or not all(float32_shape(param) for param in func.params):
+    if root is None:
+        return None
+    shapes = [_shape_of(param, "float32") for param in func.params]
+    narrow = [_shape_of(param, "bfloat16") for param in func.params]
+    if not all(map(any, zip(shapes, narrow, strict=True))):
         return None
     statements = statements_of(root)
-    shapes = [float32_shape(param) for param in func.params]
     for weights, kernel in enumerate(shapes[:-1]):
         if len(kernel) != 4 or kernel[:2] != (_KERNEL, _KERNEL):
             continue
@@ -57,36 +64,65 @@ def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
             if data == weights or len(shape) != 4 or shape[3] != kernel[2]:
                 continue
             for padding in _PADDINGS:
-                conv = _match(func, statements, data, weights, padding)
+                conv = _match(func, statements, data, weights, _direct(shape, kernel, padding))
                 if conv is not None:
-                    return conv
+                    return replace(conv, data_shape=shape, padding=padding)
+    for weights, kernel in enumerate(narrow[:-1]):
+        if len(kernel) != 5 or kernel[1:3] != (_KERNEL, _KERNEL):
+            continue
+        for data, shape in enumerate(narrow[:-1]):
+            if data == weights or len(shape) != 4 or -(-shape[3] // BFLOAT16.products) != kernel[3]:
+                continue
+            for padding in _PADDINGS:
+                for channels in _results_of(statements, kernel):
+                    expected = _of_bfloat16(shape, kernel, channels, padding)
+                    conv = _match(func, statements, data, weights, expected)
+                    if conv is not None:
+                        return replace(conv, data_shape=shape, padding=padding, dtype="bfloat16")
     return None
 
 
 def _match(
-    func: tirx.PrimFunc, statements: Sequence[Any], data: int, weights: int, padding: int
+    func: tirx.PrimFunc, statements: Sequence[Any], data: int, weights: int, expected: tirx.PrimFunc | None
 ) -> DirectConv | None:
-    shape, kernel = float32_shape(func.params[data]), float32_shape(func.params[weights])
-    out = (shape[0], shape[1] + 2 * padding - 2, shape[2] + 2 * padding - 2, kernel[3])
-    if min(out) < 1:
+    if expected is None:
         return None
-    expected = _direct(shape, kernel, padding)
     expected_statements = statements_of(expected.body.block)
     head, epilogue = statements[: len(expected_statements)], tuple(statements[len(expected_statements) :])
     if not compute_the_same(expected, head, [func.params[data], func.params[weights]]):
         return None
+    result = written_by(head[-1])
     return DirectConv(
         data=data,
         weights=weights,
-        data_shape=shape,
-        out_shape=out,
-        padding=padding,
-        result=written_by(head[-1]),
+        data_shape=(),
+        out_shape=tuple(int(size) for size in result.shape),
+        padding=0,
+        result=result,
         epilogue=epilogue,
     )
 
 
-def _direct(data: Shape, kernel: Shape, padding: int) -> tirx.PrimFunc:
+def _results_of(statements: Sequence[Any], kernel: Shape) -> list[int]:
+    """Return how many channels a convolution of bfloat16 may have: those that a stage crops it to, else all that its packed weights have."""
+    lanes = kernel[-1] // BFLOAT16.products
+    room = kernel[0] * lanes
+    sizes = {int(written_by(statement).shape[-1]) for statement in statements[:3]}
+    return [*(size for size in sizes if room - lanes < size < room), room]
+
+
+def _of_bfloat16(data: Shape, kernel: Shape, channels: int, padding: int) -> tirx.PrimFunc | None:
+    if min(data[1:3]) + 2 * padding < _KERNEL:
+        return None
+    x = te.placeholder(int64_sizes(data), dtype="bfloat16", name="x")
+    w = te.placeholder(int64_sizes(kernel), dtype="bfloat16", name="w")
+    conv = bfloat16_conv2d(x, w, channels=channels, strides=(1, 1), padding=(padding,) * 4, dilation=(1, 1))
+    return te.create_prim_func([x, w, conv], index_dtype_override="int64")
+
+
+def _direct(data: Shape, kernel: Shape, padding: int) -> tirx.PrimFunc | None:
+    if min(data[1:3]) + 2 * padding < _KERNEL:
+        return None
     x = te.placeholder(int64_sizes(data), name="x")
     w = te.placeholder(int64_sizes(kernel), name="w")
     conv = topi.nn.conv2d(
@@ -131,5 +167,9 @@ def statements_of(root: Any) -> list[Any]:
 
 def float32_shape(param: Any) -> Shape:
     """Return the shape of a float32 buffer; empty for other types, scalars, and shapes that are not static."""
+    return _shape_of(param, "float32")
+
+
+def _shape_of(param: Any, dtype: str) -> Shape:
     shape = static_shape(param)
-    return shape if shape and str(param.ty.dtype.dtype) == "float32" else ()
+    return shape if shape and str(param.ty.dtype.dtype) == dtype else ()

@@ -91,7 +91,7 @@ BYTES = DotProduct(stage="byte_dot", products=4, sum_dtype="int32")
 BYTE_MATRICES = DotProduct(stage="byte_matrix", products=8, sum_dtype="int32", rows=2)
 """``smmla``: two rows of signed bytes times those of two results."""
 BYTE_TAPS = DotProduct(stage="byte_taps", products=4, sum_dtype="int32")
-"""The instruction of `BYTES` with bytes of each sum's own: four rows of a depthwise convolution (`kernels.byte_depthwise`)."""
+"""The instruction of `BYTES` with bytes of each sum's own: four rows of a depthwise convolution (`kernels.narrow_depthwise`)."""
 BFLOAT16 = DotProduct(stage="bfloat16_dot", products=2, sum_dtype="float32")
 """``vdpbf16ps``, and Arm's ``bfdot``: bfloat16 times bfloat16."""
 _AXES = ("depth", "row", "column")
@@ -118,6 +118,16 @@ def packed(weights: Array, lanes: int, products: int) -> Array:
     order = (outer + 2, *range(outer), outer, outer + 3, outer + 1)
     result: Array = split.transpose(order).reshape(groups, *kernel, steps, lanes * products)
     return result
+
+
+def unpacked(weights: Array, depth: int, results: int, products: int) -> Array:
+    """Return weights as they were before `packed`, ``[..., depth, results]``."""
+    groups, *kernel, steps, width = weights.shape
+    lanes, outer = width // products, len(kernel)
+    split = weights.reshape(groups, *kernel, steps, lanes, products)
+    order = (*range(1, outer + 1), outer + 1, outer + 3, 0, outer + 2)
+    result: Array = split.transpose(order).reshape(*kernel, steps * products, groups * lanes)
+    return result[..., :depth, :results]
 
 
 def packed_groups(weights: Array, groups: Groups, lanes: int, products: int) -> Array:

@@ -77,18 +77,19 @@ def transform_weights(weights: NDArray[np.float32], m: int) -> NDArray[np.float3
 
 
 def input_transform(conv: DirectConv, m: int) -> tirx.PrimFunc:
-    """Return the scheduled kernel that transforms the input: NHWC to ``((m + 2)², tiles, channels)``."""
+    """Return the scheduled kernel that transforms the input: NHWC to float32 ``((m + 2)², tiles, channels)``."""
     n, h, w, c = conv.data_shape
     size, matrix = m + 2, np.array(_MATRICES[m][0], dtype=float)
     high, wide = tiles_of(conv, m)
     count = positions(conv, m)
-    x = _placeholder((n, h, w, c), "x")
+    x = te.placeholder(int64_sizes((n, h, w, c)), conv.dtype, name="x")
 
     def tile(r: Any, s: Any, p: Any, channel: Any) -> Any:
         y = p // wide % high * m + r - conv.padding
         z = p % wide * m + s - conv.padding
         inside = tirx.all(y >= 0, y < h, z >= 0, z < w)
-        return tirx.if_then_else(inside, x[p // (high * wide), y, z, channel], tirx.const(0, "float32"))
+        element = x[p // (high * wide), y, z, channel].astype("float32")
+        return tirx.if_then_else(inside, element, tirx.const(0, "float32"))
 
     tiles = te.compute(int64_sizes((size, size, count, c)), tile, name="tile")
     down = te.compute(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 
@@ -19,6 +20,7 @@ from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, rew
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels import winograd
 from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv, match_direct_conv
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, unpacked
 from tunefarm_tuning.tvm.kernels.weight_packing import all_kernel_calls, kernel_arguments
 from tunefarm_tuning.tvm.tasks.extract import Kernel, as_kernel, as_workload, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm.transform.weights.storage import StoredKernel
@@ -64,7 +66,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WinogradAlternative(Alternative):
-    """Winograd's algorithm for a 3x3 convolution.
+    """Winograd's algorithm for a 3x3 convolution, in float32 also where the direct kernel computes in bfloat16.
 
     Attributes:
         func: The fused kernel, with float32 weights.
@@ -96,11 +98,13 @@ class WinogradAlternative(Alternative):
         return relax.call_tir(last, [results, *(arguments[i] for i in kept)], out_ty=call.ty_args[0])
 
     def _transformed(self, arguments: Sequence[Any]) -> Any:
-        plain = (
-            self.stored.widened(arguments, self.conv.weights)
-            if self.stored is not None
-            else arguments[self.conv.weights].value.numpy()
-        )
+        if self.stored is not None:
+            plain = self.stored.widened(arguments, self.conv.weights)
+        else:
+            plain = arguments[self.conv.weights].value.numpy()
+        if self.conv.dtype == "bfloat16":
+            depth, results = self.conv.data_shape[3], self.conv.out_shape[3]
+            plain = unpacked(plain, depth, results, BFLOAT16.products).astype(np.float32)
         return winograd.transform_weights(plain, self.m)
 
 
@@ -183,6 +187,8 @@ def _worth_trying(
     func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv, stored: StoredKernel | None
 ) -> list[Alternative]:
     direct = _effort(kernel_flops(kernel.module), 9 * conv.data_shape[3] * conv.out_shape[3])
+    if conv.dtype == "bfloat16":
+        direct /= BFLOAT16.products  # at once
     efforts = {m: _winograd_effort(conv, m) for m in winograd.TILES}
     least = min(efforts.values())
     tried = [

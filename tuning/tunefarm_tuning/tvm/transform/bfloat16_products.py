@@ -1,13 +1,14 @@
 """Compute convolutions and matrix products by constant weights with bfloat16 dot products (ADR 0058).
 
 Activations are rounded once, where they are computed: rounding is the last element-wise step of a kernel, because fusion puts it there. If
-only products and element-wise steps read a tensor, it is stored as bfloat16 alone, and the element-wise steps widen it again.
+only products and element-wise steps read a tensor, it is stored as bfloat16 alone, and the element-wise steps widen it again. So do
+depthwise convolutions, which have too few products for the instruction, but read half as much.
 Everything else is float32: sums, element-wise steps, normalisations, reductions, and products that are too small to gain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -24,7 +25,9 @@ from tunefarm_tuning.tvm.base.relax_graph import (
 )
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d, bfloat16_matmul
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, packed
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, Runs, packed, runs_of
+from tunefarm_tuning.tvm.kernels.narrow_depthwise import narrow_depthwise_conv2d
+from tunefarm_tuning.tvm.transform.convolution import geometry, is_depthwise
 from tunefarm_tuning.tvm.transform.weights.formats import store
 from tunefarm_tuning.workload.precision import Precision
 
@@ -50,6 +53,8 @@ _ELEMENT_WISE = frozenset(
 def multiply_bfloat16(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """Return the module with 2-D convolutions (channels last, ungrouped) and products by a matrix computed in bfloat16.
 
+    Depthwise convolutions compute in float32, and read bfloat16.
+
     Args:
         mod: Its constants are folded.
         lanes: Sums of the target's instruction (`target.dot_products.bfloat16_lanes`).
@@ -65,10 +70,11 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         super().__init__(mod)
         self._lanes = lanes
         # By the address of the constant, which is kept alive here. None: bfloat16 cannot represent it.
-        self._weights: dict[int, tuple[Any, Any]] = {}
+        self._weights: dict[tuple[int, bool], tuple[Any, Any]] = {}
         self._rounded: dict[Any, Any] = {}  # new variables, by the variable that they round
         self._values: dict[Any, Any] = {}
         self._only_rounded: set[Any] = set()
+        self._for_depthwise: set[Any] = set()
         for name in entry_names(mod):
             self._look_at(mod[name])
 
@@ -82,11 +88,19 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         kernel = self._kernel_of(call)
         if kernel is None:
             return super().visit_call_(self._with_widened_operands(call))
-        data, weight = call.args
+        data, weight = self._moved(call.args[0]), call.args[1]
+        if is_depthwise(call):
+            return self.builder_.call_te(
+                kernel, data, weight, primfunc_name_hint="depthwise_conv2d_of_bfloat16"
+            )
+        if (runs := _runs(call)) is not None:
+            batch, height, width, channels = (int(size) for size in call.args[0].ty.shape)
+            data = self.builder_.emit(relax.op.reshape(data, [batch, height, width * channels]))
+            kernel = partial(kernel, runs=runs)
         return self.builder_.call_te(
             kernel,
-            self._moved(data),
-            self._packed(weight),
+            data,
+            self._packed(weight, in_runs=runs is not None),
             primfunc_name_hint="bfloat16_conv2d" if len(weight.ty.shape) == 4 else "bfloat16_matmul",
         )
 
@@ -108,6 +122,9 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             return None
         if not isinstance(weight, tvm.ir.GenericConst) or tensor_dtype(data) != _WIDE:
             return None
+        if is_depthwise(call):
+            kernel_ = partial(narrow_depthwise_conv2d, zero=0, **geometry(call))
+            return kernel_ if data in self._for_depthwise else None
         *kernel, depth, results = (int(size) for size in weight.ty.shape)
         if len(kernel) + 2 != rank or prod(kernel) * depth < _MIN_PRODUCTS or results < _MIN_RESULTS:
             return None
@@ -115,17 +132,21 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             product = _convolution(call) if depth >= _MIN_CHANNELS else None
         else:
             product = partial(bfloat16_matmul, channels=results) if len(data.ty.shape) > 1 else None
-        return product if product is not None and self._packed(weight) is not None else None
+        if product is None or self._packed(weight, in_runs=_runs(call) is not None) is None:
+            return None
+        return product
 
-    def _packed(self, weight: Any) -> Any:
-        """Return weights as bfloat16, packed; None if it cannot represent them."""
-        address = weight.value.__chandle__()
+    def _packed(self, weight: Any, *, in_runs: bool) -> Any:
+        """Return weights as bfloat16, packed, their columns one behind the other `in_runs`; None if it cannot represent them."""
+        address = (weight.value.__chandle__(), in_runs)
         if address not in self._weights:
             value = weight.value.numpy()
             stored = store(value, Precision.BFLOAT16_WEIGHTS, {value.ndim - 1})
-            constant = stored and relax.const(
-                packed(stored.arrays[0], self._lanes, BFLOAT16.products), _NARROW
-            )
+            constant = None
+            if stored is not None:
+                array = stored.arrays[0]
+                array = array.reshape(array.shape[0], 1, -1, array.shape[-1]) if in_runs else array
+                constant = relax.const(packed(array, self._lanes, BFLOAT16.products), _NARROW)
             self._weights[address] = (weight, constant)
         return self._weights[address][1]
 
@@ -168,6 +189,7 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             if isinstance(binding, relax.VarBinding):
                 self._values[binding.var] = binding.value
         others = set(_variables(func.body.body))
+        self._look_at_depthwise(bindings, others)
         element_wise: set[Any] = set()
         products: set[Any] = set()
         for binding in reversed(bindings):
@@ -190,19 +212,39 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             if operator_name(self._values.get(variable))
         }
 
+    def _look_at_depthwise(self, bindings: Sequence[Any], outputs: set[Any]) -> None:
+        """Find out which tensors depthwise convolutions read as bfloat16: those that a step computes that can round them, for no others."""
+        readers: dict[Any, list[Any]] = {}
+        for binding in bindings:
+            for variable in _variables(binding.value if isinstance(binding, relax.VarBinding) else binding):
+                readers.setdefault(variable, []).append(getattr(binding, "value", None))
+        for variable, calls in readers.items():
+            made_by = operator_name(self._values.get(variable))
+            if variable in outputs or made_by not in _ELEMENT_WISE | {"relax.nn.conv2d"}:
+                continue
+            if any(map(is_depthwise, calls)) and all(
+                is_depthwise(call)
+                or operator_name(call) in _ELEMENT_WISE
+                or self._kernel_of(call) is not None
+                for call in calls
+            ):
+                self._for_depthwise.add(variable)
+
 
 def _convolution(call: Any) -> Callable[..., Any] | None:
     attributes = call.attrs
     layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
     if layouts != ("NHWC", "HWIO", "NHWC") or int(attributes.groups) != 1:
         return None
-    return partial(
-        bfloat16_conv2d,
-        channels=int(call.args[1].ty.shape[-1]),
-        strides=[int(stride) for stride in attributes.strides],
-        padding=[int(width) for width in attributes.padding],
-        dilation=[int(dilation) for dilation in attributes.dilation],
-    )
+    return partial(bfloat16_conv2d, channels=int(call.args[1].ty.shape[-1]), **geometry(call))
+
+
+def _runs(call: Any) -> Runs | None:
+    """Return the runs of a convolution; None for a matrix product, or where columns are computed one by one."""
+    if operator_name(call) != "relax.nn.conv2d":
+        return None
+    _, columns, channels, _ = (int(size) for size in call.args[1].ty.shape)
+    return runs_of(channels, columns, int(call.attrs.dilation[1]), BFLOAT16.products)
 
 
 def _cast(dtype: str) -> Callable[[Any], Any]:

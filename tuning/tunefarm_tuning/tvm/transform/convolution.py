@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, static_shape, tensor_dtype
 
 Layouts = tuple[str, str]
 
@@ -44,6 +44,25 @@ def convolution_name(call: Any, layouts: Mapping[str, Layouts]) -> str | None:
     data_layout, kernel_layout = str(call.attrs.data_layout), str(call.attrs.kernel_layout)
     matches = (data_layout, kernel_layout) == layouts[name]
     return name if matches and str(call.attrs.out_layout) in ("", data_layout) else None
+
+
+def is_depthwise(call: Any) -> bool:
+    """Return whether a call is a 2-D convolution of floats, channels last, with a result per channel."""
+    if convolution_name(call, CHANNELS_LAST) != "relax.nn.conv2d" or tensor_dtype(call) != "float32":
+        return False
+    before, after = static_shape(call.args[0]), static_shape(call)
+    return before is not None and after is not None and 1 < groups_of(call) == before[3] == after[3]
+
+
+def groups_of(call: Any) -> int:
+    """Return the groups of a convolution's channels; 1 for any other product."""
+    return int(call.attrs.groups) if operator_name(call) in _MAKERS else 1
+
+
+def geometry(call: Any) -> dict[str, Any]:
+    """Return a convolution's strides, padding and dilation, by these names."""
+    attributes = call.attrs
+    return {name: _numbers(getattr(attributes, name)) for name in ("strides", "padding", "dilation")}
 
 
 def convolve(

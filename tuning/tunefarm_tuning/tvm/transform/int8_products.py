@@ -21,11 +21,6 @@ from tvm import relax
 
 from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
-from tunefarm_tuning.tvm.kernels.byte_depthwise import (
-    byte_depthwise_conv2d,
-    integer_depthwise_conv2d,
-    packed_taps,
-)
 from tunefarm_tuning.tvm.kernels.dot_products import Groups, Runs, packed_groups, runs_of
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
@@ -36,13 +31,24 @@ from tunefarm_tuning.tvm.kernels.int8_kernels import (
     offsets,
     shifted_zero,
 )
-from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name
+from tunefarm_tuning.tvm.kernels.narrow_depthwise import (
+    integer_depthwise_conv2d,
+    narrow_depthwise_conv2d,
+    packed_taps,
+)
+from tunefarm_tuning.tvm.transform.convolution import (
+    CHANNELS_LAST,
+    convolution_name,
+    geometry,
+    groups_of,
+    is_depthwise,
+)
 from tunefarm_tuning.tvm.transform.quantised_tensors import Quantised, QuantisedTensors
 from tunefarm_tuning.tvm.transform.weights.formats import as_steps
 
 _BYTE = 255
 _DEPTHWISE_COST = 3
-"""Instructions for a vector of floats' products in `byte_depthwise_conv2d`: it widens the bytes and makes floats of them first."""
+"""Instructions for a vector of floats' products in `narrow_depthwise_conv2d`: it widens the bytes and makes floats of them first."""
 _MATMUL = "relax.matmul"
 _FLOAT = "float32"
 _ON_BYTES = {
@@ -98,7 +104,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         if _is_supported(call):
             product = self._scaled(call) if tensor_dtype(call) == _FLOAT else self._integer(call)
-            if product is None and _is_depthwise(call):
+            if product is None and is_depthwise(call):
                 product = self._depthwise(call)
             if product is not None:
                 return product
@@ -121,7 +127,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         # Looking through weights is slow, so it comes last: networks without quantised activations skip it.
         data = self._tensors.scaled(call.args[0])
         when_run = self._tensors.scaled_when_run(call.args[0]) if data is None else None
-        joined = self._tensors.joined(call.args[0]) if data is None and _groups(call) == 1 else []
+        joined = self._tensors.joined(call.args[0]) if data is None and groups_of(call) == 1 else []
         quantised = data is not None or when_run is not None or joined
         weights = _scaled_weights(call) if quantised else None
         if weights is None or not _pays(call, weights, self._instruction):
@@ -149,7 +155,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             relax.const(offsets(weights.whole, zero), "int32"),
             relax.const(scale, _FLOAT),
         )
-        kernel = int8_matmul if operator_name(call) == _MATMUL else partial(int8_conv, **_geometry(call))
+        kernel = int8_matmul if operator_name(call) == _MATMUL else partial(int8_conv, **geometry(call))
         return self._emit(call, partial(kernel, zero=zero), data, weights, *constants)
 
     def _depthwise(self, call: Any) -> Any | None:
@@ -174,10 +180,10 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
                 relax.const((np.float32(data.scale) * weights.scales).astype(np.float32), _FLOAT),
             ]
         else:
-            kernel = partial(byte_depthwise_conv2d, zero=data.zero)
+            kernel = partial(narrow_depthwise_conv2d, zero=data.zero)
             constants = [relax.const(np.float32(data.scale) * call.args[1].value.numpy(), _FLOAT)]
         return self.builder_.call_te(
-            partial(kernel, **_geometry(call)),
+            partial(kernel, **geometry(call)),
             data.values(),
             *constants,
             primfunc_name_hint="depthwise_conv2d_of_bytes",
@@ -202,17 +208,15 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             zero = self._emitted(relax.op.add(zero, relax.const(np.full(1, shift, np.int32), "int32")))
         whole = weights.whole
         sums = relax.const(whole.sum(axis=tuple(range(whole.ndim - 1)), dtype=np.int32), "int32")
-        kernel = (
-            integer_matmul if operator_name(call) == _MATMUL else partial(integer_conv, **_geometry(call))
-        )
+        kernel = integer_matmul if operator_name(call) == _MATMUL else partial(integer_conv, **geometry(call))
         return self._emit(call, kernel, data, weights, zero, sums)
 
     def _emit(
         self, call: Any, kernel: Callable[..., Any], data: Quantised, weights: _Weights, *more: Any
     ) -> Any:
-        steps, constants, own = weights.steps, more, weights.steps.shape[-1] // _groups(call)
+        steps, constants, own = weights.steps, more, weights.steps.shape[-1] // groups_of(call)
         if weights.centres.any():
-            steps = _with_ones(steps, _groups(call))
+            steps = _with_ones(steps, groups_of(call))
             constants = (*more, relax.const(weights.centres, "int32"))
         instruction, merged = _way(call, steps, self._instruction)
         values = data.values()
@@ -221,7 +225,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             values = self._emitted(relax.op.reshape(values, [batch, *sizes, width * channels]))
             steps = steps.reshape(*steps.shape[:-3], 1, -1, steps.shape[-1])
             kernel = partial(kernel, runs=runs)
-        groups = Groups(count=_groups(call), depth=steps.shape[-2], results=own, merged=merged)
+        groups = Groups(count=groups_of(call), depth=steps.shape[-2], results=own, merged=merged)
         return self.builder_.call_te(
             partial(kernel, groups=groups, instruction=instruction),
             values,
@@ -246,21 +250,9 @@ def _is_supported(call: Any) -> bool:
     return convolution_name(call, CHANNELS_LAST) is not None
 
 
-def _is_depthwise(call: Any) -> bool:
-    """Return whether a convolution of floats is 2-D and depthwise, with a result per channel."""
-    if operator_name(call) != "relax.nn.conv2d" or tensor_dtype(call) != _FLOAT:
-        return False
-    before, after = static_shape(call.args[0]), static_shape(call)
-    return before is not None and after is not None and 1 < _groups(call) == before[3] == after[3]
-
-
-def _groups(call: Any) -> int:
-    return 1 if operator_name(call) == _MATMUL else int(call.attrs.groups)
-
-
 def _runs(call: Any, instruction: ByteProducts) -> Runs | None:
     """Return the runs of a convolution; None for a matrix product, or where columns are computed one by one."""
-    if operator_name(call) == _MATMUL or _groups(call) > 1 or instruction.rows > 1:
+    if operator_name(call) == _MATMUL or groups_of(call) > 1 or instruction.rows > 1:
         return None
     columns = int(call.args[1].ty.shape[-3])
     return runs_of(
@@ -270,7 +262,7 @@ def _runs(call: Any, instruction: ByteProducts) -> Runs | None:
 
 def _way(call: Any, steps: NDArray[Any], best: ByteProducts) -> tuple[ByteProducts, int]:
     """Return the instruction for a product, and how many groups of its channels to compute as one: the fewest instructions."""
-    rows, groups = static_shape(call)[-2], _groups(call)  # type: ignore[index]
+    rows, groups = static_shape(call)[-2], groups_of(call)  # type: ignore[index]
     instructions = dict.fromkeys((best, best.by_row) if rows > 1 else (best.by_row,))
     if groups == 1:
         return next(iter(instructions)), 1
@@ -300,13 +292,13 @@ def _count(groups: int, depth: int, results: int, instruction: ByteProducts, mer
 
 def _pays(call: Any, weights: _Weights, best: ByteProducts) -> bool:
     """Return whether a product takes no more instructions than in floats: the vectors of small groups are mostly empty."""
-    groups = _groups(call)
+    groups = groups_of(call)
     if groups == 1 or tensor_dtype(call) != _FLOAT:
         return True
     steps = _with_ones(weights.steps, groups) if weights.centres.any() else weights.steps
     instruction, merged = _way(call, steps, best)
     depth, results = weights.steps.shape[-2:]
-    floats = depth * ceil(results / best.by_row.lanes) * (_DEPTHWISE_COST if _is_depthwise(call) else 1)
+    floats = depth * ceil(results / best.by_row.lanes) * (_DEPTHWISE_COST if is_depthwise(call) else 1)
     return bool(_count(groups, depth, steps.shape[-1] // groups, instruction, merged) <= floats)
 
 
@@ -342,13 +334,3 @@ def _centred(call: Any, weights: NDArray[Any], scales: NDArray[Any]) -> _Weights
     if (most - least).max() > _BYTE or prod(weights.shape[:-1]) > limit:
         return None
     return _Weights(steps=(weights - centres).astype(np.int8), centres=centres, scales=scales)
-
-
-def _geometry(call: Any) -> dict[str, Any]:
-    """Return a convolution's strides, padding and dilation."""
-    attributes = call.attrs
-    return {
-        "strides": [int(stride) for stride in attributes.strides],
-        "padding": [int(width) for width in attributes.padding],
-        "dilation": [int(dilation) for dilation in attributes.dilation],
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,6 +31,7 @@ from tunefarm_tuning.tvm.tasks.alternatives import (
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
 
 CPU = parse_target("llvm -num-cores=2")
 
@@ -145,6 +147,32 @@ def test_the_results_are_those_of_the_direct_convolution(changed: dict[str, obje
         actual = run(changed_module, x, tmp_path)
         np.testing.assert_allclose(
             actual, expected, rtol=1e-3, atol=2e-4 * float(np.sqrt(np.mean(expected**2)))
+        )
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"size": (9, 10), "channels": (20, 36), "after": "residual"}, {"pad": 0}]
+)
+def test_a_convolution_of_bfloat16_has_it_in_float32(changed: dict[str, Any], tmp_path: Path) -> None:
+    zen4 = parse_target("llvm -mcpu=znver4")
+    if changed.get("after") == "residual":
+        changed = changed | {"channels": (36, 36)}
+    held = imported(conv_net(layers=2, **changed), tmp_path)
+    module = load_relax(held.path, held.binding, zen4, Precision.BFLOAT16).module
+    names = [kernel.name for kernel in primfunc_workloads(module)]
+    direct = [name for name in names if "bfloat16_conv2d" in name]
+    alternatives = every_winograd(module)
+    assert {alternative.instead_of for alternative in alternatives} == set(direct)
+    assert len(direct) == 2
+    (spec,) = load_relax(held.path, held.binding, CPU).inputs
+    x = np.random.default_rng(1).normal(size=spec.shape).astype(np.float32)
+    expected = run(module, x, tmp_path)
+    for m in ("winograd-2", "winograd-4"):
+        choices = {alternative.workload_key: m for alternative in alternatives}
+        actual = run(put_alternatives_in(module, alternatives, choices), x, tmp_path)
+        # Both convolutions round their activations; which way depends on the last digits of the first one's sums.
+        np.testing.assert_allclose(
+            actual, expected, rtol=2e-2, atol=4e-3 * float(np.sqrt(np.mean(expected**2)))
         )
 
 

@@ -146,6 +146,38 @@ def test_what_something_else_reads_keeps_its_float32_form(tmp_path: Path) -> Non
     assert first[-1] == "float32"
 
 
+def depthwise(*, between: str = "Relu", read_again: bool = False) -> onnx.ModelProto:
+    """A pointwise convolution, a step, a depthwise convolution, and another pointwise one."""
+    graph = GraphBuilder()
+    x = graph.node(between, graph.conv(graph.input("x", [1, 32, 9, 9]), 32, 48, kernel=1))
+    y = graph.node("Conv", x, graph.weight(48, 1, 3, 3), pads=[1] * 4, group=48)
+    graph.output(graph.conv(graph.node("Relu", y), 48, 16, kernel=1))
+    if read_again:
+        graph.output(graph.node("Softmax", x))
+    return graph.model()
+
+
+@needs_the_instruction
+def test_depthwise_convolutions_read_16_bits(tmp_path: Path) -> None:
+    loaded = load(depthwise(), tmp_path)
+    (dtypes,) = [dtypes for name, dtypes in kernels(loaded).items() if "depthwise" in name]
+    assert dtypes[0] == dtypes[-1] == "bfloat16"
+    x = np.random.default_rng(3).standard_normal((1, 32, 9, 9)).astype(np.float32)
+    narrow = run(loaded, tmp_path, x)
+    (tmp_path / "wide").mkdir()
+    wide = run(load(depthwise(), tmp_path, precision=Precision.AS_MODEL), tmp_path / "wide", x)
+    assert 1e-4 < np.abs(narrow - wide).max() / np.sqrt(np.mean(np.square(wide))) < 3e-2
+
+
+@pytest.mark.parametrize("how", [{"between": "Softmax"}, {"read_again": True}])
+def test_depthwise_convolutions_of_what_is_needed_in_32_bits_read_them(
+    how: dict[str, Any], tmp_path: Path
+) -> None:
+    arguments = kernels(load(depthwise(**how), tmp_path))
+    assert any("bfloat16_conv2d" in name for name in arguments)
+    assert not any("depthwise" in name for name in arguments)
+
+
 @pytest.mark.parametrize(
     "model",
     [

@@ -1,4 +1,4 @@
-"""Depthwise convolutions of bytes, for quantised networks.
+"""Depthwise convolutions of bytes, for quantised networks, and of bfloat16.
 
 A result has a handful of products, all of one channel. An instruction for dot products adds four of them to each sum if the bytes of four
 rows lie side by side (`BYTE_TAPS`): they are shuffled so in registers, and neighbouring results share them.
@@ -90,7 +90,7 @@ def integer_depthwise_conv2d(
     return scaled(lambda *indices: sums[indices], [batch, down, across], offset, scale)
 
 
-def byte_depthwise_conv2d(
+def narrow_depthwise_conv2d(
     x: Any,
     weights: Any,
     *,
@@ -99,12 +99,12 @@ def byte_depthwise_conv2d(
     dilation: Sequence[int],
     zero: int,
 ) -> Any:
-    """Return a depthwise 2-D convolution as float32, which widens bytes as it reads them.
+    """Return a depthwise 2-D convolution as float32, which widens bytes, or bfloat16, as it reads them.
 
-    It has a handful of products per result, too few for an instruction of many lanes (`transform.int8_products`); but its image is read as bytes.
+    It has a handful of products per result, too few for an instruction of many lanes; but what it reads is smaller.
 
     Args:
-        x: Activations, uint8 or int8, NHWC.
+        x: Activations, uint8, int8 or bfloat16, NHWC.
         weights: Times the scale of the activations; float32 ``[height, width, 1, channels]``.
         strides: Down, across.
         padding: Above, left, below, right.
@@ -118,10 +118,12 @@ def byte_depthwise_conv2d(
     image = x
     if any(padding):
         outside = tirx.const(zero, x.dtype)
-        image = padded(x, padded_sizes, [0, above, left, 0], lambda byte: byte, outside, "depthwise_image")
+        image = padded(
+            x, padded_sizes, [0, above, left, 0], lambda element: element, outside, "depthwise_image"
+        )
 
-    def shifted(byte: Any) -> Any:
-        value = byte.astype("float32")
+    def shifted(element: Any) -> Any:
+        value = element.astype("float32")
         return value - tirx.const(float(zero), "float32") if zero else value
 
     reach = ((rows - 1) * dilation[0] + 1, (columns - 1) * dilation[1] + 1)
