@@ -1,6 +1,7 @@
 """Random frames and requests against relay, gateway and API: nothing crashes or hangs, and no lease is lost.
 
-``TUNEFARM_FUZZ=100000`` sets how many of each; a line says what was sent. What CI sends is the same in each run.
+``TUNEFARM_FUZZ=100000`` sets how many of each; a line says what was sent. What CI sends is the same in each run;
+``TUNEFARM_FUZZ_SEED=7`` draws others, so that a long run can be made in parts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from api_world import World
 from app_farm import make_farm
 from gateway_process import FakeDevice, GatewayProcess, session_with
 from hostile_device import CALL_FUNC, COPY_ACK, COPY_FROM, EXCEPTION, RETURN, SHUTDOWN, frame
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from json_mutations import any_json
 from pydantic import SecretStr
@@ -37,9 +38,10 @@ from tunefarm_tuning.process.relay.frames import Answers, NotAnAnswerError, Requ
 from tunefarm_tuning.process.tunnel import send_message
 
 COUNT = int(os.environ.get("TUNEFARM_FUZZ", "500"))
+SEED = int(os.environ.get("TUNEFARM_FUZZ_SEED", "0"))
 AT_ONCE = 25
 SLOWEST_SEC = 10.0
-FUZZ = settings(
+LIMITS = settings(
     max_examples=-(-COUNT // AT_ONCE),
     deadline=None,
     database=None,
@@ -49,6 +51,10 @@ FUZZ = settings(
 )
 
 Say = Callable[[str], None]
+
+
+def fuzz(test: Callable[..., None]) -> Callable[..., None]:
+    return LIMITS(seed(SEED)(test) if SEED else test)
 
 
 @pytest.fixture
@@ -84,7 +90,7 @@ def test_frames_of_a_device_at_the_relay(say: Say) -> None:
     """Each of a connection of its own, in pieces of any size: it passes whole, waits for more, or ends the session."""
     ends: Counter[str] = Counter()
 
-    @FUZZ
+    @fuzz
     @given(frames=batches(_TVM_FRAMES), requests=st.binary(max_size=40), cut=st.integers(1, 30))
     def send(frames: list[bytes], requests: bytes, cut: int) -> None:
         for sent in frames:
@@ -139,7 +145,7 @@ def test_frames_at_the_gateway_beside_a_session(gateway: GatewayProcess, say: Sa
         session_with(device, gateway.signer.sign("dev_1/key", 1)) as (worker, there),
     ):
 
-        @FUZZ
+        @fuzz
         @given(role=st.sampled_from(["plain", *contexts]), frames=batches(_MESSAGES))
         def send(role: str, frames: list[bytes]) -> None:
             nonlocal slowest
@@ -243,7 +249,7 @@ def test_requests_at_the_api_beside_a_worker(tmp_path: Path, say: Say) -> None:
         httpx.Client(base_url=api.url, timeout=60, trust_env=False) as client,
     ):
 
-        @FUZZ
+        @fuzz
         @given(requests=batches(request))
         def send(requests: list[tuple[Any, ...]]) -> None:
             nonlocal slowest
