@@ -1,7 +1,7 @@
 """The compose file without containers: every service's command and environment, as a local process.
 
 PostgreSQL and Valkey are the wheels'. What a container would have of its own is mapped: host names, ports, volumes.
-Then a job goes through.
+Each process can write to its volumes alone, as with a read-only root. Then a job goes through.
 """
 
 from __future__ import annotations
@@ -70,12 +70,33 @@ class Host:
         for address, port in self.ports.items():
             text = text.replace(address, f"127.0.0.1:{port}")
             text = re.sub(rf"\b{address.split(':')[1]}\b", str(port), text)
-        mounted = [volume.split(":")[1] for volume in SERVICES[service].get("volumes", [])]
+        mounted = self._mounts(service)
         for path in re.findall(r"/var/lib/tunefarm/\w+", text):
             # A folder that several services share must be a volume; the device's is its own.
             inside = any(folder.startswith(f"{path}/") for folder in mounted)
             assert path in mounted or inside or (service, path) == ("device", "/var/lib/tunefarm/device")
         return text.replace("/var/lib/tunefarm/", f"{self.folder}/")
+
+    def _mounts(self, service: str) -> list[str]:
+        """Return the folders of the container that are volumes."""
+        return [volume.split(":")[1] for volume in SERVICES[service].get("volumes", []) if ":" in volume]
+
+    def _writable(self, service: str) -> list[Path]:
+        """Return, of this machine, what the container could write."""
+        given = SERVICES[service]
+        read_only = {volume.split(":")[1] for volume in given.get("volumes", []) if volume.endswith(":ro")}
+        folders = [
+            Path(self.map(service, path)) if path.startswith("/var/lib/tunefarm") else self.folder / service
+            for path in self._mounts(service)
+            if path not in read_only
+        ]
+        temporary = self.folder / f"tmp-{service}"
+        if any(mount.startswith("/tmp") for mount in (*given.get("tmpfs", []), *given.get("volumes", []))):
+            folders.append(temporary)
+        temporary.mkdir(exist_ok=True)
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folders
 
     def _valkey_options(self) -> str:
         (self.folder / "valkey").mkdir(exist_ok=True)
@@ -87,11 +108,17 @@ class Host:
         return {
             "PATH": self.path,
             "HOME": str(self.folder),
+            "TMPDIR": str(self.folder / f"tmp-{service}"),
             **{name: self.map(service, value) for name, value in variables.items()},
         }
 
     def start(self, service: str) -> None:
-        command = [self.map(service, word) for word in SERVICES[service]["command"]]
+        assert SERVICES[service]["read_only"] is True
+        command = [
+            *(sys.executable, str(ROOT / "tests" / "support" / "read_only_root.py")),
+            os.pathsep.join(map(str, self._writable(service))),
+            *(self.map(service, word) for word in SERVICES[service]["command"]),
+        ]
         with (self.folder / f"{service}.log").open("wb") as log:
             self.processes[service] = subprocess.Popen(
                 command,

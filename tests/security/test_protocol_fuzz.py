@@ -41,6 +41,11 @@ COUNT = int(os.environ.get("TUNEFARM_FUZZ", "500"))
 SEED = int(os.environ.get("TUNEFARM_FUZZ_SEED", "0"))
 AT_ONCE = 25
 SLOWEST_SEC = 10.0
+NO_RATES = {
+    "TUNEFARM_KEY_RATE": "",
+    "TUNEFARM_STRANGER_RATE": "",
+    "TUNEFARM_ATTEMPT_RATE": "",
+}
 LIMITS = settings(
     max_examples=-(-COUNT // AT_ONCE),
     deadline=None,
@@ -245,7 +250,7 @@ def test_requests_at_the_api_beside_a_worker(tmp_path: Path, say: Say) -> None:
         ),
     )
     with (
-        running_api(folder, TUNEFARM_KEY_RATE="", TUNEFARM_DEVICE_STALE_SEC="1000000") as api,
+        running_api(folder, **NO_RATES, TUNEFARM_DEVICE_STALE_SEC="1000000") as api,
         httpx.Client(base_url=api.url, timeout=60, trust_env=False) as client,
     ):
 

@@ -12,6 +12,9 @@ from repository import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+MONITORING: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy" / "monitoring.yml").read_text())[
+    "services"
+]
 OURS = {name: service for name, service in SERVICES.items() if name not in ("postgres", "valkey")}
 VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:?[-?][^}]*)?\}")
 
@@ -112,12 +115,39 @@ def test_every_service_has_a_health_check_and_comes_back(name: str) -> None:
     assert SERVICES[name]["restart"] == "unless-stopped"
 
 
-@pytest.mark.parametrize("name", sorted(OURS))
-def test_our_containers_can_do_little(name: str) -> None:
-    service = OURS[name]
+@pytest.mark.parametrize("name", sorted({**SERVICES, **MONITORING}))
+def test_containers_can_do_little(name: str) -> None:
+    service = {**SERVICES, **MONITORING}[name]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert service["init"] is True
+    assert service["read_only"] is True
+    assert 64 <= service["pids_limit"] <= 4096
+    assert re.fullmatch(r"\d+[mg]|\$\{TUNEFARM_\w+_MEMORY:-\d+g\}", service["mem_limit"])
+    assert "privileged" not in service
+    assert "docker.sock" not in str(service)
+    assert service.get("init", False) is (name in OURS)
+    # Their images begin as root, and have users of their own.
+    assert service.get("user") == (name if name in ("postgres", "valkey") else None)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_container_has_a_folder_for_temporary_files(name: str) -> None:
+    """The worker's and the API's is on the disk, and may hold programs: a worker loads there what it has built."""
+    on_disk = "/tmp" in SERVICES[name].get("volumes", [])
+    in_memory = any(mount.split(":")[0] == "/tmp" for mount in SERVICES[name].get("tmpfs", []))
+    assert (on_disk, in_memory) == (name in ("api", "worker"), name not in ("api", "worker", "valkey"))
+
+
+def test_every_image_of_others_is_named_by_its_digest() -> None:
+    images = [service["image"] for service in (*SERVICES.values(), *MONITORING.values())]
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
+    images += re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
+    foreign = [image for image in images if not image.startswith("tunefarm-")]
+    assert len(foreign) == 6
+    for image in foreign:
+        assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
+    for source in re.findall(r"^FROM (\S+)|--from=(\S+)", dockerfile, re.MULTILINE):
+        assert "".join(source) in ("${PYTHON_IMAGE}", "${UV_IMAGE}", "uv", "build")
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
@@ -147,6 +177,6 @@ def test_volumes_and_networks_are_declared() -> None:
     for service in SERVICES.values():
         assert set(service["networks"]) <= set(COMPOSE["networks"])
         sources = {volume.split(":")[0] for volume in service.get("volumes", [])}
-        assert {source for source in sources if not source.startswith("./")} <= set(COMPOSE["volumes"])
+        assert {source for source in sources if source[0] not in "./"} <= set(COMPOSE["volumes"])
         assert all((ROOT / source).is_file() for source in sources if source.startswith("./"))
         assert set(service.get("depends_on", {})) <= set(SERVICES)

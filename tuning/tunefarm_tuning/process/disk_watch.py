@@ -2,8 +2,9 @@
 
 A thread of the parent asks the file systems of the child's folders for their free room. Only when that has shrunk does it add up the
 files, so that watching costs nothing while little is written. A file counts by its blocks on the disk, if it changed since the watch
-began. A file that is deleted while it is open has no name to count by. For these there is a second limit: a child that wrote more than
-its sum, on a disk that lost as much meanwhile, ends as well.
+began. A file that is deleted while it is open has no name to count by. Once a child has written more than its sum, pipes included, on a
+disk that lost as much meanwhile, these are looked up among the open and mapped files of its processes; what cannot be looked up there
+counts by what was written.
 """
 
 from __future__ import annotations
@@ -119,8 +120,10 @@ class FolderWatch:
             return f"nested folders more than {_DEEPEST} deep"
         starts = zip(self._at_start, self._folders, strict=True)
         lost = max(at_start[0] - _free(folder)[0] for at_start, folder in starts)
-        if lost > limits.total_bytes and _written(self._session) > limits.total_bytes:
-            return f"wrote more than {most} while the disk lost as much"
+        if lost > limits.total_bytes and (written := _written(self._session)) > limits.total_bytes:
+            nameless = _nameless_bytes(self._session)
+            if size + (written if nameless is None else nameless) > limits.total_bytes:
+                return f"wrote more than {most}, deleted files included, while the disk lost as much"
         return None
 
 
@@ -211,18 +214,54 @@ def _changed(path: Path, since: float) -> Iterator[os.stat_result]:
 def _written(session: int) -> int:
     """Return the bytes that the processes of a session, or of a group, have written; what their ended children wrote is part of it."""
     total = 0
-    for entry in os.scandir("/proc"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if not entry.name.isdecimal():
-                continue
-            after_name = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-            if str(session) not in after_name[_GROUP_FIELD : _GROUP_FIELD + 2]:
-                continue
-            lines = Path(entry.path, "io").read_text().splitlines()
+    for process in _processes(session):
+        with contextlib.suppress(OSError, ValueError):
+            lines = (process / "io").read_text().splitlines()
             counts = {name: int(count) for name, _, count in (line.partition(": ") for line in lines)}
             # By calls, and by mapped memory: neither counts all, and what is counted by both is the same bytes.
             total += max(counts["wchar"], counts["write_bytes"])
     return total
+
+
+def _processes(session: int) -> Iterator[Path]:
+    """Yield the folders in ``/proc`` of the processes of a session, or of a group."""
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal():
+                after_name = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+                if str(session) in after_name[_GROUP_FIELD : _GROUP_FIELD + 2]:
+                    yield Path(entry.path)
+
+
+def _nameless_bytes(session: int) -> int | None:
+    """Return what the deleted files take that processes of a session have open or mapped; None if that is not to be seen."""
+    sizes: dict[tuple[int, int], int] = {}
+    for process in _processes(session):
+        try:
+            for link in (*_descriptors(process), *_deleted_mappings(process)):
+                with contextlib.suppress(FileNotFoundError):
+                    state = link.stat()
+                    if stat.S_ISREG(state.st_mode) and state.st_nlink == 0:
+                        sizes[state.st_dev, state.st_ino] = state.st_blocks * _BLOCK
+        except (FileNotFoundError, ProcessLookupError):
+            if process.exists():
+                return None
+        except OSError:  # it let nobody look, or a mapped file, which only an administrator may look up
+            return None
+    return sum(sizes.values())
+
+
+def _descriptors(process: Path) -> Iterator[Path]:
+    """Yield the open files of a process; its threads may have some of their own."""
+    for thread in os.scandir(process / "task"):
+        yield from (Path(link.path) for link in os.scandir(Path(thread.path, "fd")))
+
+
+def _deleted_mappings(process: Path) -> Iterator[Path]:
+    for line in (process / "maps").read_text().splitlines():
+        if line.endswith(" (deleted)"):
+            begin, _, end = line.split(maxsplit=1)[0].partition("-")
+            yield process / "map_files" / f"{int(begin, 16):x}-{int(end, 16):x}"
 
 
 DISK_WATCH = DiskWatch()

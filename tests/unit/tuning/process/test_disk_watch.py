@@ -7,14 +7,17 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import Access, ChildCrashed, ChildOutOfDisk, ChildProcess, disk_watch
 from tunefarm_tuning.process import child as child_module
 from tunefarm_tuning.process.model_child import model_error
+from tunefarm_tuning.process.scratch import delete
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes and /proc are Linux's")
 
@@ -47,7 +50,7 @@ def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("way", ["plain", "hidden", "deleted"])
+@pytest.mark.parametrize("way", ["plain", "hidden", "deleted", "mapped"])
 def test_a_child_cannot_fill_the_disk_with_many_files(child: ChildProcess, folder: Path, way: str) -> None:
     """No single file is above a limit. It writes at most what fits between two looks at the disk, here 50 MiB."""
     params = {"folder": str(folder), "way": way, "count": 1000, "pause_sec": 0.005}
@@ -56,7 +59,46 @@ def test_a_child_cannot_fill_the_disk_with_many_files(child: ChildProcess, folde
         child.call("write_files", params, timeout_sec=LONG_SEC)
     assert time.monotonic() - began < LONG_SEC / 2
     assert bytes_in(folder) < 500 << 20
+    delete(folder)  # else they count against the next one, too
+    folder.mkdir()
     assert child.call("echo", {"a": 1}, timeout_sec=LONG_SEC) == {"a": 1}  # a fresh one
+
+
+def disk_that_others_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the disk finds more of it gone than the child may write."""
+    looks = count()
+    monkeypatch.setattr(disk_watch, "_free", lambda _: ((1 << 50) - next(looks) * 2 * LIMIT, 1 << 30))
+
+
+def test_a_child_that_sends_much_while_others_fill_the_disk_goes_on(
+    child: ChildProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it wrote into pipes and sockets is no file, however long it lives."""
+    disk_that_others_fill(monkeypatch)
+    looked = []
+    look = disk_watch._nameless_bytes
+    monkeypatch.setattr(
+        disk_watch, "_nameless_bytes", lambda session: looked.append(look(session)) or looked[-1]
+    )
+    child.call("write_to_nobody", {"count": 2 * LIMIT >> 20}, timeout_sec=LONG_SEC)
+    wait_until(lambda: looked, "a look at its open files")
+    assert child.call("echo", {"a": 1}, timeout_sec=LONG_SEC) == {"a": 1}
+    assert looked[0] == 0
+
+
+def test_a_child_that_lets_nobody_look_counts_by_what_it_wrote(
+    child: ChildProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "_nameless_bytes", lambda _: None)
+    disk_that_others_fill(monkeypatch)
+    with pytest.raises(ChildOutOfDisk, match="deleted files included"):
+        child.call("write_to_nobody", {"count": 2 * LIMIT >> 20, "stay": True}, timeout_sec=LONG_SEC)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may look into every process")
+def test_who_lets_nobody_look_is_noticed(child: ChildProcess) -> None:
+    child.call("look_away", {}, timeout_sec=LONG_SEC)
+    assert disk_watch._nameless_bytes(child.call("pid", {}, timeout_sec=LONG_SEC)) is None
 
 
 def test_folders_cannot_be_nested_out_of_sight(child: ChildProcess, folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import signal
 import subprocess
@@ -82,8 +84,6 @@ def environment(params: dict[str, Any]) -> dict[str, str]:
 
 def native_wait(params: dict[str, Any]) -> None:
     """Hold the interpreter's lock in native code, as a compiler pass does."""
-    import ctypes
-
     ctypes.PyDLL(None).sleep(600)
 
 
@@ -101,16 +101,34 @@ def write_files(params: dict[str, Any]) -> int:
         if params["way"] == "empty":
             path.touch()
             continue
-        file = os.open(path, os.O_CREAT | os.O_WRONLY)
+        file = os.open(path, os.O_CREAT | os.O_RDWR)
         os.write(file, b"x" * params.get("bytes", 1 << 20))
-        if params["way"] == "deleted":
+        if params["way"] in ("deleted", "mapped"):
             path.unlink()
-        else:
+        if params["way"] == "mapped":
+            _kept.append(mmap.mmap(file, mmap.PAGESIZE))
+        if params["way"] != "deleted":
             os.close(file)
         time.sleep(params.get("pause_sec", 0.0))
     if params.get("stay", True):
         time.sleep(600)
     return int(params["count"])
+
+
+_kept: list[mmap.mmap] = []
+
+
+def write_to_nobody(params: dict[str, Any]) -> None:
+    """Write many bytes that are in no file, as one does who sends them over a pipe."""
+    with Path(os.devnull).open("wb") as nobody:
+        nobody.writelines(b"x" * (1 << 20) for _ in range(params["count"]))
+    if params.get("stay"):
+        time.sleep(600)
+
+
+def look_away(params: dict[str, Any]) -> None:
+    """Let nobody look into this process."""
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 
 
 def write_later(params: dict[str, Any]) -> None:
@@ -126,5 +144,6 @@ HANDLERS = {
     for handler in (
         *(echo, pid, noise, die, leave, spin, sleep, allocate, refuse, stumble, not_json),
         *(grandchild, environment, native_wait, spanned, write_files, write_later, open_memory_file),
+        *(write_to_nobody, look_away),
     )
 }
