@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hook_receiver import Receiver, hook_receiver, is_signed
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from replay_server import ReplayServer, replay_server
 
 from tunefarm_app.webhooks.sender import Patience, WebhookSender
@@ -29,6 +30,12 @@ def server(tmp_path: Path) -> Iterator[ReplayServer]:
 def receiver() -> Iterator[Receiver]:
     with hook_receiver() as receiver:
         yield receiver
+
+
+def answer_late(route: Route) -> None:
+    answer = route.fetch(max_redirects=0)
+    time.sleep(2.5)
+    route.fulfill(response=answer)
 
 
 def test_a_webhook_from_its_beginning_to_its_end(seat, server: ReplayServer, receiver: Receiver) -> None:
@@ -55,8 +62,10 @@ def test_a_webhook_from_its_beginning_to_its_end(seat, server: ReplayServer, rec
     page.locator("summary", has_text="Disable").click()
     page.get_by_role("button", name="Disable the webhook").click()
     expect(page.locator("#webhook-head")).to_contain_text("disabled by a person")
+    page.route("**/delete", answer_late)
     page.locator("summary", has_text="Delete").click()
     page.get_by_role("button", name="Delete the webhook").click()
+    # Meanwhile the page hears of the deletion, and must not ask for what it deleted.
     expect(page.locator("#webhooks")).to_contain_text("There are no webhooks yet.")
 
 

@@ -1,14 +1,18 @@
 // Keeps [data-live] regions up to date. A region names the topics that it shows ("job:" means every job). When one of them
-// changes, the region gets the event `live` and reloads itself: at most once a second, and not while the page is hidden.
+// changes, the region gets the event `live` and reloads itself: at most once a second, and not while the page is hidden or left by a form,
+// which may delete what it shows.
 const EVERY_MS = 1000;
+const LEAVING_MS = 20_000; // a form whose answer is no page stays; from then on the page is live again
 const due = new Set();
 let timer = 0;
+let leaving = false;
 
 export function listen() {
   const script = document.body.dataset.worker;
   if (!script) return;
   document.getElementById("link").hidden = false;
   document.addEventListener("visibilitychange", flush);
+  addEventListener("submit", (event) => { if (!event.defaultPrevented) leave(); });
   if (window.SharedWorker) {
     // All tabs share a stream: browsers open at most six connections to a host, and each stream holds one.
     const worker = new SharedWorker(script, { name: "tunefarm" });
@@ -42,8 +46,13 @@ function take(message) {
   if (due.size && !timer) flush();
 }
 
+function leave() {
+  leaving = true;
+  setTimeout(() => { leaving = false; flush(); }, LEAVING_MS);
+}
+
 function flush() {
-  if (document.hidden || !due.size || timer) return;
+  if (document.hidden || leaving || !due.size || timer) return;
   const ids = [...due];
   due.clear();
   timer = setTimeout(() => { timer = 0; flush(); }, EVERY_MS);
