@@ -106,14 +106,14 @@ class Newcomer:
         )  # fmt: skip
         try:
             assert serving.stdout is not None
-            link = next(
-                (match[0] for line in serving.stdout if (match := re.search(r"http\S+/sign-in\S+", line))),
-                None,
-            )
-            if link is None:
-                raise SystemExit(f"{command} ended without a link: is port 8000 taken?")
+            if not any("the farm answers" in line for line in serving.stdout):
+                raise SystemExit(f"{command} ended without a farm: is port 8000 taken?")
             self.note(began, typed=command)
-            yield link
+            # In a terminal, `serve` prints it as well.
+            printed = subprocess.run(
+                [".venv/bin/tunefarm", "dashboard"], cwd=self.clone, env=self.env, check=True, text=True, stdout=subprocess.PIPE
+            ).stdout  # fmt: skip
+            yield re.findall(r"http\S+/sign-in\S+", printed)[0]
         finally:
             os.killpg(serving.pid, signal.SIGINT)
             serving.wait(60)
@@ -127,6 +127,7 @@ class Newcomer:
             page.set_default_timeout(PATIENCE_SEC * 1000)
             began = time.monotonic()
             page.goto(link)
+            page.get_by_role("button", name="Continue").click()
             page.wait_for_url("**/jobs")
             self.note(began, done="open the link")
             began = time.monotonic()

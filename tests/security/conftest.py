@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fuzzing import Say
 from intruder import Intruder, intruder_at, taken_over
 
 with warnings.catch_warnings():
@@ -21,3 +22,14 @@ def intruder(tmp_path: Path) -> Iterator[Intruder]:
         intruder = intruder_at(tmp_path, service.getsockname()[1])
         with taken_over(intruder):
             yield intruder
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Print a line of a long run's result."""
+
+    def write(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n{text}")
+
+    return write

@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,10 @@ import pytest
 from api_process import running_api
 from api_world import World
 from app_farm import make_farm
+from fuzzing import COUNT, MESSAGES, SLOWEST_SEC, Say, batches, fuzz
 from gateway_process import FakeDevice, GatewayProcess, session_with
 from hostile_device import CALL_FUNC, COPY_ACK, COPY_FROM, EXCEPTION, RETURN, SHUTDOWN, frame
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from json_mutations import any_json
 from pydantic import SecretStr
@@ -37,44 +37,11 @@ from tunefarm_db.values import Step
 from tunefarm_tuning.process.relay.frames import Answers, NotAnAnswerError, Requests
 from tunefarm_tuning.process.tunnel import send_message
 
-COUNT = int(os.environ.get("TUNEFARM_FUZZ", "500"))
-SEED = int(os.environ.get("TUNEFARM_FUZZ_SEED", "0"))
-AT_ONCE = 25
-SLOWEST_SEC = 10.0
 NO_RATES = {
     "TUNEFARM_KEY_RATE": "",
     "TUNEFARM_STRANGER_RATE": "",
     "TUNEFARM_ATTEMPT_RATE": "",
 }
-LIMITS = settings(
-    max_examples=-(-COUNT // AT_ONCE),
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-
-Say = Callable[[str], None]
-
-
-def fuzz(test: Callable[..., None]) -> Callable[..., None]:
-    return LIMITS(seed(SEED)(test) if SEED else test)
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    def write(text: str) -> None:
-        with capsys.disabled():
-            print(f"\n{text}")
-
-    return write
-
-
-def batches(item: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-    return st.lists(item, min_size=AT_ONCE, max_size=AT_ONCE)
-
-
 _WORDS = st.sampled_from([0, 1, 2, 3, 8, 9, 11, 65, 66, 70, 1 << 31, (1 << 32) - 1, (1 << 64) - 1])
 _CONTENTS = st.one_of(
     st.binary(max_size=60),
@@ -128,15 +95,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         assert process.process.poll() is None
 
 
-_KEYS = ("ticket", "timeout_sec", "wait_sec", "device", "session", "server", "refused", "why", "open", "ping")
-_MESSAGES = st.one_of(
-    st.binary(max_size=40),
-    st.dictionaries(st.sampled_from(_KEYS), any_json(*_KEYS), max_size=4).map(
-        lambda message: (data := json.dumps(message).encode()) and len(data).to_bytes(2, "big") + data
-    ),
-)
-
-
 def test_frames_at_the_gateway_beside_a_session(gateway: GatewayProcess, say: Say) -> None:
     """From strangers, before and after TLS, and from devices. A session that a lease holds all the time is served to the end."""
     contexts = {
@@ -151,7 +109,7 @@ def test_frames_at_the_gateway_beside_a_session(gateway: GatewayProcess, say: Sa
     ):
 
         @fuzz
-        @given(role=st.sampled_from(["plain", *contexts]), frames=batches(_MESSAGES))
+        @given(role=st.sampled_from(["plain", *contexts]), frames=batches(MESSAGES))
         def send(role: str, frames: list[bytes]) -> None:
             nonlocal slowest
             began = time.monotonic()

@@ -149,7 +149,7 @@ def changes(before: Heads, now: Heads) -> dict[str, int]:
 @router.get("/live", dependencies=[needs("read")])
 async def live(request: Request, services: ServicesDep) -> StreamingResponse:
     """A stream of what changes, for pages to renew themselves."""
-    stream = request.app.state.live.stream(services, session_text(request.headers) or "")
+    stream = request.app.state.live.stream(services, session_text(request.scope, request.headers) or "")
     return StreamingResponse(
         stream,
         media_type="text/event-stream",

@@ -27,7 +27,7 @@ async def authenticate_page(scope: Scope, headers: Headers) -> None:
         _check_origin(headers)
     if is_public(scope["path"]):
         return
-    text = session_text(headers)
+    text = session_text(scope, headers)
     services: Services = scope["app"].state.services
     key = None
     if text is not None:
@@ -42,15 +42,18 @@ def _renews_itself(scope: Scope, headers: Headers) -> bool:
     return scope["method"] in _SAFE_METHODS and (scope["path"] == "/live" or "hx-request" in headers)
 
 
-def session_text(headers: Headers) -> str | None:
-    """Return the text of the session that the cookie holds."""
-    return cookie_parser(headers.get("cookie", "")).get(_cookie_name(headers))
+def session_text(scope: Scope, headers: Headers) -> str | None:
+    """Return the text of the session that the cookie holds: over HTTPS, of one that no other host of the domain can have set."""
+    cookies = cookie_parser(headers.get("cookie", ""))
+    own = cookies.get(_cookie_name(headers, secure=True))
+    # A proxy may keep the scheme to itself.
+    return own or (None if scope["scheme"] == "https" else cookies.get(_cookie_name(headers, secure=False)))
 
 
 def set_session(request: Request, response: Response, text: str) -> None:
     """Let the browser keep the session; scripts cannot read it, and other sites' pages cannot send it."""
     response.set_cookie(
-        _cookie_name(request.headers),
+        _cookie_name(request.headers, secure=_is_secure(request)),
         text,
         max_age=max(1, int(valid_sec(request.app.state.services.settings))),
         httponly=True,
@@ -61,8 +64,9 @@ def set_session(request: Request, response: Response, text: str) -> None:
 
 def drop_session(request: Request, response: Response) -> None:
     """Let the browser forget the session."""
+    secure = _is_secure(request)
     response.delete_cookie(
-        _cookie_name(request.headers), httponly=True, samesite="strict", secure=_is_secure(request)
+        _cookie_name(request.headers, secure=secure), httponly=True, samesite="strict", secure=secure
     )
 
 
@@ -71,10 +75,11 @@ def _is_secure(request: Request) -> bool:
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 
-def _cookie_name(headers: Headers) -> str:
+def _cookie_name(headers: Headers, *, secure: bool) -> str:
     # Cookies know no ports: two farms on one host would overwrite each other's.
     port = headers.get("host", "").rpartition(":")[2]
-    return f"tunefarm_session_{port}" if port.isdecimal() else "tunefarm_session"
+    name = f"tunefarm_session_{port}" if port.isdecimal() else "tunefarm_session"
+    return f"__Host-{name}" if secure else name
 
 
 def _check_origin(headers: Headers) -> None:

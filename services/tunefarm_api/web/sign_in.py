@@ -12,20 +12,26 @@ from tunefarm_api.paths import SIGN_IN, is_local
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import render_text
 from tunefarm_api.web.session import drop_session, session_text, set_session
-from tunefarm_app.access.browser_sessions import end_session, sign_out_everywhere, start_session
+from tunefarm_app.access.browser_sessions import end_session, link_key, sign_out_everywhere, start_session
 from tunefarm_db.acting import acting
+from tunefarm_db.values import ApiKey
 
 router = APIRouter(include_in_schema=False)
 
+_USED_LINK = "This link was used already, or has expired."
+
 
 @router.get(SIGN_IN)
-def sign_in_page(next: str = "/", link: str = "") -> HTMLResponse:  # noqa: A002
-    """Ask for a key. With the text of a link there is one button to press, which a script presses.
+def sign_in_page(services: ServicesDep, next: str = "/", link: str = "") -> HTMLResponse:  # noqa: A002
+    """Ask for a key. With the text of a link there is one button to press, which says for which key.
 
-    Opening a link must not use it up, since programs that preview links open it first. And a browser that came from
-    another site would not send a strict cookie with the next page.
+    Opening a link must not use it up, since programs that preview links open it first. And nobody is to be signed in without
+    knowing, as one who is led to a link of somebody else's would then work with that one's key.
     """
-    return _page(next, link=link)
+    if not link:
+        return _page(next)
+    key = link_key(services, link.strip())
+    return _page(next, wrong=_USED_LINK, status=403) if key is None else _page(next, link=link, owner=key)
 
 
 @router.post(SIGN_IN)
@@ -35,7 +41,7 @@ async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Res
     text = await run_in_threadpool(start_session, services, (link or form.get("key", "")).strip())
     if text is None:
         acting().problem = "sign-in"
-        wrong = "This link was used already, or has expired." if link else "This is not a key of this farm."
+        wrong = _USED_LINK if link else "This is not a key of this farm."
         return _page(path, wrong=wrong, status=403)
     response = RedirectResponse(path if is_local(path) else "/", 303)
     set_session(request, response, text)
@@ -45,7 +51,7 @@ async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Res
 @router.post("/sign-out")
 async def sign_out(request: Request, form: FormDep, services: ServicesDep) -> Response:
     """Sign the browser out; with `everywhere`, all that are signed in with the same key."""
-    text = session_text(request.headers)
+    text = session_text(request.scope, request.headers)
     if text is not None and "everywhere" in form:
         await run_in_threadpool(sign_out_everywhere, services, key_of(request))
     elif text is not None:
@@ -55,6 +61,9 @@ async def sign_out(request: Request, form: FormDep, services: ServicesDep) -> Re
     return response
 
 
-def _page(path: str, *, link: str = "", wrong: str = "", status: int = 200) -> HTMLResponse:
-    text = render_text("sign_in.html", key=None, next=path if is_local(path) else "/", link=link, wrong=wrong)
+def _page(
+    path: str, *, link: str = "", owner: ApiKey | None = None, wrong: str = "", status: int = 200
+) -> HTMLResponse:
+    way = path if is_local(path) else "/"
+    text = render_text("sign_in.html", key=None, next=way, link=link, owner=owner, wrong=wrong)
     return HTMLResponse(text, status)

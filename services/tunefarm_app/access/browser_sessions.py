@@ -58,6 +58,16 @@ def make_link(services: Services, key: ApiKey) -> str:
         return _add(repos, _LINK, key, LINK_VALID_SEC)
 
 
+def link_key(services: Services, text: str) -> ApiKey | None:
+    """Return the API key that a link signs in; None if it was used, or has expired. It is not used up by that."""
+    link = verify_api_key(services, text, is_use=False)
+    way = None if link is None else _way(link)
+    if way is None or way[0] != _LINK:
+        return None
+    with services.uow.read() as repos:
+        return _good(repos, way[1])
+
+
 def valid_sec(settings: Settings) -> float:
     """Return how long a session may last."""
     return settings.session_hours * 3600.0

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tunefarm_tuning.core.errors import InvalidInputError
+
 Info = Mapping[str, Any]
 _NOTHING: Info = {}
+_MOST_BYTES = 64 << 10
+"""A device with eight GPUs has about 10 KB; each heartbeat stores it, and each list of devices returns it."""
+
+
+def check_info(info: Info) -> None:
+    """Refuse what cannot be stored as JSON in every database, or is longer than a description of a machine.
+
+    Raises:
+        InvalidInputError: ``invalid-device``.
+    """
+    try:
+        text = json.dumps(info, ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ):  # NaN, half of a character, a number of thousands of digits
+        raise _bad_info("has a value that JSON in UTF-8 cannot hold, as NaN") from None
+    if "\\u0000" in text:
+        raise _bad_info("has a NUL character")
+    if size > _MOST_BYTES:
+        raise _bad_info(f"has {size} bytes as JSON; {_MOST_BYTES} are enough to describe a machine")
+
+
+def _bad_info(why: str) -> InvalidInputError:
+    return InvalidInputError(f"the device's info {why}", code="invalid-device", field="info")
 
 
 def mapping(value: object) -> Info:

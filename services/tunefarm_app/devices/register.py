@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from tunefarm_app.devices.agent_info import check_info
 from tunefarm_app.devices.history import vitals_of
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.runtime.composition import Services
@@ -74,6 +75,7 @@ def register_device(
     by_gateway = registration.by_gateway and bool(services.settings.gateway)
     tracker_host, tracker_port = _tracker(services, registration)
     _check(registration, tracker_host, tracker_port)
+    check_info(registration.info)
     if not any_tracker:
         _check_tracker(services, tracker_host, tracker_port)
     if guest:
@@ -137,7 +139,10 @@ def heartbeat(
     Raises:
         NotFoundError: ``device-not-found``: the agent must register again.
         ConflictError: ``device-taken`` if another agent registered the device since, and is alive.
+        InvalidInputError: ``invalid-device``, as `check_info`.
     """
+    if info is not None:
+        check_info(info)
     with services.uow.write() as repos:
         before = repos.devices.get(device_id)
         if device_name not in (None, before.name):

@@ -41,6 +41,7 @@ def start_job(server: ReplayServer, model_id: str, trials: int) -> Job:
 def test_a_link_signs_in_and_signing_out_ends_it(seat, server: ReplayServer) -> None:
     link = make_link(server.services, verify_api_key(server.services, server.api_key))
     page = seat.open(f"/sign-in?link={link}")
+    page.get_by_role("button", name="Continue").click()
     page.wait_for_url("**/jobs")
     expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
     seat.nothing_serious(page)

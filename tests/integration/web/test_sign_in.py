@@ -63,6 +63,32 @@ def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(stranger: Browse
     assert "secure" in https.headers["set-cookie"].lower()
 
 
+def test_over_https_no_other_host_of_the_domain_sets_the_cookie(stranger: Browser, farm, key: str) -> None:
+    """A browser takes a cookie of this name from this host alone; one of the plain name counts for nothing there."""
+    signed_in = stranger.client.post(
+        "https://testserver/sign-in",
+        data={"key": key},
+        headers={"Origin": "https://testserver"},
+        follow_redirects=False,
+    )
+    name, _, rest = signed_in.headers["set-cookie"].partition("=")
+    assert name == "__Host-tunefarm_session"
+    assert {"Path=/", "Secure", "HttpOnly"} <= set(rest.split("; "))
+    assert "domain" not in rest.lower()
+    stranger.client.cookies.clear()
+    text = start_session(farm.services, key)
+    for cookie, url, page in (
+        (name, "https://testserver", "/jobs"),
+        ("tunefarm_session", "https://testserver", "/sign-in"),
+        (name, "http://testserver", "/jobs"),  # a proxy that keeps the scheme to itself
+        ("tunefarm_session", "http://testserver", "/jobs"),
+    ):
+        answer = stranger.client.get(
+            f"{url}/jobs", headers={"Cookie": f"{cookie}={text}", "Accept": "text/html"}
+        )
+        assert answer.url.path == page, (cookie, url)
+
+
 def test_farms_on_one_host_have_cookies_of_their_own(stranger: Browser, key: str) -> None:
     names = set()
     for port in (8000, 8001):
@@ -96,15 +122,19 @@ def test_a_link_signs_in_once(stranger: Browser, farm, key: str) -> None:
     link = make_link(farm.services, verify_api_key(farm.services, key))
     page = checked(stranger.get(f"/sign-in?link={link}").text)
     assert page.element("button").text == "Continue"
+    # It says with whose key, and no script presses the button: else a link of somebody else's would sign in unseen.
+    owner = verify_api_key(farm.services, key)
+    assert f"with the API key {owner.name} ( {owner.id} )" in page.element("form").text
+    assert "<script" not in stranger.get(f"/sign-in?link={link}").text
     # Looking at it uses nothing up.
     form = checked(stranger.get(f"/sign-in?link={link}").text).element("form")
     assert (
         stranger.post("/sign-in", link=form.element("input", name="link").attrs["value"]).url.path == "/jobs"
     )
     stranger.client.cookies.clear()
-    again = stranger.post("/sign-in", link=link)
-    assert again.status_code == 403
-    assert "was used already" in again.text
+    for again in (stranger.post("/sign-in", link=link), stranger.get(f"/sign-in?link={link}")):
+        assert again.status_code == 403
+        assert "was used already" in again.text
 
 
 def test_a_link_is_no_key_and_a_session_starts_no_other(farm, key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -130,26 +131,40 @@ class TuningRecord:
             if (outcome is Outcome.OK) != bool(samples) or any(not 0 < s < float("inf") for s in samples):
                 raise ValueError("samples_sec must be positive, and present exactly when the outcome is ok")
             return cls(
-                workload_key=str(data["workload"]),
-                target_key=str(data["target"]),
-                device_model=str(data["device_model"]),
-                toolchain=str(data["toolchain"]),
-                space_key=str(data["space"]),
+                workload_key=_text(data, "workload"),
+                target_key=_text(data, "target"),
+                device_model=_text(data, "device_model"),
+                toolchain=_text(data, "toolchain"),
+                space_key=_text(data, "space"),
                 config=Config.from_json(data["config"]),
                 outcome=outcome,
                 samples_sec=samples,
-                build_sec=float(data["build_sec"]),
-                measured_at=float(data["measured_at"]),
-                tuner=str(data.get("tuner", "")),
-                message=str(data.get("message", "")),
+                build_sec=_number(data, "build_sec"),
+                measured_at=_number(data, "measured_at"),
+                tuner=_text(data, "tuner", ""),
+                message=_text(data, "message", ""),
                 extra=dict(data.get("extra", {})),
-                kernel=str(data.get("kernel", "")),
-                shapes=str(data.get("shapes", "")),
+                kernel=_text(data, "kernel", ""),
+                shapes=_text(data, "shapes", ""),
             )
         except InvalidRecordError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidRecordError(f"not a tuning record ({type(error).__name__}: {error})") from error
+
+
+def _text(data: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = data[name] if default is None else data.get(name, default)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text")
+    return value
+
+
+def _number(data: Mapping[str, Any], name: str) -> float:
+    value = float(data[name])
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number")
+    return value
 
 
 _FIELDS = tuple(field.name for field in fields(TuningRecord))

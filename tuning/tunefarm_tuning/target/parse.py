@@ -28,6 +28,11 @@ _OTHER_KINDS = {"c", "hexagon", "metal", "nvptx", "opencl", "rocm", "vulkan", "w
 _MAX_TEXT = 4096
 _DETECT_TIMEOUT_SEC = 120.0
 _CUDA_ARCH = re.compile(r"sm_\d{2,3}[a-z]?")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+"""A name as LLVM has them, and which cannot be a path: linkers are looked for by that of the machine."""
+_WORDS = ("mtriple", "mabi", "mcpu", "jit", "arch")
+_COMPILER_OPTIONS = "cl-opt"
+_MOST = {"num-cores": 4096, "opt-level": 3, "vector-width": 1 << 16}
 
 
 def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
@@ -174,6 +179,11 @@ def _checked(kind: str, name: str, value: Any) -> Any:
             option=clean(name, 40),
             nearest=near,
         )
+    if name == _COMPILER_OPTIONS:
+        raise UnknownTargetError(
+            f"option -{name} passes options to LLVM itself, which may write files: tunefarm takes none",
+            option=name,
+        )
     expected = options[name]
     if expected == "target.Target":
         return _from_config(value).to_json()
@@ -193,9 +203,24 @@ def _checked(kind: str, name: str, value: Any) -> Any:
             f"option -{name} of a {kind} target must be {wanted}, but is '{clean(str(value), 40)}'",
             option=name,
         )
+    _check_value(kind, name, value)
+    return list(value) if expected == "Array<str>" else value
+
+
+def _check_value(kind: str, name: str, value: Any) -> None:
+    """Refuse what is of the right type, but no value of this option."""
     if name == LIBRARIES:
         _check_libraries(kind, value)
-    return list(value) if expected == "Array<str>" else value
+    if name in _WORDS and not _WORD.fullmatch(value):
+        raise UnknownTargetError(
+            f"option -{name} of a {kind} target is a name of letters, digits, and _ . + -, but is '{clean(value, 40)}'",
+            option=name,
+        )
+    if name in _MOST and value > _MOST[name]:
+        raise UnknownTargetError(
+            f"option -{name} of a {kind} target must be at most {_MOST[name]}, but is {clean(str(value), 40)}",
+            option=name,
+        )
 
 
 def _check_libraries(kind: str, names: Sequence[str]) -> None:

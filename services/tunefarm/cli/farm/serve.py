@@ -88,11 +88,13 @@ def serve(
             out.text(f"the farm answers at {farm.url}", style="bold")
             out.text(f"API key  {farm.home.key_file}")
             out.text(f"logs     {farm.home.log_dir}")
-            out.text(
-                "try      tunefarm tune model.onnx, or the dashboard with this link, which is valid once:"
-            )
-            out.text(facts["dashboard"])
-            out.text("`tunefarm dashboard` prints another one")
+            out.text("try      tunefarm tune model.onnx")
+            if out.stdout.is_terminal:
+                out.text("or the dashboard with this link, which is valid once:")
+                out.text(facts["dashboard"])
+                out.text("`tunefarm dashboard` prints another one")
+            else:  # a log, which others may read
+                out.text("or the dashboard: `tunefarm dashboard` prints a link that signs a browser in")
             out.text("Ctrl-C ends it")
         with suppress(KeyboardInterrupt, Terminated):  # the normal end of a server
             farm.wait()

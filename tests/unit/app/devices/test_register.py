@@ -45,6 +45,26 @@ def test_what_makes_no_sense_is_refused(farm, changes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("info", "why"),
+    [
+        ({"cpu": "A" * 70_000}, "has 70011 bytes as JSON; 65536 are enough"),
+        ({"load": float("nan")}, "JSON in UTF-8 cannot hold"),
+        ({"cpu": "\ud800"}, "JSON in UTF-8 cannot hold"),
+        ({"cpu": ["a\0"]}, "a NUL character"),
+        ({"cores": 10**5000}, "JSON in UTF-8 cannot hold"),
+    ],
+)
+def test_what_an_agent_tells_of_its_machine_is_short_and_can_be_stored(farm, info, why: str) -> None:
+    """Each heartbeat is stored, and returned by each list of devices."""
+    device = farm.add_device()
+    for tell in (lambda: farm.add_device(info=info), lambda: heartbeat(farm.services, device.id, info=info)):
+        with pytest.raises(InvalidInputError, match=why) as caught:
+            tell()
+        assert caught.value.code == "invalid-device"
+    assert heartbeat(farm.services, device.id, info={"cores": 8, "cpu": "é"}).info["cores"] == 8
+
+
+@pytest.mark.parametrize(
     ("host", "port", "is_allowed"),
     [
         ("127.0.0.1", 9190, True),

@@ -29,6 +29,7 @@ _DIAL_SEC = 10.0
 _CLOSE_SEC = 2.0
 _MOST_SESSIONS = 16
 _MOST_WELCOME_BYTES = 4096
+_LONGEST_SEC = 1e7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +141,10 @@ class GatewayLink:
         try:
             fence, timeout_sec = int(message["fence"]), float(message["timeout_sec"])
             wait_sec = float(message["wait_sec"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise BadMessageError("a request for a session that cannot be read") from None
+        if not all(0.0 <= sec <= _LONGEST_SEC for sec in (timeout_sec, wait_sec)):
+            raise BadMessageError("a request for a session without a time limit")
         if len(self._sessions) >= _MOST_SESSIONS:
             conversation.post({"refused": session, "why": "it has too many sessions"})
             return
