@@ -112,14 +112,17 @@ def test_float64_is_compared_with_splits_as_float64(tmp_path: Path) -> None:
     check(regression(x, trees), x, tmp_path)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("split", [np.inf, -np.inf, np.nan])
-def test_splits_that_are_not_finite(mode: str, split: float, tmp_path: Path) -> None:
+def test_splits_that_are_not_finite(tmp_path: Path) -> None:
     x = rows(40)
     x[x == 4], x[x == -4] = np.inf, -np.inf
-    trees = Trees("target", 1, seed=6, modes=(mode,)).attributes
-    trees["nodes_values"] = [split] * len(trees["nodes_values"])
-    check(regression(x, trees), x, tmp_path)
+    g = GraphBuilder()
+    name = g.input("x", list(x.shape))
+    for mode in MODES:
+        for split in (np.inf, -np.inf, np.nan):
+            trees = Trees("target", 1, seed=6, modes=(mode,)).attributes
+            trees["nodes_values"] = [split] * len(trees["nodes_values"])
+            g.output(g.node("TreeEnsembleRegressor", name, n_targets=1, **trees, **ML))
+    check(g.model(), x, tmp_path)
 
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])

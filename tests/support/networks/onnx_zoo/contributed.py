@@ -173,7 +173,11 @@ def embedded_words(g: GraphBuilder, v: int) -> Any:
         "EmbedLayerNormalization", ids, kinds, *tables_, g.weight(2, WIDTH), *norm, marks, outputs=2, **OURS
     )
     b = g.node("EmbedLayerNormalization", ids, "", *tables_, "", *norm, outputs=2, **OURS)
-    return [a[0], (a[1], TensorProto.INT32), b[0], (b[1], TensorProto.INT32)]
+    rng, shapes = np.random.default_rng(2), [[9, WIDTH], [8, WIDTH], [2, WIDTH], [WIDTH], [WIDTH]]
+    quantised = [g.constant(rng.integers(0, 256, shape, np.uint8)) for shape in shapes]
+    steps, zeros = [scalar(g, 0.01)] * 5, [scalar(g, 120, np.uint8)] * 5
+    c = g.node("QEmbedLayerNormalization", ids, kinds, *quantised, marks, *steps, *zeros, outputs=2, **OURS)
+    return [value for embedded in (a, b, c) for value in (embedded[0], (embedded[1], TensorProto.INT32))]
 
 
 def words_of(g: GraphBuilder, name: str, count: int) -> Any:
@@ -217,7 +221,15 @@ def products_by_weights_of_few_bits(g: GraphBuilder, v: int) -> Any:
         n_bits(g, x, 4, 32, zeros="floats"),
         n_bits(g, x, 8, 16, zeros="packed"),
         n_bits(g, x, 2, 16),
+        *(bitsandbytes(g, x, kind) for kind in (0, 1)),
     ]
+
+
+def bitsandbytes(g: GraphBuilder, x: str, kind: int) -> Any:
+    rng = np.random.default_rng(kind)
+    packed = g.constant(rng.integers(0, 256, 24 * 6 // 2, np.uint8))
+    scales = g.constant(rng.uniform(0.1, 1, 24 * 6 // 16).astype(np.float32))
+    return g.node("MatMulBnb4", x, packed, scales, K=24, N=6, block_size=16, quant_type=kind, **OURS)
 
 
 @case(17, 17)
@@ -293,6 +305,9 @@ def others_of_onnx_runtime(g: GraphBuilder, v: int) -> Any:
         g.node("Trilu", x, upper=1, **OURS),
         g.node("Add", g.node("Range", *bounds, **OURS), g.input("four", [4])),
         g.node("Relu", apart),
+        g.node("GatherND", rows, g.constant(np.array([[4, 0], [2, -1]])), **OURS),
+        g.node("TransposeMatMul", rows, rows, transB=1, alpha=0.5, **OURS),
+        g.node("UnfoldTensor", rows, dim=0, size=3, step=2, **OURS),
         turned,
         *distances,
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,18 @@ def buckets() -> Case:
     net = Net()
     fields: dict[str, Any] = {"Boundaries": [-1.5, 0.0, 0.5, 2.0]}
     return net.case(net.op("BUCKETIZE", [net.input((4, 6))], (4, 6), "int32", "BucketizeOptions", fields))
+
+
+def rounded(low: float, high: float, bits: int) -> Case:
+    net = Net()
+    fields: dict[str, Any] = {"Min": low, "Max": high, "NumBits": bits}
+    return net.case(
+        net.op("FAKE_QUANT", [net.input((6, 8))], (6, 8), options="FakeQuantOptions", fields=fields)
+    )
+
+
+ZOO["rounded_to_8_bits"] = partial(rounded, -1.1, 2.3, 8)
+ZOO["rounded_to_4_bits"] = partial(rounded, 0.0, 2.5, 4)
 
 
 @case

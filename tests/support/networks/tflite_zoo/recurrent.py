@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -223,6 +224,21 @@ def scattered_rows_add_up() -> Case:
     rows = net.constant(np.array([[3], [0], [3]], np.int32))
     inputs = [rows, net.input((3, 2)), net.ints(5, 2)]
     return net.case(net.op("SCATTER_ND", inputs, (5, 2), options="ScatterNdOptions"))
+
+
+def segments(kind: str, ids: Any, count: int) -> Case:
+    net = Net()
+    inputs = [net.input((*np.shape(ids), 3)), net.constant(np.array(ids, np.int32))]
+    inputs += [] if kind == "SEGMENT_SUM" else [net.constant(np.array(count, np.int32))]
+    options = {"SEGMENT_SUM": "SegmentSumOptions", "UNSORTED_SEGMENT_SUM": "UnsortedSegmentSumOptions"}
+    return net.case(net.op(kind, inputs, (count, 3), options=options.get(kind, "")))
+
+
+for kind in ("MAX", "MIN", "PROD", "SUM"):
+    name = f"unsorted_segments_{kind.lower()}"
+    ZOO[name] = partial(segments, f"UNSORTED_SEGMENT_{kind}", [3, 0, 3, 0, 1], 4)
+ZOO["segments_of_a_matrix"] = partial(segments, "UNSORTED_SEGMENT_SUM", [[2, 0], [2, 1], [0, 0]], 3)
+ZOO["segments_in_order"] = partial(segments, "SEGMENT_SUM", [0, 0, 1, 2, 2], 3)
 
 
 @case

@@ -160,14 +160,14 @@ def test_all_operators_that_are_not_read_are_named_at_once() -> None:
     x = net.input((2, 3))
     y = net.op("RELU", [x], (2, 3))
     for _ in range(3):
-        y = net.op("FAKE_QUANT", [y], (2, 3))
+        y = net.op("BITCAST", [y], (2, 3))
     out = net.tensor((2, 3))
     net.op_of("CUSTOM", [y], [out], custom="Flex\nThing")
     error = refused(net.data([out]))
     assert error.code == "unsupported-operator"
-    assert "FAKE_QUANT (operator number 1, 3 in all)" in error.message
+    assert "BITCAST (operator number 1, 3 in all)" in error.message
     assert r"custom operator Flex\nThing (operator number 4)" in error.message
-    assert error.fields["operators"] == ["FAKE_QUANT", r"custom operator Flex\nThing"]
+    assert error.fields["operators"] == ["BITCAST", r"custom operator Flex\nThing"]
 
 
 def test_products_with_a_spectrum_become_one() -> None:

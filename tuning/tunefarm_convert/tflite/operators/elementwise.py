@@ -10,6 +10,9 @@ from onnx import TensorProto, helper
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
 
+_MOST_STEPS = 255
+"""Of a range that is rounded to 8 bits."""
+
 
 def operands(op: OperatorContext, positions: list[int] | None = None) -> tuple[list[str], bool]:
     """Return the inputs as real numbers, and whether they have channels first, as they do if an image among them has.
@@ -101,6 +104,22 @@ def _atan2(op: OperatorContext, y: str, x: str) -> str:
     )
     angle = op.node("Where", op.node("Less", x, zero), op.node("Add", angle, turn), angle)
     return op.node("Where", on_axis, op.node("Mul", op.node("Sign", y), half), angle)
+
+
+def _fake_quant(op: OperatorContext, x: str) -> str:
+    """Round to the steps of a range, which is moved until zero is one of them."""
+    low, high, bits = (np.float32(op.option("Min")), np.float32(op.option("Max")), int(op.option("NumBits")))
+    last = 2**bits - 1
+    if op.option("NarrowRange", False) or not 0 < last <= _MOST_STEPS:
+        raise op.unsupported_form(f"{bits} bits, or a range without its least step")
+    if not low < high:
+        raise op.bad_file(f"it rounds numbers from {low} to {high}")
+    scale = (high - low) / np.float32(last)
+    zero = int(np.clip(np.floor(np.float32(0.5) - low / scale), 0, last))
+    ends = [op.writer.weight(np.array((step - zero) * scale, np.float32)) for step in (0, last)]
+    steps, zeros = op.writer.weight(np.array(scale)), op.writer.weight(np.array(zero, np.uint8))
+    within = op.node("Min", op.node("Max", x, ends[0]), ends[1])
+    return op.node("DequantizeLinear", op.node("QuantizeLinear", within, steps, zeros), steps, zeros)
 
 
 def _xor(op: OperatorContext, a: str, b: str) -> str:
@@ -255,6 +274,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "LOGICAL_AND": _plain("And"),
     "LOGICAL_OR": _plain("Or"),
     "LOGICAL_NOT": _plain("Not"),
+    "FAKE_QUANT": _computed(_fake_quant),
     "SELECT": _select,
     "SELECT_V2": _select,
     "CAST": _cast,

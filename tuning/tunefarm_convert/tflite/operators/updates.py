@@ -81,10 +81,50 @@ def _diagonal(op: OperatorContext) -> None:
     op.finish(op.node("Where", on, column, other))
 
 
+def _segments(reduction: str) -> Converter:
+    """Return the converter of operators that reduce the rows of each segment; those of a negative number are left out."""
+
+    def convert(op: OperatorContext) -> None:
+        places, shape = op.shape(1), op.shape(0)
+        if shape[: len(places)] != places or not places:
+            raise op.bad_file(f"segments of shape {list(places)} do not fit {list(shape)}")
+        if op.operator.kind == "SEGMENT_SUM":
+            count = max(op.ints(1, "the list of segments"), default=-1) + 1
+        else:
+            (count,) = op.ints(2, "the number of segments")
+        rest = list(shape[len(places) :])
+        ids = op.node("Cast", op.values.reshaped(op.index(1), [math.prod(places), 1]), to=TensorProto.INT64)
+        outside = op.node("Less", ids, op.writer.weight(np.array(0, np.int64)))
+        ids = op.node("Where", outside, op.writer.weight(np.array(count, np.int64)), ids)
+        rows = op.values.reshaped(op.index(0), [math.prod(places), *rest])
+        filled = _filled(op, [count + 1, *rest], op.scalar(_nothing(op, reduction), op.index(0)))
+        reduced = op.node("ScatterND", filled, ids, rows, reduction=reduction)
+        first, last, axis = (op.writer.ints([number]) for number in (0, count, 0))
+        op.values.set_shape(op.output(), (count, *rest))
+        op.finish(op.node("Slice", reduced, first, last, axis))
+
+    return convert
+
+
+def _nothing(op: OperatorContext, reduction: str) -> float | int:
+    """Return what a segment without rows becomes."""
+    if reduction in ("add", "mul"):
+        return 0 if reduction == "add" else 1
+    dtype = np.dtype(op.tensor(0).dtype)
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    nothing = limits.min if reduction == "max" else limits.max
+    return float(nothing) if dtype.kind == "f" else int(nothing)
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "SCATTER_ND": _scatter,
     "SPARSE_TO_DENSE": _to_dense,
     "DYNAMIC_UPDATE_SLICE": _update_slice,
     "MATRIX_DIAG": _diagonal,
     "MATRIX_SET_DIAG": _diagonal,
+    "SEGMENT_SUM": _segments("add"),
+    "UNSORTED_SEGMENT_MAX": _segments("max"),
+    "UNSORTED_SEGMENT_MIN": _segments("min"),
+    "UNSORTED_SEGMENT_PROD": _segments("mul"),
+    "UNSORTED_SEGMENT_SUM": _segments("add"),
 }

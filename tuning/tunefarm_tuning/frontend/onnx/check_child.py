@@ -28,9 +28,7 @@ from tunefarm_tuning.frontend.onnx.bound_network import (
 from tunefarm_tuning.frontend.onnx.constant_indices import constant_part, refuse_bad_indices
 from tunefarm_tuning.frontend.onnx.control_flow.branches import VALUE_HINT
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
-from tunefarm_tuning.frontend.onnx.local_functions import inline_functions
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, read_model
-from tunefarm_tuning.frontend.onnx.node_order import put_in_order
 from tunefarm_tuning.frontend.onnx.operators import MICROSOFT, is_of_onnx_runtime_alone
 from tunefarm_tuning.frontend.onnx.parts.plan import may_be_hybrid
 from tunefarm_tuning.frontend.onnx.proposals.trial import tried_binding
@@ -45,6 +43,7 @@ from tunefarm_tuning.frontend.onnx.rules import (
 )
 from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.frontend.onnx.shape_trials import run_further_shapes
+from tunefarm_tuning.frontend.onnx.standard_form.form import in_standard_form
 from tunefarm_tuning.frontend.onnx.trial_run import (
     is_out_of_memory,
     load_fix,
@@ -104,7 +103,7 @@ def inspect_file(
         check_onnx_bytes(data)
         model = _parse(data)
         check_file_rules(model, max_nodes=max_nodes)
-        model = put_in_order(inline_functions(model))
+        model = in_standard_form(model)
         open_names = open_inputs(model.graph)
     not_compiled = check_rules(model, max_nodes=max_nodes)
     if not_compiled is not None and not hybrid:

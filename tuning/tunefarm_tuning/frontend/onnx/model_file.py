@@ -10,12 +10,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_convert import FileFormat, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.local_functions import inline_functions
-from tunefarm_tuning.frontend.onnx.node_order import put_in_order
+from tunefarm_tuning.frontend.onnx.standard_form.form import in_standard_form
 
 
 def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
-    """Parse a model, or convert it; functions of its own take the place of their calls, and nodes are put in order.
+    """Parse a model, or convert it, and bring it into the form of `in_standard_form`.
 
     External data is ignored: no path in the file is ever opened.
 
@@ -24,7 +23,7 @@ def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = No
         shapes: Shapes of inputs, by name. A TFLite file becomes a model for these; an ONNX file stays as it is.
 
     Raises:
-        InvalidModelError: not-protobuf, or a code of `to_onnx` or `inline_functions`.
+        InvalidModelError: not-protobuf, or a code of `to_onnx` or `in_standard_form`.
     """
     data = Path(path).read_bytes()
     if file_format(data) is FileFormat.TFLITE:
@@ -36,7 +35,7 @@ def read_model(path: Path | str, shapes: Mapping[str, Sequence[int]] | None = No
         raise InvalidModelError(
             "the file is not an ONNX model: it does not parse as one", code="not-protobuf"
         ) from error
-    return put_in_order(inline_functions(model))
+    return in_standard_form(model)
 
 
 def onnx_bytes(model: onnx.ModelProto) -> bytes:

@@ -43,18 +43,18 @@ STANDARD = frozenset({
 CONTRIBUTED = frozenset({
     "Attention", "BiasGelu", "CDist", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
     "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul",
-    "GatherBlockQuantized", "Gelu", "GridSample", "GroupQueryAttention", "MatMulInteger16",
+    "GatherBlockQuantized", "GatherND", "Gelu", "GridSample", "GroupQueryAttention", "MatMulBnb4", "MatMulInteger16",
     "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "NhwcMaxPool", "Pad", "QAttention",
-    "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool",
+    "QEmbedLayerNormalization", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool",
     "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QuantizeLinear",
     "QuickGelu", "Range", "RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
-    "Trilu",
+    "TransposeMatMul", "Trilu", "UnfoldTensor",
 })  # fmt: skip
 """Operators of ONNX Runtime's domain, com.microsoft: those that TVM, which ignores domains, means by these names, and ours."""
 
 MACHINE_LEARNING = frozenset({
-    "ArrayFeatureExtractor", "Binarizer", "Imputer", "LinearClassifier", "LinearRegressor", "Normalizer", "Scaler",
-    "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
+    "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor",
+    "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
 })  # fmt: skip
 """Of the domain ai.onnx.ml."""
 

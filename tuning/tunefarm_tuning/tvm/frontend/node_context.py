@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -170,7 +170,7 @@ def full_rank(value: Any, rank: int, dtype: str) -> Any:
     return const(np.full((1,) * rank, value, dtype=dtype))
 
 
-def text(attributes: dict[str, Any], name: str, default: str) -> str:
+def text(attributes: Mapping[str, Any], name: str, default: str) -> str:
     """Return a text attribute."""
     value = attributes.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)

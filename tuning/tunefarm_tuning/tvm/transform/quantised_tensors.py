@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import isfinite, prod
 from typing import Any
 
@@ -75,9 +76,22 @@ class QuantisedTensors:
             for binding in block.bindings
             if isinstance(binding, relax.VarBinding)
         }
+        self._scaled: dict[Any, Quantised | None] = {}
 
     def scaled(self, value: Any) -> Quantised | None:
-        """Return a float tensor whose scale and zero point are known; None if it is not quantised."""
+        """Return a float tensor whose scale and zero point are known; None if it is not quantised.
+
+        Each variable is looked through once, and its integers are written once: a tensor that is joined with itself, and so on, would
+        else take twice as long with each step.
+        """
+        if not isinstance(value, relax.Var):
+            return self._scaled_value(value)
+        if value not in self._scaled:
+            data = self._scaled_value(value)
+            self._scaled[value] = None if data is None else replace(data, values=cache(data.values))
+        return self._scaled[value]
+
+    def _scaled_value(self, value: Any) -> Quantised | None:
         call = self._value(value)
         scaled = self._by_scalar(call, "relax.multiply")
         if scaled is None:

@@ -244,6 +244,19 @@ def test_columns_of_few_channels_share_instructions(
     assert [1, columns, 1, steps, 64] in packed_shapes
 
 
+@pytest.mark.timeout(60)
+def test_a_tensor_that_is_joined_with_itself_again_and_again_is_looked_through_once(tmp_path: Path) -> None:
+    def halves(graph: Quantised, x: str) -> Any:
+        numbers = [graph.constant(np.array([number])) for number in (0, 16, 1, 2)]
+        for _ in range(24):
+            x = graph.node("Slice", twice(graph, x), *numbers)
+        return twice(graph, x)
+
+    loaded = load(behind(halves), tmp_path, AVX512)
+    assert byte_kernels(loaded)
+    assert names(loaded).count("concatenate") <= 25
+
+
 def test_a_padding_of_minus_infinity_leaves_other_products_integers(tmp_path: Path) -> None:
     def padded(graph: Quantised, x: str) -> Any:
         first = graph.node("Conv", x, graph.weights([16, 16, 3, 3], 0), kernel_shape=[3, 3])

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from tunefarm_tuning.tvm.frontend.converters import (
     arithmetic,
     elementwise,
-    feature_scaling,
     images,
     ngrams,
     normalization,
@@ -22,8 +21,13 @@ from tunefarm_tuning.tvm.frontend.converters import (
     resize,
     signals,
     tensors,
-    trees,
     windows,
+)
+from tunefarm_tuning.tvm.frontend.converters.classic import (
+    categories,
+    feature_scaling,
+    support_vectors,
+    trees,
 )
 from tunefarm_tuning.tvm.frontend.converters.contributed import (
     attention,
@@ -112,10 +116,15 @@ CONVERTERS: Mapping[str, Converter] = {
     "Upsample": resize.convert_upsample,
     f"{ML}ArrayFeatureExtractor": feature_scaling.convert_array_feature_extractor,
     f"{ML}Binarizer": feature_scaling.convert_binarizer,
+    f"{ML}FeatureVectorizer": categories.convert_feature_vectorizer,
     f"{ML}Imputer": feature_scaling.convert_imputer,
+    f"{ML}LabelEncoder": categories.convert_label_encoder,
     f"{ML}LinearClassifier": feature_scaling.convert_linear_classifier,
     f"{ML}LinearRegressor": feature_scaling.convert_linear_regressor,
     f"{ML}Normalizer": feature_scaling.convert_normalizer,
+    f"{ML}OneHotEncoder": categories.convert_one_hot_encoder,
+    f"{ML}SVMClassifier": support_vectors.convert_svm_classifier,
+    f"{ML}SVMRegressor": support_vectors.convert_svm_regressor,
     f"{ML}Scaler": feature_scaling.convert_scaler,
     f"{ML}TreeEnsemble": trees.convert_tree_ensemble,
     f"{ML}TreeEnsembleClassifier": trees.convert_tree_ensemble_classifier,
@@ -133,14 +142,17 @@ CONVERTERS: Mapping[str, Converter] = {
     f"{MICROSOFT}FusedGemm": fused.convert_fused_gemm,
     f"{MICROSOFT}FusedMatMul": fused.convert_fused_matmul,
     f"{MICROSOFT}GatherBlockQuantized": low_bits.convert_gather_block_quantized,
+    f"{MICROSOFT}GatherND": renamed.as_of("GatherND", 12),
     f"{MICROSOFT}GridSample": renamed.as_of("GridSample", 16),
     f"{MICROSOFT}GroupQueryAttention": group_query.convert_group_query_attention,
+    f"{MICROSOFT}MatMulBnb4": low_bits.convert_matmul_bnb4,
     f"{MICROSOFT}MatMulIntegerToFloat": fused.convert_matmul_integer_to_float,
     f"{MICROSOFT}MatMulNBits": low_bits.convert_matmul_n_bits,
     f"{MICROSOFT}MultiHeadAttention": attention.convert_multi_head_attention,
     f"{MICROSOFT}NhwcMaxPool": quantized.convert_channels_last("MaxPool"),
     f"{MICROSOFT}Pad": renamed.as_of("Pad", 13),
     f"{MICROSOFT}QAttention": attention.convert_q_attention,
+    f"{MICROSOFT}QEmbedLayerNormalization": inside_float32(layer_norms.convert_q_embed_layer_norm),
     f"{MICROSOFT}QGemm": quantized.convert_q_gemm,
     f"{MICROSOFT}QLinearAdd": quantized.convert_q_binary("Add"),
     f"{MICROSOFT}QLinearAveragePool": quantized.convert_q_unary("AveragePool"),
@@ -160,6 +172,8 @@ CONVERTERS: Mapping[str, Converter] = {
     f"{MICROSOFT}SkipSimplifiedLayerNormalization": inside_float32(
         layer_norms.convert_skip_norm("RMSNormalization")
     ),
+    f"{MICROSOFT}TransposeMatMul": fused.convert_fused_matmul,
     f"{MICROSOFT}Trilu": renamed.as_of("Trilu", 14),
+    f"{MICROSOFT}UnfoldTensor": renamed.convert_unfold,
 }
 """A converter returns None for a form of the operator that TVM's converter handles."""

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax
 
 from tunefarm_tuning.tvm.frontend.converters.contributed.parts import padded, results, scalar, whole
+from tunefarm_tuning.tvm.frontend.converters.quantized import dequantize
 from tunefarm_tuning.tvm.frontend.node_context import Converter, NodeContext, UnsupportedFormError
 
 _EPSILON = 1e-12
@@ -51,6 +52,19 @@ def convert_embed_layer_norm(context: NodeContext, inputs: Sequence[Any], attrib
     if context.outputs < 2:
         return normed
     return results(context, normed, _counted(context, ids, mask), added)
+
+
+def convert_q_embed_layer_norm(
+    context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]
+) -> Any:
+    """Convert `QEmbedLayerNormalization`: tables, scale and shift in 8 bits, each with a step and a zero point."""
+    ids, segments, *quantised = padded(inputs, 18)
+    quantised, mask, steps, zeros = quantised[:5], quantised[5], quantised[6:11], quantised[11:]
+    floats = [
+        None if x is None else dequantize(context, x, step, zero)
+        for x, step, zero in zip(quantised, steps, zeros, strict=True)
+    ]
+    return convert_embed_layer_norm(context, [ids, segments, *floats, mask], attributes)
 
 
 def _normed(

@@ -24,6 +24,16 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 _WIDTHS = (2, 4, 8)
 _BYTE = 8
 _NUMBERS = {"float32": 1, "float16": 10}  # as TensorProto has them
+_HALF_OF_FLOATS = (0.0, 0.0052083333, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
+_FLOATS = (*_HALF_OF_FLOATS, *(-number for number in _HALF_OF_FLOATS))
+"""The numbers that bitsandbytes' ``fp4`` has for its codes."""
+_NORMAL_FLOATS = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+"""The numbers that its ``nf4`` has: quantiles of the normal distribution."""
 
 
 def convert_matmul_n_bits(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -40,6 +50,22 @@ def convert_matmul_n_bits(context: NodeContext, inputs: Sequence[Any], attribute
     weights = floats.reshape(columns, -1)[:, :rows].T
     y = context.node("MatMul", x, const(np.ascontiguousarray(weights.astype(dtype_of(x)))))
     return y if bias is None else context.node("Add", y, bias)
+
+
+def convert_matmul_bnb4(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `MatMulBnb4`: a product by a matrix of 4 bits as bitsandbytes makes them, with a scale for each block of its elements."""
+    x, packed, scales = padded(inputs, 3)
+    rows, columns, block = (int(attributes[name]) for name in ("K", "N", "block_size"))
+    if not attributes.get("transB", 1):
+        raise UnsupportedFormError("a matrix that is not transposed is not supported")
+    bytes_ = needed_constant(packed, "weights").reshape(-1).view(np.uint8)
+    codes = np.stack([bytes_ >> 4, bytes_ & 15], axis=-1).reshape(-1)[: rows * columns]
+    scale = needed_constant(scales, "scales").reshape(-1).astype(np.float32)
+    if len(codes) < rows * columns or len(scale) * block < rows * columns:
+        raise UnsupportedFormError(f"{len(codes)} weights and {len(scale)} scales for {columns} x {rows}")
+    table = np.array(_NORMAL_FLOATS if attributes.get("quant_type", 0) else _FLOATS, np.float32)
+    weights = (table[codes] * np.repeat(scale, block)[: rows * columns]).reshape(columns, rows).T
+    return context.node("MatMul", x, const(np.ascontiguousarray(weights.astype(dtype_of(x)))))
 
 
 def convert_gather_block_quantized(

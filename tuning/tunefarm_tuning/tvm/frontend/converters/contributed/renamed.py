@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tunefarm_tuning.tvm.frontend.converters.contributed.parts import scalar, whole
-from tunefarm_tuning.tvm.frontend.node_context import Converter, NodeContext, needed_constant, text
+from tunefarm_tuning.tvm.frontend.node_context import (
+    Converter,
+    NodeContext,
+    UnsupportedFormError,
+    axis_of,
+    const,
+    needed_constant,
+    needed_shape,
+    text,
+)
 
 
 def as_of(operator: str, opset: int) -> Converter:
@@ -40,3 +51,16 @@ def convert_distances(context: NodeContext, inputs: Sequence[Any], attributes: d
         if text(attributes, "metric", "sqeuclidean") == "sqeuclidean"
         else context.node("Sqrt", squares)
     )
+
+
+def convert_unfold(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `UnfoldTensor`: windows along an axis, whose elements become the last axis."""
+    shape = needed_shape(inputs[0])
+    axis = axis_of(int(attributes.get("dim", -1)), len(shape))
+    size, step = int(attributes["size"]), int(attributes.get("step", 1))
+    if not 0 < size <= shape[axis] or step < 1:
+        raise UnsupportedFormError(f"windows of {size} with a step of {step} along {shape[axis]} elements")
+    starts = np.arange(0, shape[axis] - size + 1, step)
+    windows = context.node("Gather", inputs[0], const(starts[:, None] + np.arange(size)), axis=axis)
+    order = [number for number in range(len(shape) + 1) if number != axis + 1]
+    return context.node("Transpose", windows, perm=[*order, axis + 1])

@@ -12,7 +12,7 @@ import pytest
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.local_functions import check_functions, inline_functions
+from tunefarm_tuning.frontend.onnx.standard_form.local_functions import check_functions, inline_functions
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
 X = np.linspace(-4, 4, 8, dtype=np.float32).reshape(2, 4)
@@ -107,6 +107,17 @@ def names_of_the_caller() -> onnx.ModelProto:
     return model([call("Shadow", "x", "t"), call("Shadow", "t", "y")], shadow)
 
 
+def of_another_opset_and_no_known_type() -> onnx.ModelProto:
+    """ONNX knows no type of what ONNX Runtime's operator computes, without which it converts no body."""
+    older = function(
+        "Double", [helper.make_node("Add", ["a", "a"], ["b"])], opsets=[helper.make_opsetid("", 13)]
+    )
+    gelu = helper.make_node("QuickGelu", ["x"], ["t"], domain="com.microsoft")
+    network = model([gelu, call("Double", "t")], older)
+    network.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return network
+
+
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "nested": nested,
     "a default": with_default,
@@ -119,6 +130,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "operators of another domain": other_domain,
     "overloads": overloads,
     "names of the caller": names_of_the_caller,
+    "other opset, no known type": of_another_opset_and_no_known_type,
     "never called": lambda: model([helper.make_node("Relu", ["x"], ["y"])], twice()),
 }
 

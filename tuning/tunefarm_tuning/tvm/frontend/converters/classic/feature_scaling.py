@@ -13,6 +13,7 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     NodeContext,
     UnsupportedFormError,
     const,
+    constant,
     dtype_of,
     full_rank,
     needed_open_shape,
@@ -20,7 +21,8 @@ from tunefarm_tuning.tvm.frontend.node_context import (
     text,
 )
 
-_POST_TRANSFORMS = frozenset({"NONE"})
+_ZERO_SCORE = 1e-7
+"""Scores up to this one are zeros for a ``SOFTMAX_ZERO``."""
 
 
 def convert_array_feature_extractor(
@@ -28,7 +30,10 @@ def convert_array_feature_extractor(
 ) -> Any:
     """Convert `ArrayFeatureExtractor`: some columns."""
     x, columns = inputs
-    columns = context.emit(relax.op.reshape(columns, (-1,)))
+    numbers = constant(columns)  # computing with a constant in the graph would cost a kernel
+    columns = (
+        context.emit(relax.op.reshape(columns, (-1,))) if numbers is None else const(numbers.reshape(-1))
+    )
     taken = context.emit(relax.op.take(x, columns, axis=rank_of(x) - 1))
     return context.emit(relax.op.expand_dims(taken, 0)) if rank_of(x) == 1 else taken
 
@@ -93,7 +98,7 @@ def convert_normalizer(context: NodeContext, inputs: Sequence[Any], attributes: 
 
 def convert_linear_regressor(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `LinearRegressor`: a product with coefficients, and intercepts."""
-    if text(attributes, "post_transform", "NONE") not in _POST_TRANSFORMS:
+    if text(attributes, "post_transform", "NONE") != "NONE":
         raise UnsupportedFormError("post_transform is supported as NONE only")
     targets = attributes.get("targets", 1)
     coefficients = np.array(attributes["coefficients"], np.float32).reshape(targets, -1)
@@ -125,12 +130,46 @@ def class_labels(attributes: Mapping[str, Any], name: str) -> NDArray[np.int64]:
 
 
 def transformed_scores(context: NodeContext, scores: Any, transform: str) -> Any:
-    """Return scores after a ``post_transform``."""
+    """Return scores after a ``post_transform``, as ONNX Runtime computes it."""
     transforms: Mapping[str, Any] = {
-        "NONE": lambda x: x,
-        "LOGISTIC": relax.op.sigmoid,
-        "SOFTMAX": lambda x: relax.op.nn.softmax(x, axis=1),
+        "NONE": lambda _, x: x,
+        "LOGISTIC": lambda _, x: relax.op.sigmoid(x),
+        "SOFTMAX": lambda _, x: relax.op.nn.softmax(x, axis=1),
+        "SOFTMAX_ZERO": _softmax_zero,
+        "PROBIT": _probit,
     }
     if transform not in transforms:
-        raise UnsupportedFormError(f"post_transform {transform} is not supported")
-    return context.emit(transforms[transform](scores))
+        raise UnsupportedFormError(f"post_transform {transform} is not known")
+    return context.emit(transforms[transform](context, scores))
+
+
+def _softmax_zero(context: NodeContext, x: Any) -> Any:
+    """Return a softmax among the scores that are not zero; zeros stay."""
+    dtype = dtype_of(x)
+    largest = context.emit(relax.op.max(x, axis=1, keepdims=True))
+    is_there = context.emit(relax.op.greater(context.emit(relax.op.abs(x)), full_rank(_ZERO_SCORE, 2, dtype)))
+    powers = context.emit(relax.op.exp(context.emit(relax.op.subtract(x, largest))))
+    alone = context.emit(relax.op.exp(context.emit(relax.op.negative(largest))))
+    powers = context.emit(relax.op.where(is_there, powers, context.emit(relax.op.multiply(x, alone))))
+    counted = context.emit(relax.op.where(is_there, powers, full_rank(0, 2, dtype)))
+    return relax.op.divide(powers, context.emit(relax.op.sum(counted, axis=1, keepdims=True)))
+
+
+def _probit(context: NodeContext, x: Any) -> Any:
+    """Return the quantile of the normal distribution, by Winitzki's formula for the inverse error function."""
+
+    def number(value: float) -> Any:
+        return full_rank(value, rank_of(x), dtype_of(x))
+
+    doubled = context.node("Sub", context.node("Mul", x, number(2)), number(1))
+    log = context.node(
+        "Log", context.node("Mul", *(context.node(sign, number(1), doubled) for sign in ("Sub", "Add")))
+    )
+    middle = context.node("Add", context.node("Mul", log, number(0.5)), number(2 / (3.14159 * 0.147)))
+    inside = context.node(
+        "Sub", context.node("Mul", middle, middle), context.node("Mul", log, number(1 / 0.147))
+    )
+    root = context.node("Sqrt", context.node("Sub", context.node("Sqrt", inside), middle))
+    is_negative = context.emit(relax.op.less(doubled, number(0)))
+    signed = context.emit(relax.op.where(is_negative, context.emit(relax.op.negative(root)), root))
+    return relax.op.multiply(signed, number(1.41421356))

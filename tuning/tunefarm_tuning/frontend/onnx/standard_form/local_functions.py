@@ -74,6 +74,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     _write_defaults(model)
+    _write_opsets(model)
     opsets = {_domain(entry.domain) for entry in model.opset_import}
     missing = {
         _domain(entry.domain): entry.version
@@ -101,6 +102,41 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         if domain not in own:
             inlined.opset_import.append(onnx.helper.make_opsetid(domain, version))
     return inlined
+
+
+def _write_opsets(model: onnx.ModelProto) -> None:
+    """Write the model's opset into functions whose operators are the same there, in place: converting a body needs types and may fail."""
+    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    wanted = opsets.get("")
+    for function in model.functions:
+        for entry in function.opset_import:
+            if _domain(entry.domain) or wanted in (None, entry.version):
+                continue
+            operators = {node.op_type for node in _inside(function.node) if not _domain(node.domain)}
+            if all(_is_same(operator, entry.version, wanted) for operator in operators):
+                entry.version = wanted
+
+
+def _is_same(operator: str, *opsets: int | None) -> bool:
+    """Return whether an operator has the same inputs, outputs and attributes in two opsets: its types may differ."""
+    try:
+        schemas = [onnx.defs.get_schema(operator, opset) for opset in opsets]
+    except onnx.defs.SchemaError:
+        return False
+    if len({schema.since_version for schema in schemas}) == 1:
+        return True
+    forms = [
+        (
+            [value.name for value in schema.inputs],
+            [value.name for value in schema.outputs],
+            {
+                name: (attribute.required, attribute.default_value.SerializeToString(deterministic=True))
+                for name, attribute in schema.attributes.items()
+            },
+        )
+        for schema in schemas
+    ]
+    return forms[0] == forms[1]
 
 
 def _has_other_opsets(model: onnx.ModelProto) -> bool:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.converters.feature_scaling import class_labels, transformed_scores
-from tunefarm_tuning.tvm.frontend.converters.tree_nodes import (
+from tunefarm_tuning.tvm.frontend.converters.classic.feature_scaling import class_labels, transformed_scores
+from tunefarm_tuning.tvm.frontend.converters.classic.tree_nodes import (
     Nodes,
     classic_nodes,
     forest_of,

@@ -1,0 +1,1 @@
+"""The form of a model that all but the first checks read."""
