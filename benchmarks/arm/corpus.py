@@ -240,11 +240,11 @@ python -m benchmarks.arm.corpus --output out/arm.jsonl
 python -m benchmarks.arm.corpus --table out/arm.jsonl
 ```
 
-**No Arm silicon was used**: QEMU emulates the machines. *Right*: the network was compiled untuned, its outputs on the machine are ONNX Runtime's (on x86-64) within the [comparison](../../docs/glossary.md), and the artifact ran there by its own loader. *Built*: its kernels were built, and not run (`--assembly`). *Apart*: the largest difference between its outputs and those of the artifact for x86-64 on the same random inputs, as a share of their root mean square; in a network that rounds its activations, a step is large. The other columns count kernels that multiply: quantised convolutions and products whose assembly has `sdot` or `smmla`, of all; depthwise convolutions that read bytes and compute in floats; and those in float32. A Cortex-A72 has neither instruction, and multiplies in float32.
+**No Arm silicon was used**: QEMU emulates the machines. *Right*: the network was compiled untuned, its outputs on the machine are ONNX Runtime's (on x86-64) within the [comparison](../../docs/glossary.md), and the artifact ran there by its own loader. *Built*: its kernels were built, and not run (`--assembly`). *Apart*: the largest difference between its outputs and those of the artifact for x86-64 on the same random inputs, as a share of their root mean square; in a network that rounds its activations, a step is large. The other columns count kernels that multiply: quantised convolutions and products, and depthwise convolutions apart, whose assembly has `sdot` or `smmla`, of all; and those in float32: products of two activations, as an attention's, and those by weights that are stored as bytes and read by float activations. A Cortex-A72 has neither instruction, and multiplies in float32.
 """
 _COLUMNS = (
     *("network", "result", "apart from x86-64", "instructions"),
-    *("convolutions by them", "products by them", "depthwise", "in float32"),
+    *("convolutions by them", "products by them", "depthwise by them", "in float32"),
 )
 _OF_FLOATS = 3
 
@@ -256,14 +256,14 @@ def _row(line: Mapping[str, Any]) -> tuple[str, ...]:
     dense = [kernel for kernel in kernels if "byte_" in kernel["name"]]
     convolutions = [kernel for kernel in dense if "conv" in kernel["name"]]
     products = [kernel for kernel in dense if "conv" not in kernel["name"]]
-    depthwise = sum("of_bytes" in kernel["name"] for kernel in kernels)
+    depthwise = [kernel for kernel in kernels if "of_bytes" in kernel["name"]]
     return (
         line["name"],
         line["status"],
         f"{line['apart']:.1e}" if "apart" in line else "-",
         ", ".join(sorted({name for kernel in kernels for name in kernel["instructions"]})) or "-",
-        *(_share(convolutions), _share(products)),
-        *(str(count or "-") for count in (depthwise, len(kernels) - len(dense) - depthwise)),
+        *(_share(convolutions), _share(products), _share(depthwise)),
+        str(len(kernels) - len(dense) - len(depthwise) or "-"),
     )
 
 
