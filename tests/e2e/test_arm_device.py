@@ -73,7 +73,8 @@ def serving(folder: Path, *settings: str) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with serving(tmp_path_factory.mktemp("farm")) as client:
+    # How long an emulated device takes depends on what else runs here.
+    with serving(tmp_path_factory.mktemp("farm"), "CALIBRATION_DRIFT=1000") as client:
         yield client
 
 
