@@ -2,6 +2,7 @@
 
     python -m benchmarks.arm.corpus --output out/arm.jsonl           # all; `--cache`: where benchmarks.corpus keeps networks
     python -m benchmarks.arm.corpus --output out/arm.jsonl --again   # what was not right
+    python -m benchmarks.arm.corpus --output out/arm.jsonl --assembly  # quantised ones, built and not run: minutes, not hours
     python -m benchmarks.arm.corpus --table out/arm.jsonl            # into benchmarks/results/arm_corpus.md
 
 Each network is compiled untuned, for this machine and for the Arm machine, whose RPC server runs the checks of the compile: outputs
@@ -77,8 +78,11 @@ FLOATS = (
 QUANTISED = (
     *("micro-wake-alexa", "micro-wake-hey-jarvis", "micro-wake-hey-mycroft", "micro-wake-okay-nabu"),
     *("tashkeel-rawi", "tashkeel-bilstm", "voicefilter", "minilm-l6-int8", "ddddocr-old"),
+    *("voicefilter-embedder", "tashkeel-rawi-2", "tashkeel-rawi-3", "tashkeel-ensemble", "smart-turn"),
 )
 """Small ones of all kinds: QEMU takes about fifty times as long."""
+BUILT = "built"
+"""The status of a network whose kernels were built and not run."""
 _INSTRUCTIONS = ("sdot", "smmla")
 _COMPILE_SEC = 3600.0
 _RUN = """
@@ -102,22 +106,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.output is None:
         _parser().error("--output or --table is needed")
     networks = {network.name: network for network in read_corpus()}
+    wanted = {Status.RIGHT, *({BUILT} if options.assembly else ())}
     finished = last_lines(json_lines.load(options.output))
     right = True
     for name, kind in _chosen(options.networks, options.machines):
+        if options.assembly and name not in QUANTISED:
+            continue
         line = finished.get(key := f"{name} on {kind}")
-        if line is None or (options.again and line["status"] != Status.RIGHT):
+        if line is None or (options.again and line["status"] not in wanted):
             line = {"kind": "network", "network": key, "name": name, "machine": kind}
-            line |= run_network(networks[name], kind, options.cache)
+            line |= run_network(networks[name], kind, options.cache, runs=not options.assembly)
             line |= {"versions": package_versions(), "host": machine_facts()}
             json_lines.append(options.output, line)
         print(f"{key}: {line['status']} {line.get('message', '')}", file=sys.stderr, flush=True)
-        right = right and line["status"] == Status.RIGHT
+        right = right and line["status"] in wanted
     return 0 if right else 1
 
 
-def run_network(network: Network, kind: str, cache: Path) -> dict[str, Any]:
-    """Return the line of a network on an emulated machine."""
+def run_network(network: Network, kind: str, cache: Path, *, runs: bool) -> dict[str, Any]:
+    """Return the line of a network on an emulated machine; without `runs` its kernels are built, and their instructions read."""
     cpu, target = MACHINES[kind]
     line: dict[str, Any] = {"status": Status.RIGHT.value}
     child = ChildProcess(
@@ -131,11 +138,13 @@ def run_network(network: Network, kind: str, cache: Path) -> dict[str, Any]:
         try:
             file = network_file(network, cache)
             imported = child.call("import_network", import_params(network, file), timeout_sec=_COMPILE_SEC)
-            here = {"target": one_core_target().key, "path": str(folder / "here.tunefarm"), "goal_sec": 0.0}
-            child.call("compile_untuned", here, timeout_sec=_COMPILE_SEC)
             wanted = {"target": target, "instructions": _INSTRUCTIONS}
             if byte_products(parse_target(target)) is not None:
                 line["products"] = child.call("products", wanted, timeout_sec=_COMPILE_SEC)
+            if not runs:
+                return {**line, "status": BUILT}
+            here = {"target": one_core_target().key, "path": str(folder / "here.tunefarm"), "goal_sec": 0.0}
+            child.call("compile_untuned", here, timeout_sec=_COMPILE_SEC)
             machine = make_machine(cpu)
             with local_rpc(key=kind, server_command=_server(machine, folder)) as rpc:
                 there = {**here, "target": target, "path": str(folder / "there.tunefarm")}
@@ -216,8 +225,10 @@ def page(lines: Mapping[str, Mapping[str, Any]]) -> str:
         shown = len(_COLUMNS) if byte_products(parse_target(target)) is not None else _OF_FLOATS
         rows = [_row(line)[:shown] for line in lines.values() if line["machine"] == kind]
         if rows:
-            right = sum(row[1] == "right" for row in rows)
-            parts.append(f"## {kind}: {right} of {len(rows)} right\n")
+            right, built = (sum(row[1] == status for row in rows) for status in (Status.RIGHT, BUILT))
+            parts.append(
+                f"## {kind}: {right} of {len(rows) - built} right{f', {built} built' if built else ''}\n"
+            )
             parts.append(table(_COLUMNS[:shown], rows) + "\n")
     return "\n".join(parts)
 
@@ -229,30 +240,30 @@ python -m benchmarks.arm.corpus --output out/arm.jsonl
 python -m benchmarks.arm.corpus --table out/arm.jsonl
 ```
 
-**No Arm silicon was used**: QEMU emulates the machines. *Right*: the network was compiled untuned, its outputs on the machine are ONNX Runtime's (on x86-64) within the [comparison](../../docs/glossary.md), and the artifact ran there by its own loader. *Apart*: the largest difference between its outputs and those of the artifact for x86-64 on the same random inputs, as a share of their root mean square; in a network that rounds its activations, a step is large. The other columns count kernels that multiply: quantised convolutions and products whose assembly has `sdot` or `smmla`, of all; depthwise convolutions that read bytes and compute in floats; and those in float32. A Cortex-A72 has neither instruction, and multiplies in float32.
+**No Arm silicon was used**: QEMU emulates the machines. *Right*: the network was compiled untuned, its outputs on the machine are ONNX Runtime's (on x86-64) within the [comparison](../../docs/glossary.md), and the artifact ran there by its own loader. *Built*: its kernels were built, and not run (`--assembly`). *Apart*: the largest difference between its outputs and those of the artifact for x86-64 on the same random inputs, as a share of their root mean square; in a network that rounds its activations, a step is large. The other columns count kernels that multiply: quantised convolutions and products, and depthwise convolutions apart, whose assembly has `sdot` or `smmla`, of all; and those in float32: products of two activations, as an attention's, and those by weights that are stored as bytes and read by float activations. A Cortex-A72 has neither instruction, and multiplies in float32.
 """
 _COLUMNS = (
     *("network", "result", "apart from x86-64", "instructions"),
-    *("convolutions by them", "products by them", "depthwise", "in float32"),
+    *("convolutions by them", "products by them", "depthwise by them", "in float32"),
 )
 _OF_FLOATS = 3
 
 
 def _row(line: Mapping[str, Any]) -> tuple[str, ...]:
-    if line["status"] != Status.RIGHT:
+    if line["status"] not in (Status.RIGHT, BUILT):
         return (line["name"], f"{line['status']}: {line['message']}", *[""] * (len(_COLUMNS) - 2))
     kernels = line.get("products", ())
     dense = [kernel for kernel in kernels if "byte_" in kernel["name"]]
     convolutions = [kernel for kernel in dense if "conv" in kernel["name"]]
     products = [kernel for kernel in dense if "conv" not in kernel["name"]]
-    depthwise = sum("of_bytes" in kernel["name"] for kernel in kernels)
+    depthwise = [kernel for kernel in kernels if "of_bytes" in kernel["name"]]
     return (
         line["name"],
-        "right",
-        f"{line['apart']:.1e}",
+        line["status"],
+        f"{line['apart']:.1e}" if "apart" in line else "-",
         ", ".join(sorted({name for kernel in kernels for name in kernel["instructions"]})) or "-",
-        *(_share(convolutions), _share(products)),
-        *(str(count or "-") for count in (depthwise, len(kernels) - len(dense) - depthwise)),
+        *(_share(convolutions), _share(products), _share(depthwise)),
+        str(len(kernels) - len(dense) - len(depthwise) or "-"),
     )
 
 
@@ -269,6 +280,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--table", type=Path, help="write the page of these lines instead")
     parser.add_argument("--networks", nargs="*", default=(), help="their names; all by default")
     parser.add_argument("--machines", nargs="*", default=tuple(MACHINES), choices=tuple(MACHINES))
+    parser.add_argument("--assembly", action="store_true", help="build quantised networks, and run none")
     parser.add_argument("--again", action="store_true", help="also run what was not right")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of wheels and network files")
     return parser

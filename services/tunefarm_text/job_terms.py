@@ -14,7 +14,15 @@ TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
 
 DEFAULT_TUNER = TUNERS[0]
 
-PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights", "int8-weights", "bfloat16", "int8")
+PRECISIONS = (
+    "as-model",
+    "float16-weights",
+    "bfloat16-weights",
+    "int8-weights",
+    "bfloat16",
+    "float16",
+    "int8",
+)
 """Formats of stored weights, and of products; `tunefarm_tuning.workload.precision.Precision` explains them."""
 
 PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10}
@@ -62,9 +70,10 @@ HELP: Mapping[str, str] = {
     "seed": "Seed of the search.",
     "priority": f"{', '.join(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}: jobs with a higher "
     "priority get devices first, jobs of equal priority share them.",
-    "precision": f"Format of stored weights: {', '.join(PRECISIONS[:-3])} or {PRECISIONS[-3]} (for quantised models), with which "
-    f"arithmetic stays float32; or {PRECISIONS[-2]}: products are computed in it too, on CPUs with AVX512_BF16 or Arm's bf16; or "
-    f"{PRECISIONS[-1]}: the model is quantised on the samples, and products multiply bytes, on CPUs with an int8 dot product (VNNI; Arm's dotprod). The report shows "
+    "precision": f"Format of stored weights: {', '.join(PRECISIONS[:3])} or {PRECISIONS[3]} (for quantised models), with which "
+    f"arithmetic stays float32; or {PRECISIONS[4]}: products are computed in it too, on CPUs with AVX512_BF16 or Arm's bf16; or "
+    f"{PRECISIONS[5]}: they are, on Arm CPUs with fp16; or "
+    f"{PRECISIONS[6]}: the model is quantised on the samples, and products multiply bytes, on CPUs with an int8 dot product (VNNI; Arm's dotprod). The report shows "
     "the loss of accuracy. For CPUs.",
     "max_error": "Largest mean error of an output that the precision may cost, as a share of the output's root mean square "
     "(0.01: one percent). With int8, layers stay float32 as far as it takes; by default 0.05 there, and no limit elsewhere. A job "

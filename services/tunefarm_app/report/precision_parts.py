@@ -75,7 +75,7 @@ class ReportPrecision(Part):
     """Format of the stored weights, and of the products that are computed in it."""
 
     name: str = Field(
-        description="as-model, float16-weights, bfloat16-weights, int8-weights, bfloat16 or int8."
+        description="as-model, float16-weights, bfloat16-weights, int8-weights, bfloat16, float16 or int8."
     )
     weights: ReportStored | None = Field(None, description="Numbers of tensors and bytes; null for as-model.")
     method: str | None = Field(None, description="Method of measuring the accuracy.")

@@ -58,7 +58,11 @@ def _inputs_of(checks: ReportChecks) -> str:
 
 
 def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
-    verb = "multiplied" if precision.name in (Precision.BFLOAT16, Precision.INT8) else "stored"
+    verb = (
+        "multiplied"
+        if precision.name in (Precision.BFLOAT16, Precision.FLOAT16, Precision.INT8)
+        else "stored"
+    )
     stored = (
         f"{plural(weights.stored, 'large weight')} of {weights.stored + weights.kept} "
         f"{'is' if weights.stored == 1 else 'are'} {verb} as {precision.name}, in {size(weights.bytes_after)} instead of "

@@ -14,7 +14,6 @@ from tunefarm_text.quantities import flops_per_sec
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.roofline import DISPROVED, kernel_dtype
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
-from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
@@ -51,9 +50,7 @@ def check_times(
     most = None if peak is None else peak.flops_on(peak.threads, dtype)
     if most is None:
         return
-    is_narrow = precision_of(job) is Precision.BFLOAT16 or any(
-        spec.dtype in _NARROW for spec in task.workload.args
-    )
+    is_narrow = precision_of(job).multiplies or any(spec.dtype in _NARROW for spec in task.workload.args)
     factor = _IMPOSSIBLE_IN_NARROW if is_narrow else _IMPOSSIBLE
     rate = task.workload.flops / min(costs)
     if rate <= factor * most:

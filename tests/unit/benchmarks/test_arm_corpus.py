@@ -28,9 +28,16 @@ def test_a_row_counts_kernels_with_the_instruction() -> None:
     wrong = {"name": "b", "machine": "i8mm", "status": "wrong", "message": "output 'y' is off"}
     text = page({"a on i8mm": right("a", "i8mm", *kernels), "b on i8mm": wrong})
     assert "## i8mm: 1 of 2 right" in text
-    assert "| a | right | 2.0e-06 | sdot, smmla | 2 of 2 | 0 of 1 | 1 | 1 |" in text
+    assert "| a | right | 2.0e-06 | sdot, smmla | 2 of 2 | 0 of 1 | 0 of 1 | 1 |" in text
     assert "| b | wrong: output 'y' is off |" in text
     assert "neoverse" not in text
+
+
+def test_what_was_built_alone_counts_apart() -> None:
+    built = {"name": "b", "machine": "i8mm", "status": "built", "products": [kernel("byte_matmul", "sdot")]}
+    text = page({"a on i8mm": right("a", "i8mm"), "b on i8mm": built})
+    assert "## i8mm: 1 of 1 right, 1 built" in text
+    assert "| b | built | - | sdot | - | 1 of 1 | - | - |" in text
 
 
 def test_a_cpu_without_the_instructions_has_no_columns_of_them() -> None:

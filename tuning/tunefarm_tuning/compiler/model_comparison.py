@@ -296,10 +296,10 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
     if precision is Precision.AS_MODEL:
         return []
     kept = storage.get("kept", 0)
-    if precision is Precision.BFLOAT16:
+    if precision.multiplies:
         if not storage.get("stored"):
             return [
-                "no product is computed in bfloat16: none has constant weights, or all are too small to gain"
+                f"no product is computed in {precision.value}: none has constant weights, or all are too small to gain"
             ]
         return (
             [f"large weights whose products stay float32: {kept} (depthwise, grouped or small)"]
@@ -325,5 +325,5 @@ def wrong_because(precision: Precision, storage: Mapping[str, int]) -> str:
     """Return a hint for the message of wrong outputs: the precision, if it may be the cause."""
     if precision is Precision.AS_MODEL or not storage.get("stored"):
         return ""
-    what = "products are computed in" if precision is Precision.BFLOAT16 else "weights are stored as"
+    what = "products are computed in" if precision.multiplies else "weights are stored as"
     return f" ({what} {precision.value}; precision {Precision.AS_MODEL.value} keeps them as in the model)"

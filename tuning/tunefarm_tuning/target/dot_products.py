@@ -1,4 +1,4 @@
-"""Which CPUs have dot product instructions, of int8 (VNNI, Arm's ``sdot`` and ``smmla``) and of bfloat16, by LLVM's names; without TVM.
+"""Which CPUs have dot product instructions, of int8 (VNNI, Arm's ``sdot`` and ``smmla``) and of bfloat16, and arithmetic of float16; without TVM.
 
 The kernels of a quantised network, and of one computed in bfloat16, depend on them. So the farm, which stores a model's tasks, asks as
 well as the compiler.
@@ -98,6 +98,7 @@ _ARM_DOTPROD = (
     "cortex-a78 cortex-a78ae cortex-a78c cortex-r82 cortex-r82ae cortex-x1 cortex-x1c exynos-m4 exynos-m5 neoverse-e1 "
     "neoverse-n1 saphira tsv110"
 )
+_ARM_FLOAT16 = frozenset(f"{_ARM_DOTPROD} a64fx apple-a11 apple-a12 carmel".split()) - {"saphira"}
 _AVX2 = {"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2"}
 _AVX512 = {"avx512f", "fma", "f16c", *_AVX2}
 _NEON = {"neon", "fp-armv8"}
@@ -157,6 +158,16 @@ def bfloat16_lanes(target: Target) -> int:
     lanes, cpus, feature, needed = _BFLOAT16_ARM if is_arm64(target) else _BFLOAT16_X86
     has = str(target.get("mcpu")) in cpus or f"+{feature}" in attributes
     return lanes if has and not needed & removed else 0
+
+
+def has_float16(target: Target) -> bool:
+    """Return whether a target is an Arm CPU with arithmetic of float16 (``fmla`` of eight of them), by its name or its attributes."""
+    if target.kind != "llvm" or not is_arm64(target):
+        return False
+    attributes = _attributes(target)
+    removed = {feature[1:] for feature in attributes if feature.startswith("-")}
+    has = str(target.get("mcpu")) in _ARM_FLOAT16 or "+fullfp16" in attributes
+    return has and not {"fullfp16", *_NEON} & removed
 
 
 def _attributes(target: Target) -> tuple[str, ...]:

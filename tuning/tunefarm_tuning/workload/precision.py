@@ -9,6 +9,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.dot_products import (
     bfloat16_lanes,
     dot_product_lanes,
+    has_float16,
 )
 from tunefarm_tuning.target.target import Target
 
@@ -28,6 +29,9 @@ class Precision(StrEnum):
     BFLOAT16 = "bfloat16"
     """Multiplies bfloat16 with bfloat16 in convolutions and matrix products, and adds up in float32. Needs AVX512_BF16, or Arm's bf16."""
 
+    FLOAT16 = "float16"
+    """Multiplies and adds up in float16, some hundred products at a time, and adds those sums in float32. Needs Arm's fp16."""
+
     INT8 = "int8"
     """Quantises the network on the user's samples (`quantise_model`), and multiplies bytes. Needs VNNI, or another int8 dot product."""
 
@@ -39,7 +43,12 @@ class Precision(StrEnum):
     @property
     def stores_weights(self) -> bool:
         """Whether weights are stored in fewer bytes than they are computed with."""
-        return self not in (Precision.AS_MODEL, Precision.BFLOAT16, Precision.INT8)
+        return self not in (Precision.AS_MODEL, Precision.INT8) and not self.multiplies
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether convolutions and matrix products of a float network are computed in it."""
+        return self in (Precision.BFLOAT16, Precision.FLOAT16)
 
     @property
     def tolerance(self) -> str:
@@ -48,6 +57,7 @@ class Precision(StrEnum):
             Precision.FLOAT16_WEIGHTS: "float16",
             Precision.BFLOAT16_WEIGHTS: "bfloat16",
             Precision.BFLOAT16: "bfloat16",
+            Precision.FLOAT16: "float16",
         }.get(self, "float32")
 
 
@@ -78,6 +88,13 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
             f"the precision {precision.value} needs a CPU with AVX512_BF16 (in /proc/cpuinfo: avx512_bf16; by LLVM's name "
             f"avx512bf16), or Arm's bf16, and the target {clean(target.key, 80)} has none: leave it out, or take "
             f"{Precision.BFLOAT16_WEIGHTS.value}, which stores weights so and computes in float32",
+            code="unsupported-precision",
+        )
+    if precision is Precision.FLOAT16 and target is not None and not has_float16(target):
+        raise InvalidInputError(
+            f"the precision {precision.value} needs an Arm CPU with arithmetic of float16 (in /proc/cpuinfo: asimdhp; by LLVM's name fullfp16), "
+            f"and the target {clean(target.key, 80)} has none: leave it out, or take {Precision.FLOAT16_WEIGHTS.value}, which stores weights "
+            "so and computes in float32",
             code="unsupported-precision",
         )
     if precision is Precision.INT8 and target is not None and not dot_product_lanes(target):

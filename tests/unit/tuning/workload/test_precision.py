@@ -41,6 +41,7 @@ def test_only_it_stores_no_weights() -> None:
     assert [precision for precision in Precision if not precision.stores_weights] == [
         "as-model",
         "bfloat16",
+        "float16",
         "int8",
     ]
     assert Precision.BFLOAT16.tolerance == "bfloat16"

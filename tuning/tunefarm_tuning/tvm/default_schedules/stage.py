@@ -15,6 +15,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer, detect_linear_equation
 
+from tunefarm_tuning.target.cores import ANY_X86, Core, core_of
 from tunefarm_tuning.target.dot_products import ByteProducts, bfloat16_lanes, byte_products
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
@@ -26,10 +27,6 @@ _MAX_NEAR_EXTENT = 16
 _NOMINAL = 251
 _REUSE = 1.5
 """A stage is recomputed for each use if it is used at most this often per element."""
-_NEON_REGISTERS = 28
-"""Of the 32, those that tiles are made for. On x86 a multiply-add reads a factor from memory; Arm's takes registers alone, and LLVM
-loads several ahead. Tiles of 28 sums are moved from register to register on a Neoverse N1, and spilled on a Cortex-A55
-(benchmarks/results/arm.md)."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 
 
@@ -40,12 +37,14 @@ class Machine:
     Attributes:
         byte_products: The instruction for products of int8 (`target.dot_products`); None without one.
         bfloat16_lanes: The sums of its instruction for products of bfloat16; 0 without one.
+        core: What a core can do in a cycle.
     """
 
     vector_bytes: int
     registers: int
     byte_products: ByteProducts | None = None
     bfloat16_lanes: int = 0
+    core: Core = ANY_X86
 
     @classmethod
     def of(cls, target: Target) -> Machine:
@@ -61,11 +60,13 @@ class Machine:
                 byte_products=byte_products(target),
                 bfloat16_lanes=bfloat16_lanes(target),
             )
+        core = core_of(target)
         return cls(
             vector_bytes=32 if "avx" in features else 16,
-            registers=_NEON_REGISTERS if "neon" in features else 16,
+            registers=core.registers if "neon" in features and core.registers else 16,
             byte_products=byte_products(target),
             bfloat16_lanes=bfloat16_lanes(target),
+            core=core,
         )
 
     def lanes(self, dtype: str) -> int:

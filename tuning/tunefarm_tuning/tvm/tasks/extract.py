@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm
 from tvm import relax, tirx
+from tvm.s_tir import SBlock
 
 from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
@@ -136,7 +137,16 @@ def rounding_of(func: tirx.PrimFunc) -> str:
         for node in walk(func.body, leaving_out=_INDEX_FIELDS)
     ):
         return BFLOAT16
+    if any(_adds_up_float16(node) for node in walk(func.body)):
+        return BFLOAT16  # a sum of a thousand products in float16 is as far off as a product of bfloat16
     return TIES if rounds_values(func) else ""
+
+
+def _adds_up_float16(node: Any) -> bool:
+    """Return whether a node is a block whose sums are float16."""
+    return (
+        isinstance(node, SBlock) and node.init is not None and str(node.writes[0].source.dtype) == "float16"
+    )
 
 
 def kernel_flops(module: tvm.IRModule) -> float:

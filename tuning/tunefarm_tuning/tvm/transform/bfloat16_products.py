@@ -64,8 +64,11 @@ def multiply_bfloat16(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
     return result
 
 
-@relax.expr_functor.mutator
-class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
+class NarrowProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
+    """Rounds activations to a dtype of 16 bits where products, which a subclass makes, and element-wise steps alone read them."""
+
+    narrow = _NARROW
+
     def __init__(self, mod: tvm.IRModule, lanes: int) -> None:
         super().__init__(mod)
         self._lanes = lanes
@@ -161,7 +164,7 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
     def _narrow(self, value: Any) -> Any:
         if value not in self._rounded:
             rounded = self.builder_.call_te(
-                _cast(_NARROW), self.visit_expr(value), primfunc_name_hint="round"
+                _cast(self.narrow), self.visit_expr(value), primfunc_name_hint="round"
             )
             self._rounded[value] = self.builder_.emit(rounded)
         return self._rounded[value]
@@ -229,6 +232,11 @@ class _Bfloat16ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
                 for call in calls
             ):
                 self._for_depthwise.add(variable)
+
+
+@relax.expr_functor.mutator
+class _Bfloat16ProductRewriter(NarrowProductRewriter):
+    pass
 
 
 def _convolution(call: Any) -> Callable[..., Any] | None:

@@ -19,6 +19,7 @@ from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
 from tunefarm_tuning.tvm.transform.constant_indices import bound_constant_indices
+from tunefarm_tuning.tvm.transform.float16_products import multiply_float16
 from tunefarm_tuning.tvm.transform.float32_arithmetic import (
     add_up_float16_in_float32,
     compute_bfloat16_in_float32,
@@ -47,6 +48,7 @@ from tunefarm_tuning.tvm.transform.transposes.cancel import cancel_transposes
 from tunefarm_tuning.tvm.transform.transposes.propagate_down import propagate_transposes_down
 from tunefarm_tuning.tvm.transform.transposes.propagate_up import propagate_transposes_up
 from tunefarm_tuning.tvm.transform.weights.fold import fold_batch_norms, fold_weights
+from tunefarm_tuning.workload.precision import Precision
 
 
 class Level(IntEnum):
@@ -80,13 +82,13 @@ class PassContext:
     """The context of passes: target, layout, and the selection of parallel products and convolutions to fuse.
 
     Attributes:
-        in_bfloat16: Whether products are computed in bfloat16; the target has the instruction.
+        precision: What products are computed in, for which the target has the instructions.
     """
 
     target: Target
     layout: Layout
     select: Selection = select_faster
-    in_bfloat16: bool = False
+    precision: Precision = Precision.AS_MODEL
 
     @property
     def on_cpu(self) -> bool:
@@ -119,6 +121,10 @@ def _on_gpu(context: PassContext) -> bool:
 
 def _laid_out(layout: Layout) -> Condition:
     return lambda context: context.layout is layout
+
+
+def _multiplying_in(precision: Precision) -> Condition:
+    return lambda context: context.precision is precision
 
 
 def _ours(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
@@ -197,7 +203,10 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass(
         "MultiplyInt8", Level.SPECIALIZE, _multiply_int8, lambda context: context.byte_products is not None
     ),
-    GraphPass("MultiplyBfloat16", Level.SPECIALIZE, _multiply_bfloat16, lambda context: context.in_bfloat16),
+    GraphPass("MultiplyBfloat16", Level.SPECIALIZE, _multiply_bfloat16, _multiplying_in(Precision.BFLOAT16)),
+    GraphPass(
+        "MultiplyFloat16", Level.SPECIALIZE, _ours(multiply_float16), _multiplying_in(Precision.FLOAT16)
+    ),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
     GraphPass("SplitExtremes", Level.SPECIALIZE, _ours(split_extremes), _on_cpu),
     GraphPass("WidenRaggedProducts", Level.SPECIALIZE, _ours(widen_ragged_products), _on_cpu),

@@ -98,8 +98,7 @@ def load_relax(
         [spec for part in parts for spec in part.outputs],
     )
     selection = select_none if precision.stores_weights else select
-    in_bfloat16 = precision is Precision.BFLOAT16
-    prepared, warnings = prepare(imported.module, target, select=selection, in_bfloat16=in_bfloat16)
+    prepared, warnings = prepare(imported.module, target, select=selection, precision=precision)
     module, storage = store_weights(prepared, precision)
     return LoadedModel(
         module=module,
@@ -115,7 +114,11 @@ def load_relax(
 
 
 def prepare(
-    mod: tvm.IRModule, target: Target, *, select: Selection = select_faster, in_bfloat16: bool = False
+    mod: tvm.IRModule,
+    target: Target,
+    *,
+    select: Selection = select_faster,
+    precision: Precision = Precision.AS_MODEL,
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
     """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
 
@@ -125,7 +128,7 @@ def prepare(
         mod: From the importer.
         target: Decides which passes run, and constants are folded with it.
         select: Selects the parallel products and convolutions to fuse.
-        in_bfloat16: Whether products are computed in bfloat16; the target has the instruction.
+        precision: What products are computed in, for which the target has the instructions; what weights are stored in is `store_weights`'s.
 
     Returns:
         The module, and a sentence if its convolutions had to keep their layout.
@@ -136,14 +139,14 @@ def prepare(
     reason = ""
     for layout in _LAYOUTS[pipeline_name(target)]:
         try:
-            context = PassContext(target=target, layout=layout, select=select, in_bfloat16=in_bfloat16)
+            context = PassContext(target=target, layout=layout, select=select, precision=precision)
             return _lower(mod, context), ()
         except Exception as error:  # noqa: BLE001  (TVM's layout rules raise anything; another layout may work)
             # They lack some operators: a Max of constants next to a convolution, for example.
             raise_if_out_of_memory(error)
             reason = clean_message(error)
     try:
-        context = PassContext(target=target, layout=Layout.AS_FILE, select=select, in_bfloat16=in_bfloat16)
+        context = PassContext(target=target, layout=Layout.AS_FILE, select=select, precision=precision)
         return _lower(mod, context), (_KEPT_LAYOUT + reason,)
     except InvalidModelError:
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from llvm_cpus import cpus_of
 from scheduled_networks import (
     AVX2,
     AVX512,
@@ -15,6 +16,7 @@ from scheduled_networks import (
     kernels_of,
 )
 
+from tunefarm_tuning.target.cores import _BY_NAME, ANY_ARM, FOUR_PIPES, IN_ORDER, TWO_PIPES, Core
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import choose_tile
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_register_tile
@@ -101,3 +103,31 @@ def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None
     )
     tile = choose_register_tile(stage, 1, Machine(vector_bytes=64, registers=32))
     assert tile.rows[0] >= 8
+
+
+@pytest.mark.parametrize(
+    ("core", "tile"),
+    [
+        (ANY_ARM, (8, 2)),  # a panel of three vectors would be read from the second cache
+        (TWO_PIPES, (8, 3)),
+        (IN_ORDER, (8, 3)),  # fewer loads for each multiply-add
+        (FOUR_PIPES, (8, 3)),  # twenty sums at once
+    ],
+)
+def test_tiles_of_arm_are_for_the_core(core: Core, tile: tuple[int, int]) -> None:
+    stage = Stage(
+        extents=(128, 768, 768),
+        reduces=(False, False, True),
+        reads=(access((768, 0, 1), 128 * 768), access((0, 1, 768), 768 * 768)),
+        writes=(access((768, 1, 0), 128 * 768),),
+        is_costly=False,
+        selects=False,
+        is_copy=False,
+    )
+    machine = Machine(vector_bytes=16, registers=core.registers, core=core)
+    chosen = choose_register_tile(stage, 1, machine)
+    assert (chosen.rows[0], chosen.vectors) == tile
+
+
+def test_llvm_knows_the_cores_of_the_table() -> None:
+    assert set(_BY_NAME) <= {name for name, _, _ in cpus_of("aarch64-linux-gnu")}

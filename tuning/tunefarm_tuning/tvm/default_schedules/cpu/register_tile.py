@@ -9,15 +9,13 @@ from math import ceil, prod
 
 from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, itemsize
 
-_FMA_PER_CYCLE = 2.0
-_LOADS_PER_CYCLE = 2.0
-_FMA_LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 24.0  # cycles to clear and store a tile, and to start its loops
 _TAIL = 1.04  # factor on the cycles for each loop with a tail
 CROWDED = 4.0  # factor on the cycles of a tile whose reads fall on few sets of the cache
-_FIRST_CACHE_BYTES = 24 << 10
+_CACHE_BYTES_OF_A_ROW = (
+    24 << 10
+)  # a product of a single row reads its weights once, and finds none of them near
 _SECOND_CACHE_CYCLES = 2.0  # cycles for a vector from the second cache
-_SECOND_CACHE_BYTES = 512 << 10  # half of a megabyte, because the input needs space, too
 _MEMORY_CYCLES = 2.5  # cycles for a vector from beyond the second cache
 _EXPOSED = 0.02
 """Share of these cycles that is not hidden; a larger share would favour tiles of one vector, which are slow."""
@@ -65,12 +63,11 @@ def choose_register_tile(stage: Stage, loop: int, machine: Machine) -> RegisterT
     # A dense convolution continues along the lines that it reads. A group has few channels, and each tap reads all again.
     reread = stage.reads if groups_of(stage, row_loops) else along
     steps = max(1, stage.points // prod(stage.extents[loop] for loop in stage.spatial))
-    most_lanes = machine.lanes(stage.writes[0].dtype)
     best: tuple[tuple[float, int], RegisterTile] | None = None
     for tile in _tiles(stage, loop, row_loops, machine):
         # Of tiles that take as long, the squarest: its neighbours read the fewest inputs again. Long along the inner loop, it
         # leaves a thread whole rows of the result, which are the rows that the thread computed of the input.
-        cost = (_cycles(stage, tile, along, steps, most_lanes), sum(tile.rows))
+        cost = (_cycles(stage, tile, along, steps, machine), sum(tile.rows))
         if (best is None or cost < best[0]) and _is_crowded(tile, stage, reread):
             cost = (cost[0] * CROWDED, cost[1])
         if best is None or cost < best[0]:
@@ -134,7 +131,7 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
     extents = [stage.extents[axis] for axis in row_loops]
     no_tail = loop in stage.shared
     for lanes in _dividing(extent, most_lanes) if no_tail else _powers(extent, most_lanes):
-        for vectors in range(1, min(16, ceil(extent / lanes)) + 1):
+        for vectors in range(1, min(machine.core.most_vectors, ceil(extent / lanes)) + 1):
             if no_tail and extent % (lanes * vectors):
                 continue
             for rows in _rows(extents, registers, vectors):
@@ -176,30 +173,34 @@ def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[in
             yield (first, last)
 
 
-def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int, most_lanes: int) -> float:
+def _cycles(stage: Stage, tile: RegisterTile, along: list[Access], steps: int, machine: Machine) -> float:
     """Estimate the cycles of all tiles; each step takes as long as the slowest of arithmetic, loads and latency.
 
-    `along` are the reads that are contiguous along the vector loop; each result takes `steps` iterations; a vector has `most_lanes`.
+    `along` are the reads that are contiguous along the vector loop; each result takes `steps` iterations.
     """
+    core = machine.core
     rows = prod(tile.rows)
-    loads = 0.0
+    loads = exposed = 0.0
     for read in stage.reads:
         count = 1.0
         for axis, size in zip(tile.row_loops, tile.rows, strict=True):
             count *= size if read.strides[axis] != 0 else 1
         loads += count * (tile.vectors if read in along else 1)
+        exposed += count * (
+            tile.vectors * core.exposed_load_cycles if read in along else core.exposed_factor_cycles
+        )
     results = rows * tile.vectors
     far = 0.0
-    full = tile.lanes / most_lanes
+    full = tile.lanes / machine.lanes(stage.writes[0].dtype)
     for read in along:
         if all(read.strides[axis] == 0 for axis in tile.row_loops):
             # A panel of weights that exceeds the first cache is loaded again for each tile, from the second cache or beyond.
             panel_bytes = steps * tile.width * itemsize(read.dtype)
-            if panel_bytes > _FIRST_CACHE_BYTES:
-                is_near = panel_bytes <= _SECOND_CACHE_BYTES
+            if panel_bytes > (core.first_cache_bytes if tile.row_loops else _CACHE_BYTES_OF_A_ROW):
+                is_near = panel_bytes <= core.second_cache_bytes
                 far += full * tile.vectors * (_SECOND_CACHE_CYCLES if is_near else _MEMORY_CYCLES)
-    step_cycles = max(results / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE, _FMA_LATENCY_CYCLES, far)
-    step_cycles += _EXPOSED * far
+    arithmetic = results / core.fma_per_cycle + exposed
+    step_cycles = max(arithmetic, loads / core.loads_per_cycle, core.fma_latency_cycles, far) + _EXPOSED * far
     tiles = 1.0
     tail = 1.0
     for axis, size in (*zip(tile.row_loops, tile.rows, strict=True), (tile.vector_loop, tile.width)):

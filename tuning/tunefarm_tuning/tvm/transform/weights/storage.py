@@ -90,15 +90,15 @@ def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule
     """Return a prepared module with the weights of its products in fewer bytes, and their formats."""
     if precision is Precision.AS_MODEL:
         return mod, Storage()
-    if precision is Precision.BFLOAT16:
-        return mod, _multiplied_as_bfloat16(mod)
+    if precision.multiplies:
+        return mod, _multiplied_as(mod, precision.value)
     rewriter = _WeightStorageRewriter(mod, precision)
     rewritten = relax.transform.DeadCodeElimination(["main"])(rewrite_main(mod, rewriter))
     return rewritten, rewriter.storage
 
 
-def _multiplied_as_bfloat16(mod: tvm.IRModule) -> Storage:
-    """Return the numbers of weights that kernels multiply as bfloat16, and of large ones that they multiply as float32."""
+def _multiplied_as(mod: tvm.IRModule, dtype: str) -> Storage:
+    """Return the numbers of weights that kernels multiply in a dtype of 16 bits, and of large ones that they multiply as float32."""
     narrow: dict[int, int] = {}  # sizes, by the address of the constant
     wide: set[int] = set()
     for name, args in all_kernel_calls(mod):
@@ -106,7 +106,7 @@ def _multiplied_as_bfloat16(mod: tvm.IRModule) -> Storage:
         for number, arg in enumerate(args):
             if not isinstance(arg, tvm.ir.GenericConst):
                 continue
-            if tensor_dtype(arg) == "bfloat16":
+            if tensor_dtype(arg) == dtype:
                 narrow[arg.value.__chandle__()] = prod(static_shape(arg) or ())
             elif number in multiplied:
                 wide.add(arg.value.__chandle__())

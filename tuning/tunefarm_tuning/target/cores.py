@@ -1,0 +1,102 @@
+"""What the cores of CPUs can do in a cycle, by LLVM's names, for the rules that choose register tiles; without TVM.
+
+The figures are from Arm's optimisation guides and LLVM's models of the cores. A first cache is that of the core; boards differ in the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunefarm_tuning.target.dot_products import is_arm64
+from tunefarm_tuning.target.target import Target
+
+_KIB = 1 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """A core.
+
+    Attributes:
+        fma_per_cycle: Multiply-adds of vectors.
+        loads_per_cycle: Loads of vectors.
+        fma_latency_cycles: From a multiply-add to the next one of the same sum.
+        exposed_load_cycles: Cycles that a load of a vector takes beside multiply-adds; cores that reorder instructions hide them.
+        exposed_factor_cycles: The same of a load of a single factor.
+        first_cache_bytes: For a panel of weights: three quarters of the first cache.
+        second_cache_bytes: For the same: half of the second cache, because the input needs space, too.
+        registers: Of vectors, those that tiles of Arm are made for; 0 for x86, where the width of vectors tells.
+        most_vectors: Longest tile, in vectors.
+    """
+
+    fma_per_cycle: float = 2.0
+    loads_per_cycle: float = 2.0
+    fma_latency_cycles: float = 4.0
+    exposed_load_cycles: float = 0.0
+    exposed_factor_cycles: float = 0.0
+    first_cache_bytes: int = 24 * _KIB
+    second_cache_bytes: int = 512 * _KIB
+    registers: int = 0
+    most_vectors: int = 16
+
+
+ANY_X86 = Core()
+"""The least of the CPUs with AVX2."""
+_FEWER = 28
+"""Of the 32 registers: on x86 a multiply-add reads a factor from memory; Arm's takes registers alone, and LLVM loads several ahead. Tiles
+of 28 sums are moved from register to register on a Neoverse N1, and spilled on a Cortex-A55 (benchmarks/results/arm.md)."""
+ANY_ARM = Core(registers=_FEWER)
+"""Also Cortex-A57, A72 and A73: two pipes, 32 KiB."""
+IN_ORDER = Core(
+    fma_per_cycle=1.0,
+    loads_per_cycle=1.0,
+    exposed_load_cycles=1.5,
+    exposed_factor_cycles=0.25,
+    second_cache_bytes=64 * _KIB,
+    registers=_FEWER,
+)
+"""Cortex-A53, A55 and the like: a load waits for its turn beside the multiply-adds."""
+TWO_PIPES = Core(first_cache_bytes=48 * _KIB, second_cache_bytes=256 * _KIB, registers=_FEWER)
+"""Cortex-A76 to A725, Neoverse N1 to N3: 64 KiB."""
+FOUR_PIPES = Core(
+    fma_per_cycle=4.0,
+    loads_per_cycle=3.0,
+    fma_latency_cycles=5.0,
+    first_cache_bytes=48 * _KIB,
+    registers=32,
+    most_vectors=28,
+)
+"""Neoverse V1 to V3, Cortex-X, Apple's large cores: 20 sums are under way at once."""
+
+_KINDS = (
+    (
+        IN_ORDER,
+        (
+            "cortex-a34 cortex-a35 cortex-a53 cortex-a55 cortex-a65 cortex-a65ae cortex-a320 cortex-a510 cortex-a520 cortex-a520ae "
+            "c1-nano neoverse-e1"
+        ),
+    ),
+    (
+        TWO_PIPES,
+        (
+            "cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78ae cortex-a78c cortex-a710 cortex-a715 cortex-a720 cortex-a720ae "
+            "cortex-a725 neoverse-n1 neoverse-n2 neoverse-n3 ampere1 ampere1a ampere1b"
+        ),
+    ),
+    (
+        FOUR_PIPES,
+        (
+            "cortex-x1 cortex-x1c cortex-x2 cortex-x3 cortex-x4 cortex-x925 neoverse-v1 neoverse-v2 neoverse-v3 neoverse-v3ae "
+            "neoverse-512tvb grace gb10 olympus oryon-1 apple-a14 apple-a15 apple-a16 apple-a17 apple-m4 "
+            "apple-m5 c1-premium c1-ultra"
+        ),
+    ),
+)
+_BY_NAME = {name: core for core, names in _KINDS for name in names.split()}
+
+
+def core_of(target: Target) -> Core:
+    """Return the core of a CPU's target; for a name that is not known, what cores of its architecture have in common."""
+    if not is_arm64(target):
+        return ANY_X86
+    return _BY_NAME.get(str(target.get("mcpu")), ANY_ARM)
