@@ -115,7 +115,7 @@ class Host:
     def start(self, service: str) -> None:
         assert SERVICES[service]["read_only"] is True
         command = [
-            *(sys.executable, str(ROOT / "tests" / "support" / "farm" / "read_only_root.py")),
+            *(sys.executable, str(Path(__file__).with_name("read_only_root.py"))),
             os.pathsep.join(map(str, self._writable(service))),
             *(self.map(service, word) for word in SERVICES[service]["command"]),
         ]
