@@ -65,6 +65,8 @@ PROGRAMS = {"fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execv
 SERVERS = {"bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242)}
 MEMORY_FILES = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
 """Memory that the limit on a process's address space does not count; CUDA's driver takes some."""
+SOCKET_PAIRS = {"socketpair": (53, 199)}
+"""Sockets of this machine in pairs: an open file that was sent into one is nowhere to be seen, see `process.disk_watch`."""
 _ACCEPTING = ("accept", "accept4")
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SET_AFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SECCOMP = (317, 277)
@@ -194,7 +196,7 @@ def filter_program(
         **servers,
         **({} if may_start_programs else PROGRAMS),
         **({} if may_lead_groups else GROUPS),
-        **({} if has_gpu else MEMORY_FILES),
+        **({} if has_gpu else {**MEMORY_FILES, **SOCKET_PAIRS}),
     }
     for numbers in refused.values():
         if (number := numbers[column]) is not None:

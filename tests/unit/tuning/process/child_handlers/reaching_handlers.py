@@ -130,6 +130,10 @@ def sockets_after(params: dict[str, Any]) -> list[str]:
                     opened.append("bound")
         except PermissionError:
             continue
+    with contextlib.suppress(PermissionError):
+        for side in socket.socketpair():
+            side.close()
+        opened.append("pair")
     return opened
 
 
