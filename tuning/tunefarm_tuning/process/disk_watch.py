@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import stat
 import threading
@@ -37,7 +38,13 @@ _STEPS = 16
 _CLOCK_SEC = 60.0
 """How far the clock of a file server may be behind."""
 _BLOCK = 512
-_GROUP_FIELD = 2  # of those after the command's name in /proc/PID/stat; the session's follows
+_GROUPS = slice(2, 4)
+"""Of what `_state` returns: the process group and the session."""
+_ENDED = "ZX"
+"""The states of what has ended: zombies, and what is being removed."""
+_PATH_FIELD = 5  # of a line in /proc/PID/maps
+_MEMORY = ("/dev/zero (deleted)", "/memfd:", "/SYSV", "/anon_hugepage", "/[aio]")
+"""Beginnings of the paths of shared memory, which is called a deleted file."""
 
 
 def write_limit() -> int:
@@ -211,15 +218,22 @@ def _changed(path: Path, since: float) -> Iterator[os.stat_result]:
                             yield file_state
 
 
-def _written(session: int) -> int:
-    """Return the bytes that the processes of a session, or of a group, have written; what their ended children wrote is part of it."""
+def _written(session: int) -> float:
+    """Return the bytes that the processes of a session, or of a group, have written; what their ended children wrote is part of it.
+
+    Infinity, if one of them lets nobody look.
+    """
     total = 0
     for process in _processes(session):
-        with contextlib.suppress(OSError, ValueError):
+        try:
             lines = (process / "io").read_text().splitlines()
-            counts = {name: int(count) for name, _, count in (line.partition(": ") for line in lines)}
-            # By calls, and by mapped memory: neither counts all, and what is counted by both is the same bytes.
-            total += max(counts["wchar"], counts["write_bytes"])
+        except OSError:
+            if any(_living_threads(process)):
+                return math.inf
+            continue
+        counts = {name: int(count) for name, _, count in (line.partition(": ") for line in lines)}
+        # By calls, and by mapped memory: neither counts all, and what is counted by both is the same bytes.
+        total += max(counts["wchar"], counts["write_bytes"])
     return total
 
 
@@ -227,41 +241,58 @@ def _processes(session: int) -> Iterator[Path]:
     """Yield the folders in ``/proc`` of the processes of a session, or of a group."""
     for entry in os.scandir("/proc"):
         with contextlib.suppress(OSError):
-            if entry.name.isdecimal():
-                after_name = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-                if str(session) in after_name[_GROUP_FIELD : _GROUP_FIELD + 2]:
-                    yield Path(entry.path)
+            if entry.name.isdecimal() and str(session) in _state(Path(entry.path))[_GROUPS]:
+                yield Path(entry.path)
+
+
+def _state(process: Path) -> list[str]:
+    """Return what the kernel says of a process or thread, from its state on: the fields after the command's name, which may be anything."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def _living_threads(process: Path) -> Iterator[Path]:
+    """Yield the folders in ``/proc`` of the threads of a process that have not ended; the first may have, while others go on."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.scandir(process / "task"):
+            if _is_living(folder := Path("/proc", thread.name)):
+                yield folder
+
+
+def _is_living(thread: Path) -> bool:
+    try:
+        return _state(thread)[0] not in _ENDED
+    except OSError:
+        return False
 
 
 def _nameless_bytes(session: int) -> int | None:
     """Return what the deleted files take that processes of a session have open or mapped; None if that is not to be seen."""
     sizes: dict[tuple[int, int], int] = {}
-    for process in _processes(session):
+    for thread in (thread for process in _processes(session) for thread in _living_threads(process)):
         try:
-            for link in (*_descriptors(process), *_deleted_mappings(process)):
+            for link in (*_descriptors(thread), *_deleted_mappings(thread)):
                 with contextlib.suppress(FileNotFoundError):
                     state = link.stat()
                     if stat.S_ISREG(state.st_mode) and state.st_nlink == 0:
                         sizes[state.st_dev, state.st_ino] = state.st_blocks * _BLOCK
-        except (FileNotFoundError, ProcessLookupError):
-            if process.exists():
+        except (
+            OSError
+        ):  # it let nobody look, or a mapped file, which only an administrator may look up; or it has ended
+            if _is_living(thread):
                 return None
-        except OSError:  # it let nobody look, or a mapped file, which only an administrator may look up
-            return None
     return sum(sizes.values())
 
 
-def _descriptors(process: Path) -> Iterator[Path]:
-    """Yield the open files of a process; its threads may have some of their own."""
-    for thread in os.scandir(process / "task"):
-        yield from (Path(link.path) for link in os.scandir(Path(thread.path, "fd")))
+def _descriptors(thread: Path) -> Iterator[Path]:
+    """Yield the open files of a thread, which may have some of its own."""
+    yield from (Path(link.path) for link in os.scandir(thread / "fd"))
 
 
-def _deleted_mappings(process: Path) -> Iterator[Path]:
-    for line in (process / "maps").read_text().splitlines():
-        if line.endswith(" (deleted)"):
+def _deleted_mappings(thread: Path) -> Iterator[Path]:
+    for line in (thread / "maps").read_text().splitlines():
+        if line.endswith(" (deleted)") and not line.split(maxsplit=_PATH_FIELD)[-1].startswith(_MEMORY):
             begin, _, end = line.split(maxsplit=1)[0].partition("-")
-            yield process / "map_files" / f"{int(begin, 16):x}-{int(end, 16):x}"
+            yield thread / "map_files" / f"{int(begin, 16):x}-{int(end, 16):x}"
 
 
 DISK_WATCH = DiskWatch()

@@ -95,10 +95,15 @@ def test_a_child_that_lets_nobody_look_counts_by_what_it_wrote(
         child.call("write_to_nobody", {"count": 2 * LIMIT >> 20, "stay": True}, timeout_sec=LONG_SEC)
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may look into every process")
-def test_who_lets_nobody_look_is_noticed(child: ChildProcess) -> None:
-    child.call("look_away", {}, timeout_sec=LONG_SEC)
-    assert disk_watch._nameless_bytes(child.call("pid", {}, timeout_sec=LONG_SEC)) is None
+@pytest.mark.parametrize(
+    ("way", "lets_look", "nameless"),
+    [("plain", True, 0), ("hidden", False, None), ("zombie", True, 0), ("deleted-by-thread", False, 1 << 20)],
+)
+def test_what_a_users_watch_sees(way: str, nameless: int | None, *, lets_look: bool) -> None:
+    """Who lets nobody look has written more than any limit; shared memory is no file, and a zombie has none."""
+    with ChildProcess("watched_handlers", access=None, env=ENV) as watcher:
+        written, seen = watcher.call("look", {"way": way}, timeout_sec=LONG_SEC)
+    assert (written < LIMIT, seen) == (lets_look, nameless)
 
 
 def test_folders_cannot_be_nested_out_of_sight(child: ChildProcess, folder: Path) -> None:

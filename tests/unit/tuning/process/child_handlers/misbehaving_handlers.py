@@ -126,11 +126,6 @@ def write_to_nobody(params: dict[str, Any]) -> None:
         time.sleep(600)
 
 
-def look_away(params: dict[str, Any]) -> None:
-    """Let nobody look into this process."""
-    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
-
-
 def write_later(params: dict[str, Any]) -> None:
     threading.Thread(target=write_files, args=(params,), daemon=True).start()
 
@@ -144,6 +139,6 @@ HANDLERS = {
     for handler in (
         *(echo, pid, noise, die, leave, spin, sleep, allocate, refuse, stumble, not_json),
         *(grandchild, environment, native_wait, spanned, write_files, write_later, open_memory_file),
-        *(write_to_nobody, look_away),
+        write_to_nobody,
     )
 }
