@@ -20,6 +20,7 @@ from tunefarm_tuning.target.dot_products import ByteProducts, bfloat16_lanes, by
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
+from tunefarm_tuning.tvm.kernels.dot_products import KINDS
 
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"
@@ -374,6 +375,8 @@ def inline_stages(sch: Any) -> None:
         if stage is None or not stage.is_injective:
             continue
         consumers = list(sch.get_consumers(block))
+        if any(str(sch.get(consumer).name_hint) in KINDS for consumer in consumers):
+            continue  # an instruction reads what the stage computes as it is
         if not consumers or not all(_may_go_into(stage, stage_of(sch, consumer)) for consumer in consumers):
             continue
         if len(consumers) > 1 and stage.is_costly:

@@ -57,7 +57,7 @@ class Runs:
 
 
 def runs_of(channels: int, columns: int, dilation: int, products: int) -> Runs | None:
-    """Return the runs of a convolution of a single group, for an instruction of one row; None if they save nothing, or dilation parts them."""
+    """Return the runs of a convolution of a single group, for an instruction of one row; None if its columns are whole instructions, or dilation parts them."""
     if channels % products == 0 or (dilation > 1 and columns > 1):
         return None
     return Runs(channels=channels, columns=columns)

@@ -17,6 +17,14 @@ from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.kernels.dot_products import BYTE_TAPS, Array, padded
 from tunefarm_tuning.tvm.kernels.int8_kernels import scaled, shifted_bytes
 
+MOST_TAPS = 64
+"""Instructions for a vector of results: all of them are unrolled, several times."""
+
+
+def taps_of(rows: int, columns: int) -> int:
+    """Return how many instructions a vector of results takes, for a kernel of so many rows and columns."""
+    return columns * -(-rows // BYTE_TAPS.products)
+
 
 def packed_taps(weights: Array, lanes: int) -> Array:
     """Pack the weights of a depthwise convolution for an instruction of `lanes` sums: those of four rows side by side.

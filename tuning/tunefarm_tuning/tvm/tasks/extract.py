@@ -143,9 +143,13 @@ def rounding_of(func: tirx.PrimFunc) -> str:
 
 
 def _adds_up_float16(node: Any) -> bool:
-    """Return whether a node is a block whose sums are float16."""
+    """Return whether a node is a block that adds up in float16."""
     return (
-        isinstance(node, SBlock) and node.init is not None and str(node.writes[0].source.dtype) == "float16"
+        isinstance(node, SBlock)
+        and node.init is not None
+        and isinstance(node.body, tirx.BufferStore)
+        and isinstance(node.body.value, tirx.Add)
+        and str(node.body.value.ty.dtype) == "float16"
     )
 
 

@@ -32,9 +32,11 @@ from tunefarm_tuning.tvm.kernels.int8_kernels import (
     shifted_zero,
 )
 from tunefarm_tuning.tvm.kernels.narrow_depthwise import (
+    MOST_TAPS,
     integer_depthwise_conv2d,
     narrow_depthwise_conv2d,
     packed_taps,
+    taps_of,
 )
 from tunefarm_tuning.tvm.transform.convolution import (
     CHANNELS_LAST,
@@ -169,6 +171,7 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             and not weights.centres.any()
             and weights.steps.shape[-1] % instruction.lanes == 0
             and int(call.attrs.dilation[0]) == 1
+            and taps_of(*weights.steps.shape[:2]) <= MOST_TAPS
         ):
             zero = shifted_zero(data.zero, data.dtype, instruction.activations)
             kernel = partial(

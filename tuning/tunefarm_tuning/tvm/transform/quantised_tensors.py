@@ -139,7 +139,18 @@ class QuantisedTensors:
             and tensor_dtype(integers) != self._rounded_to
             and operator_name(call) == "relax.astype"
             and tensor_dtype(call.args[0]) == "float32"
+            and self._is_within_bytes(call.args[0])
         )
+
+    def _is_within_bytes(self, floats: Any) -> bool:
+        """Return whether floats are whole numbers within limits, as `QuantizeLinear` makes them; other floats a cast would cut off."""
+        steps = []
+        call = self._value(floats)
+        for name in ("minimum", "maximum", "add", "round"):
+            if operator_name(call) == f"relax.{name}":
+                steps.append(name)
+                call = self._value(call.args[0])
+        return steps in (["minimum", "maximum", "add", "round"], ["minimum", "maximum", "round"])
 
     def _round(self, integers: Any, shift: int) -> Any:
         """Return integers of the other type, from the floats that the module rounds."""

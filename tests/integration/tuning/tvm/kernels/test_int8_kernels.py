@@ -29,12 +29,27 @@ needs_vnni = pytest.mark.skipif("avx512_vnni" not in cpu_flags(), reason="this C
 
 
 def depthwise(
-    dtype: Any, zero: int, *, channels: int = 24, kernel: int = 3, steps: bool = False, **how: Any
+    dtype: Any,
+    zero: int,
+    *,
+    channels: int = 24,
+    kernel: int = 3,
+    steps: bool = False,
+    shape: tuple[int, int, int] = (1, 11, 10),
+    rounds: bool = True,
+    **how: Any,
 ) -> onnx.ModelProto:
-    """A depthwise convolution of quantised activations, with weights of floats or of `steps` of a scale per channel."""
+    """A depthwise convolution of quantised activations, with weights of floats or of `steps` of a scale per channel.
+
+    Its input, of a batch, height and width, is rounded by the network, or comes as integers.
+    """
     g = GraphBuilder(seed=4)
     scale, zero_point = g.constant(np.float32(0.013)), g.constant(np.array(zero, dtype))
-    q = g.node("QuantizeLinear", g.input("x", [1, channels, 11, 10]), scale, zero_point)
+    batch, *sizes = shape
+    if rounds:
+        q = g.node("QuantizeLinear", g.input("x", [batch, channels, *sizes]), scale, zero_point)
+    else:
+        q = g.input("x", [batch, channels, *sizes], onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     x = g.node("DequantizeLinear", q, scale, zero_point)
     weights = g.weight(channels, 1, kernel, kernel)
     if steps:
@@ -67,6 +82,13 @@ def loaded_from(network: onnx.ModelProto, folder: Path) -> LoadedModel:
         depthwise(np.uint8, 3, channels=16, kernel=4, steps=True, pads=[0, 2, 1, 1], dilations=[1, 2]),
         depthwise(np.uint8, 3, channels=16, steps=True, pads=[2] * 4, dilations=[2, 2]),
         depthwise(np.uint8, 3, channels=40, steps=True, pads=[1] * 4),
+        depthwise(np.uint8, 3, channels=16, steps=True, shape=(2, 5, 17), pads=[1] * 4),
+        depthwise(np.uint8, 3, channels=16, steps=True, shape=(1, 9, 29), kernel=5, pads=[2] * 4),
+        depthwise(np.int8, 3, channels=16, steps=True, rounds=False, pads=[1] * 4),
+        depthwise(
+            np.int8, 3, channels=16, kernel=4, steps=True, shape=(1, 8, 8), rounds=False, strides=[4, 4]
+        ),
+        depthwise(np.uint8, 3, channels=16, kernel=17, steps=True, shape=(1, 20, 20)),
     ],
 )
 def test_it_agrees_with_onnx_runtime(network: onnx.ModelProto, tmp_path: Path) -> None:
@@ -74,7 +96,10 @@ def test_it_agrees_with_onnx_runtime(network: onnx.ModelProto, tmp_path: Path) -
     (kernel,) = [kernel for kernel in primfunc_workloads(loaded.module) if NAME in kernel.name]
     assert any(str(param.ty.dtype.dtype) in ("uint8", "int8") for param in loaded.module[kernel.name].params)
     (spec,) = loaded.inputs
-    x = np.random.default_rng(3).uniform(-1.5, 1.5, spec.shape).astype(np.float32)
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1.5, 1.5, spec.shape).astype(np.float32)
+    if spec.dtype != "float32":
+        x = rng.integers(-128, 128, spec.shape).astype(spec.dtype)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
@@ -84,7 +109,9 @@ def test_it_agrees_with_onnx_runtime(network: onnx.ModelProto, tmp_path: Path) -
     build_model(loaded.module, VNNI, tmp_path / "lib.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "lib.so")), tvm.cpu())
     given = machine["main"](tvm.runtime.tensor(x)).numpy()
-    np.testing.assert_allclose(given, expected, atol=2e-5, rtol=1e-5)
+    np.testing.assert_allclose(
+        given, expected, atol=2e-5 * max(1.0, float(np.abs(expected).max())), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("steps", [False, True])

@@ -44,6 +44,7 @@ _MOST_SUMS = {16: 28, 4: 20}
 _REGISTERS = {16: 32, 8: 16, 4: 32}
 """By the instruction's lanes: of AVX-512, of AVX, of Arm."""
 _MOST_TAP_COLUMNS = 14
+_MOST_UNROLLED_TAPS = 256
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # cycles to clear and store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
@@ -171,7 +172,7 @@ def _schedule_taps(sch: Any, block: Any, epilogue: Any | None, lanes: int) -> No
     dot = sch.blockize(instruction_loops(sch, block, lanes))
     image, down, across, channel, *taps = sch.get_loops(dot)
     width = nominal_size(sch.get(across).extent)
-    columns = _tap_columns(width)
+    columns = _tap_columns(width, prod(_extents(sch, taps)))
     tile, column = sch.split(across, [None, columns])
     sch.reorder(image, down, tile, channel, column, *taps)
     sch.reverse_compute_at(epilogue, channel)
@@ -186,10 +187,14 @@ def _schedule_taps(sch: Any, block: Any, epilogue: Any | None, lanes: int) -> No
     sch.annotate(dot, _ANNOTATION, lanes)
 
 
-def _tap_columns(width: int) -> int:
-    """Return the columns of a tile of a depthwise convolution: those that leave the smallest tail, and of these the most."""
+def _tap_columns(width: int, instructions: int) -> int:
+    """Return the columns of a tile of a depthwise convolution: those that leave the smallest tail, and of these the most.
+
+    Each column has so many instructions for a vector of channels; all of a tile are unrolled.
+    """
+    most = max(1, min(width, _MOST_TAP_COLUMNS, _MOST_UNROLLED_TAPS // instructions))
     return min(
-        range(1, min(width, _MOST_TAP_COLUMNS) + 1),
+        range(1, most + 1),
         key=lambda columns: (-(-width // columns) * columns + width / (4 * columns), -columns),
     )
 
@@ -318,10 +323,11 @@ def _tap_instruction(result: Any, image: Any, weights: Any, lanes: int, machine:
         for number in range(rows)
     ]
     order = [number * lanes + lane for lane in range(lanes) for number in range(rows)]
-    sums = result.source[vector_indices(result, lanes)]
     own = weights.source[vector_indices(weights, rows * lanes)]
-    added = add_bytes(sums, tirx.Shuffle(vectors, order), own, machine.byte_products.by_row)
-    return tirx.BufferStore(result.source, added, list(vector_indices(result, lanes)))
+    indices = vector_indices(result, lanes)
+    four = tirx.Shuffle(vectors, order)
+    added = add_bytes(result.source[indices], four, own, machine.byte_products.by_row)
+    return tirx.BufferStore(result.source, added, list(indices))
 
 
 def vector_indices(region: Any, count: int) -> tuple[Any, ...]:
