@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
-from tunefarm_tuning.tvm.tasks.extract import rounds_values
+from tunefarm_tuning.reference.comparison import BFLOAT16
+from tunefarm_tuning.tvm.tasks.extract import rounding_of, rounds_values
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,19 @@ def test_rounding_where_to_read_from_is_none() -> None:
         return data[position.astype("int32")] * 0.5
 
     assert not rounds_values(te.create_prim_func([data, te.compute((8,), neighbour)]))
+
+
+@pytest.mark.parametrize(
+    ("reduce", "dtype", "rounding"),
+    [
+        (topi.sum, "float16", BFLOAT16),
+        (topi.sum, "float32", ""),
+        (topi.max, "float16", ""),
+        (topi.min, "float16", ""),
+        (topi.argmax, "float16", ""),
+    ],
+    ids=["sum", "wide", "max", "min", "argmax"],
+)
+def test_only_sums_of_float16_lose_digits(reduce: Callable[..., Any], dtype: str, rounding: str) -> None:
+    data = te.placeholder((4, 8), dtype, "data")
+    assert rounding_of(te.create_prim_func([data, reduce(data, axis=1)])) == rounding
