@@ -82,7 +82,10 @@ def test_messages_of_a_gateway_at_the_agent(say: Say, monkeypatch: pytest.Monkey
                 ends[type(error).__name__] += 1
 
     send()
-    wait_until(lambda: not link._sessions, "the sessions to end")
+    wait_until(
+        lambda: all(thread.name != "session" for thread in threading.enumerate()), "the sessions to end"
+    )
+    assert not link._sessions
     link.close()
     assert not died
     assert ends["silent"] == 0

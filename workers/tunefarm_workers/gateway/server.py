@@ -238,12 +238,12 @@ class Gateway:
             if len(device.asked) >= MOST_WAITING:
                 raise RefusedError("too many sessions wait for the device")
             device.asked[session] = answers
-        left_sec = until - time.monotonic()
+        left_sec = max(0.0, until - time.monotonic())
         device.conversation.post(
             {"open": session, "fence": ticket.fence, "timeout_sec": timeout_sec, "wait_sec": left_sec}
         )
         try:
-            answer = answers.get(timeout=max(0.0, left_sec))
+            answer = answers.get(timeout=left_sec)
         except queue.Empty:
             with self._changed:
                 is_late = device.asked.pop(session, None) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import socket
 import ssl
 import threading
@@ -65,6 +66,7 @@ class GatewayLink:
         self._lock = threading.Lock()
         self._conversation: Conversation | None = None
         self._sessions: set[socket.socket] = set()
+        self._free = threading.BoundedSemaphore(_MOST_SESSIONS)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="gateway", daemon=True)
         self._thread.start()
@@ -143,15 +145,24 @@ class GatewayLink:
             wait_sec = float(message["wait_sec"])
         except (KeyError, TypeError, ValueError, OverflowError):
             raise BadMessageError("a request for a session that cannot be read") from None
-        if not all(0.0 <= sec <= _LONGEST_SEC for sec in (timeout_sec, wait_sec)):
+        # The time to wait may have run out on the way.
+        if not (0.0 <= timeout_sec <= _LONGEST_SEC and math.isfinite(wait_sec) and wait_sec <= _LONGEST_SEC):
             raise BadMessageError("a request for a session without a time limit")
-        if len(self._sessions) >= _MOST_SESSIONS:
+        if not self._free.acquire(blocking=False):
             conversation.post({"refused": session, "why": "it has too many sessions"})
             return
-        arguments = (conversation, session, fence, timeout_sec, wait_sec)
+        arguments = (conversation, session, fence, timeout_sec, max(0.0, wait_sec))
         threading.Thread(target=self._serve, args=arguments, name="session", daemon=True).start()
 
     def _serve(
+        self, conversation: Conversation, session: str, fence: int, timeout_sec: float, wait_sec: float
+    ) -> None:
+        try:
+            self._join(conversation, session, fence, timeout_sec, wait_sec)
+        finally:
+            self._free.release()
+
+    def _join(
         self, conversation: Conversation, session: str, fence: int, timeout_sec: float, wait_sec: float
     ) -> None:
         """Open a session on the server, then connect it with the gateway, and pass on bytes until it ends."""
