@@ -234,20 +234,6 @@ def test_activations_are_rounded_to_the_type_that_the_instruction_takes(tmp_path
     assert not any("byte_dot_input" in str(func) for func in byte_kernels(within))
 
 
-@pytest.mark.skipif("avx512_vnni" not in cpu_flags(), reason="this CPU has no avx512_vnni")
-def test_a_cast_to_integers_still_cuts_off(tmp_path: Path) -> None:
-    """It is no rounding: shifted by 128 first, -1.5 would become -2."""
-    graph = Quantised()
-    q = graph.node("Cast", graph.input("x", [2, 16]), to=onnx.TensorProto.INT8)
-    graph.output(graph.node("MatMul", graph.float(q, 0.5, np.int8), graph.weights([16, 16], None)))
-    loaded = load(graph.model(), tmp_path, AVX512)
-    x = np.linspace(-3.75, 3.75, 32, dtype=np.float32).reshape(2, 16)
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(
-        run(loaded, tmp_path, AVX512, x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4
-    )
-
-
 @pytest.mark.parametrize(("channels", "columns", "steps"), [(3, 3, 3), (3, 7, 6), (1, 3, 1), (5, 2, 3)])
 def test_columns_of_few_channels_share_instructions(
     channels: int, columns: int, steps: int, tmp_path: Path
