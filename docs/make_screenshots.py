@@ -54,6 +54,7 @@ def _photograph(browser: str, client: Client, job: JobHandle) -> None:
         chromium = playwright.chromium.launch(executable_path=browser, args=arguments)
         page = chromium.new_page(viewport=_SIZE)
         page.goto(client.keys.sign_in_link().url)
+        page.get_by_role("button", name="Continue").click()
         page.wait_for_url("**/jobs")
         _take(page, f"/jobs/{job.id}", "dashboard-job.png")
         page.locator("a[href*='/tasks/']").first.click()

@@ -61,6 +61,7 @@ def test_from_the_first_link_to_an_artifact_that_runs(seat, server: EmbeddedFarm
     with Client(server.url, server.api_key) as client:
         link = client.keys.sign_in_link().url
     page = seat.open(link.removeprefix(server.url))
+    page.get_by_role("button", name="Continue").click()
     page.wait_for_url("**/jobs")
     expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
 

@@ -57,6 +57,16 @@ def test_only_api_and_gateway_are_published_and_by_default_on_loopback() -> None
     }
 
 
+def test_a_proxy_in_front_of_the_api_can_be_named() -> None:
+    """Else all users behind it would have one address."""
+    given = {
+        name for name, service in OURS.items() if "TUNEFARM_TRUSTED_PROXIES" in service.get("environment", {})
+    }
+    assert given == {"api"}
+    assert OURS["api"]["environment"]["TUNEFARM_TRUSTED_PROXIES"] == "${TUNEFARM_TRUSTED_PROXIES:-}"
+    assert Settings(trusted_proxies="").trusted_proxies == ""
+
+
 def test_what_runs_on_a_device_reaches_api_and_gateway_alone() -> None:
     for name in ("back", "measure", "devices"):
         assert COMPOSE["networks"][name] == {"internal": True}

@@ -9,6 +9,7 @@ from typing import Any
 from tvm import relax
 
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, static_shape, tensor_dtype
+from tunefarm_tuning.tvm.kernels.dot_products import Runs, runs_of
 
 Layouts = tuple[str, str]
 
@@ -57,6 +58,19 @@ def is_depthwise(call: Any) -> bool:
 def groups_of(call: Any) -> int:
     """Return the groups of a convolution's channels; 1 for any other product."""
     return int(call.attrs.groups) if operator_name(call) in _MAKERS else 1
+
+
+def runs_of_call(call: Any, products: int) -> Runs | None:
+    """Return the runs of an ungrouped convolution; None for any other product, or where columns are computed one by one.
+
+    Args:
+        call: A product.
+        products: The products that an instruction adds up.
+    """
+    if operator_name(call) not in _MAKERS or groups_of(call) > 1:
+        return None
+    columns, channels = (int(size) for size in call.args[1].ty.shape[-3:-1])
+    return runs_of(channels, columns, int(call.attrs.dilation[-1]), products)
 
 
 def geometry(call: Any) -> dict[str, Any]:

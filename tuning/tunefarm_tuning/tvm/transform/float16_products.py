@@ -1,12 +1,12 @@
 """Compute convolutions and matrix products by constant weights in float16, on Arm CPUs that can (ADR 0085).
 
-Activations are rounded as for bfloat16 (`bfloat16_products`). Sums are float16 for some products (`_MOST_PRODUCTS`), and what they come to is added
+Activations are rounded as `narrow_products` says; those of networks in float16 are as they come. Sums are float16 for some products (`_MOST_PRODUCTS`), and what they come to is added
 up in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
@@ -15,9 +15,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, tensor_dtype
 from tunefarm_tuning.tvm.base.tir import parts
-from tunefarm_tuning.tvm.transform.bfloat16_products import NarrowProductRewriter
+from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name, groups_of
+from tunefarm_tuning.tvm.transform.narrow_products import NarrowProductRewriter, weights_rank
 from tunefarm_tuning.tvm.transform.weights.formats import store
 from tunefarm_tuning.workload.precision import Precision
 
@@ -34,53 +35,48 @@ _PIECE = 8
 
 def multiply_float16(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with 2-D convolutions, channels last, and products by a matrix computed in float16; its constants are folded."""
-    rewritten = rewrite_main(mod, _Float16ProductRewriter(mod, 0))
+    rewritten = rewrite_main(mod, _Float16ProductRewriter(mod))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
     return result
 
 
 @relax.expr_functor.mutator
 class _Float16ProductRewriter(NarrowProductRewriter):
-    narrow = _NARROW
+    dtype = _NARROW
 
-    def visit_call_(self, call: Any) -> Any:
-        product = self._kernel_of(call)
-        if product is None:
-            return super().visit_call_(call)
-        return product(self.builder_, self._moved(call.args[0]))
+    def __init__(self, mod: tvm.IRModule) -> None:
+        # By the address of the constant, which is kept alive here. None: float16 cannot represent it.
+        self._weights: dict[int, tuple[Any, Any]] = {}
+        super().__init__(mod)
 
-    def _kernel_of(self, call: Any) -> Callable[..., Any] | None:
-        """Return what makes a call's product in float16; None if there is nothing, or float32 is as fast."""
-        rank = {"relax.matmul": 2, "relax.nn.conv2d": 4}.get(operator_name(call))
-        if rank is None or tensor_dtype(call) != _WIDE:
+    def product_of(self, call: Any) -> Callable[[Any, Any], Any] | None:
+        rank = weights_rank(call)
+        if rank is None or tensor_dtype(call.args[0]) not in (_WIDE, _NARROW):
             return None
         data, weight = call.args
-        shapes = (static_shape(call), static_shape(data), static_shape(weight))
-        if any(shape is None or 0 in shape for shape in shapes):
-            return None
-        if not isinstance(weight, tvm.ir.GenericConst) or tensor_dtype(data) != _WIDE:
-            return None
         *kernel, depth, results = (int(size) for size in weight.ty.shape)
-        groups = 1 if rank == 2 else int(call.attrs.groups)
-        if len(kernel) + 2 != rank or results < _MIN_RESULTS or prod(kernel) * depth * groups < _MIN_PRODUCTS:
+        groups = groups_of(call)
+        if results < _MIN_RESULTS or prod(kernel) * depth * groups < _MIN_PRODUCTS:
             return None
-        is_laid_out = _is_channels_last(call) if rank == 4 else len(data.ty.shape) > 1
-        pieces = 1 if groups > 1 else _pieces(weight.ty.shape)
+        if rank == 4:
+            is_laid_out = convolution_name(call, CHANNELS_LAST) is not None
+        else:
+            is_laid_out = len(data.ty.shape) > 1
+        pieces = _pieces(weight.ty.shape, groups)
         if not is_laid_out or not pieces or self._narrow_weights(weight) is None:
             return None
         return partial(_product, call, self._narrow_weights(weight), pieces)
 
     def _narrow_weights(self, weight: Any) -> Any:
         """Return weights as float16; None if it cannot represent them."""
-        address = (weight.value.__chandle__(), False)
+        if tensor_dtype(weight) == _NARROW:
+            return weight
+        address = weight.value.__chandle__()
         if address not in self._weights:
             value = weight.value.numpy()
             stored = store(value, Precision.FLOAT16_WEIGHTS, {value.ndim - 1})
             self._weights[address] = (weight, stored and relax.const(stored.arrays[0], _NARROW))
         return self._weights[address][1]
-
-    def _look_at_depthwise(self, bindings: Sequence[Any], outputs: set[Any]) -> None:
-        """Depthwise convolutions are products as others."""
 
 
 def _product(call: Any, weights: Any, pieces: int, builder: Any, data: Any) -> Any:
@@ -105,9 +101,11 @@ def _in_float16(call: Any, data: Any, weights: Any) -> Any:
     return relax.op.nn.conv2d(data, weights, **attributes, out_dtype=_NARROW)
 
 
-def _pieces(shape: Any) -> int:
-    """Return into how many pieces a sum is cut, each over as many channels; 0 if it cannot be."""
+def _pieces(shape: Any, groups: int) -> int:
+    """Return into how many pieces a sum is cut, each over as many channels; 0 if it cannot be, as those of groups."""
     *kernel, depth, _ = (int(size) for size in shape)
+    if groups > 1:
+        return int(prod(kernel) * depth <= _MOST_PRODUCTS)
     return next(
         (
             pieces
@@ -118,9 +116,3 @@ def _pieces(shape: Any) -> int:
         ),
         0,
     )
-
-
-def _is_channels_last(call: Any) -> bool:
-    attributes = call.attrs
-    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
-    return layouts == ("NHWC", "HWIO", "NHWC")
