@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from fastapi import FastAPI
 from repository import ROOT
+
+from tunefarm_api.server import server_config
+from tunefarm_app.settings import Settings
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -64,7 +68,10 @@ def test_a_proxy_in_front_of_the_api_can_be_named() -> None:
     }
     assert given == {"api"}
     assert OURS["api"]["environment"]["TUNEFARM_TRUSTED_PROXIES"] == "${TUNEFARM_TRUSTED_PROXIES:-}"
-    assert Settings(trusted_proxies="").trusted_proxies == ""
+    unset = Settings(
+        database_url="sqlite:///x.db", broker_url="redis://127.0.0.1:1/0", store_dir=ROOT, trusted_proxies=""
+    )
+    assert server_config(FastAPI(), trusted_proxies=unset.trusted_proxies).proxy_headers is False
 
 
 def test_what_runs_on_a_device_reaches_api_and_gateway_alone() -> None:
