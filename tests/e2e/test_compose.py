@@ -51,6 +51,7 @@ class Host:
             "TUNEFARM_TRUSTED_PROXIES": "",
             "TUNEFARM_GATEWAY_FOR_DEVICES": "",
             "TUNEFARM_REQUIRE_SIGNATURES": "true",
+            "TUNEFARM_QUEUE_MAXMEMORY": "384mb",
         }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         binaries = folder / "bin"

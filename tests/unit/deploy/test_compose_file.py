@@ -139,12 +139,20 @@ def test_containers_can_do_little(name: str) -> None:
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["read_only"] is True
     assert 64 <= service["pids_limit"] <= 4096
-    assert re.fullmatch(r"\d+[mg]|\$\{TUNEFARM_\w+_MEMORY:-\d+g\}", service["mem_limit"])
+    assert re.fullmatch(r"\d+[mg]|\$\{TUNEFARM_\w+_MEMORY:-\d+[mg]\}", service["mem_limit"])
     assert "privileged" not in service
     assert "docker.sock" not in str(service)
     assert service.get("init", False) is (name in OURS)
     # Their images begin as root, and have users of their own.
     assert service.get("user") == (name if name in ("postgres", "valkey") else None)
+
+
+def test_the_queue_is_full_before_the_kernel_ends_its_server() -> None:
+    script = SERVICES["valkey"]["command"][-1]
+    assert "maxmemory-policy noeviction" in script
+    (most,) = re.findall(r"^maxmemory \$\{TUNEFARM_QUEUE_MAXMEMORY:-(\d+)mb\}$", script, re.MULTILINE)
+    (limit,) = re.findall(r":-(\d+)m\}$", SERVICES["valkey"]["mem_limit"])
+    assert int(most) <= 0.75 * int(limit)
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
