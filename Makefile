@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 
 PYTHON ?= python3
-UV_VERSION := 0.13.8
+UV_VERSION := 0.13.0
 # Uses the uv on the PATH; without one, pip installs it into a folder of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 BIN := .venv/bin

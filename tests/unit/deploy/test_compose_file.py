@@ -175,6 +175,12 @@ def test_every_image_of_others_is_named_by_its_digest() -> None:
         assert "".join(source) in ("${PYTHON_IMAGE}", "${UV_IMAGE}", "uv", "build")
 
 
+def test_images_and_checkout_are_made_by_one_version_of_uv() -> None:
+    (of_images,) = re.findall(r"/uv:([\d.]+)@", (ROOT / "deploy" / "Dockerfile").read_text())
+    (of_checkout,) = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert of_images == of_checkout
+
+
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_commands_are_ones_that_exist(name: str) -> None:
     command = OURS[name]["command"]
