@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from contextlib import suppress
 from difflib import get_close_matches
@@ -80,18 +81,17 @@ def serve(
             "key_file": str(farm.home.key_file),
             "logs": str(farm.home.log_dir),
             "device_key": farm.device_key,
-            "dashboard": sign_in_url(farm.url, farm.api_key),
         }
         if out.json:
-            out.data(facts)
+            out.data({**facts, "dashboard": sign_in_url(farm.url, farm.api_key)})
         else:
             out.text(f"the farm answers at {farm.url}", style="bold")
             out.text(f"API key  {farm.home.key_file}")
             out.text(f"logs     {farm.home.log_dir}")
             out.text("try      tunefarm tune model.onnx")
-            if out.stdout.is_terminal:
+            if sys.stdout.isatty():
                 out.text("or the dashboard with this link, which is valid once:")
-                out.text(facts["dashboard"])
+                out.text(sign_in_url(farm.url, farm.api_key))
                 out.text("`tunefarm dashboard` prints another one")
             else:  # a log, which others may read
                 out.text("or the dashboard: `tunefarm dashboard` prints a link that signs a browser in")
