@@ -286,8 +286,9 @@ def check_source(farm: Any, job_id: str) -> None:
 def check_report(farm: Any, job_id: str) -> None:
     """Check that the real compiler's evidence is all in the job's report, and in its page."""
     report = job_report(farm.services, job_id)
-    # On a busy machine, latencies are rough, and kernels slower than untuned ones.
-    assert not [text for text in report.warnings if "rough" not in text and "untuned: the whole" not in text]
+    # Latencies may be rough, and twelve trials find nothing faster than untuned kernels.
+    expected = ("rough", "untuned: the whole", "fell back to untuned: the network took")
+    assert not [text for text in report.warnings if not any(words in text for words in expected)]
     assert report.latency is not None
     assert report.latency.onnxruntime is not None
     assert report.checks is not None
