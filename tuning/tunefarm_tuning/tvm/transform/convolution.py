@@ -69,7 +69,7 @@ def runs_of_call(call: Any, products: int) -> Runs | None:
     """
     if operator_name(call) not in _MAKERS or groups_of(call) > 1:
         return None
-    columns, channels = (int(size) for size in call.args[1].ty.shape[-3:-1])
+    *_, columns, channels, _ = (int(size) for size in call.args[1].ty.shape)
     return runs_of(channels, columns, int(call.attrs.dilation[-1]), products)
 
 

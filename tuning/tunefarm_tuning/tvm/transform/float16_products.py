@@ -1,7 +1,7 @@
 """Compute convolutions and matrix products by constant weights in float16, on Arm CPUs that can (ADR 0085).
 
-Activations are rounded as `narrow_products` says; those of networks in float16 are as they come. Sums are float16 for some products (`_MOST_PRODUCTS`), and what they come to is added
-up in float32.
+Activations are rounded as `narrow_products` says; those of networks in float16 are as they come. Sums are float16 for some products
+(`_MOST_PRODUCTS`), and what they come to is added up in float32.
 """
 
 from __future__ import annotations

@@ -121,6 +121,43 @@ def test_results_are_those_of_float64_but_for_rounding(tmp_path: Path) -> None:
         assert np.sqrt(np.mean(np.square(off))) < 6e-3, name
 
 
+@pytest.mark.parametrize(("channels", "dtype"), [(896, "float16"), (1032, "float32")])
+def test_sums_of_groups_are_not_cut(channels: int, dtype: str, tmp_path: Path) -> None:
+    loaded = load(conv([1, 2 * channels, 2, 2], 16, 1, group=2), tmp_path)
+    (func,) = products(loaded).values()
+    assert {str(param.ty.dtype.dtype) for param in func.params[:2]} == {dtype}
+    storage = loaded.storage
+    assert (storage.stored, storage.kept) == ((1, 0) if dtype == "float16" else (0, 1))
+
+
+def in_float16(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    for tensor in copy.graph.initializer:
+        array = onnx.numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for value in (*copy.graph.input, *copy.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    return copy
+
+
+@pytest.mark.parametrize(("name", "pieces"), [("depthwise", 1), ("a long row", 3)])
+def test_networks_in_float16_add_up_in_it_where_that_is_asked_for(
+    name: str, pieces: int, tmp_path: Path
+) -> None:
+    model = in_float16(NETWORKS[name])
+    loaded = load(model, tmp_path)
+    for func in products(loaded).values():
+        assert rounding_of(func) == BFLOAT16
+    assert (loaded.storage.stored, loaded.storage.kept) == (pieces, 0)
+    plain = load_relax(tmp_path / "model.onnx", Binding(), N1)
+    assert {rounding_of(func) for func in products(plain).values()} == {""}
+
+
+def test_weights_in_float16_whose_products_stay_float32_are_counted_so(tmp_path: Path) -> None:
+    storage = load(in_float16(conv([1, 2064, 2, 2], 16, 1, group=2)), tmp_path).storage
+    assert (storage.stored, storage.kept) == (0, 1)
+
+
 def test_activations_between_products_are_in_16_bits(tmp_path: Path) -> None:
     graph = GraphBuilder()
     x = graph.node("Relu", graph.conv(graph.input("x", [1, 16, 9, 9]), 16, 32))

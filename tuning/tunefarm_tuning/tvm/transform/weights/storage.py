@@ -9,7 +9,7 @@ that widens its weight, and a schedule's `compute_inline` moves the stage into t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -31,6 +31,7 @@ from tunefarm_tuning.tvm.transform.weights.formats import StoredWeight, WeightFo
 from tunefarm_tuning.workload.precision import Precision
 
 _REDUCES = 2  # tirx.IterVar's CommReduce
+_FLOAT16 = "float16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +99,20 @@ def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule
 
 
 def _multiplied_as(mod: tvm.IRModule, dtype: str) -> Storage:
-    """Return the numbers of weights that kernels multiply in a dtype of 16 bits, and of large ones that they multiply as float32."""
+    """Return the numbers of weights that kernels multiply in a dtype of 16 bits, and of large ones that they multiply as float32.
+
+    Products of float16 are those that are added up in it: a network whose file is float16 has its weights in it anyway.
+    """
     narrow: dict[int, int] = {}  # sizes, by the address of the constant
     wide: set[int] = set()
     for name, args in all_kernel_calls(mod):
-        multiplied = multiplied_weights(mod[name])
+        large, sums = packable_weights(mod[name]), _dtypes_of_sums(mod[name])
         for number, arg in enumerate(args):
             if not isinstance(arg, tvm.ir.GenericConst):
                 continue
-            if tensor_dtype(arg) == dtype:
+            if tensor_dtype(arg) == dtype and (dtype != _FLOAT16 or dtype in sums.get(number, ())):
                 narrow[arg.value.__chandle__()] = prod(static_shape(arg) or ())
-            elif number in multiplied:
+            elif number in large and "float32" in sums.get(number, ()):
                 wide.add(arg.value.__chandle__())
     elements = sum(narrow.values())
     return Storage(stored=len(narrow), kept=len(wide), bytes_before=4 * elements, bytes_after=2 * elements)
@@ -121,16 +125,27 @@ def multiplied_weights(func: tirx.PrimFunc) -> dict[int, frozenset[int]]:
     """
     channel_axes: dict[int, frozenset[int]] = {}
     weights = [n for n in sorted(packable_weights(func)) if str(func.params[n].ty.dtype.dtype) == "float32"]
-    if not weights:
-        return channel_axes
-    for node in walk(func.body):
+    for number, block, read in _reads_of_sums(func, weights):
+        channel_axes[number] = channel_axes.get(number, frozenset()) | _result_axes(block, read)
+    return channel_axes
+
+
+def _dtypes_of_sums(func: tirx.PrimFunc) -> dict[int, set[str]]:
+    """Return the dtypes of the sums that read each argument of a kernel, by its index."""
+    dtypes: dict[int, set[str]] = {}
+    for number, block, _ in _reads_of_sums(func, range(len(func.params))):
+        dtypes.setdefault(number, set()).add(str(block.writes[0].source.dtype))
+    return dtypes
+
+
+def _reads_of_sums(func: tirx.PrimFunc, numbers: Sequence[int]) -> Iterator[tuple[int, s_tir.SBlock, Any]]:
+    """Return each read of an argument of these by a sum, and its block."""
+    for node in walk(func.body) if numbers else ():
         if isinstance(node, s_tir.SBlock) and any(int(var.iter_type) == _REDUCES for var in node.iter_vars):
             for read in node.reads:
-                for number in weights:
+                for number in numbers:
                     if read.source.same_as(func.params[number]):
-                        axes = _result_axes(node, read)
-                        channel_axes[number] = channel_axes.get(number, frozenset()) | axes
-    return channel_axes
+                        yield number, node, read
 
 
 def _result_axes(block: s_tir.SBlock, read: Any) -> frozenset[int]:
