@@ -299,13 +299,18 @@ def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[s
     if precision.multiplies:
         if not storage.get("stored"):
             return [
-                f"no product is computed in {precision.value}: none has constant weights, or all are too small to gain"
+                (
+                    f"no product is computed in {precision.value}: none has constant weights within its range, "
+                    "or all are too small to gain"
+                )
             ]
-        return (
-            [f"large weights whose products stay float32: {kept} (depthwise, grouped or small)"]
-            if kept
-            else []
+        kinds = (
+            "sums of many products that cannot be cut"
+            if precision is Precision.FLOAT16
+            else "depthwise, grouped"
         )
+        why = f"{kinds}, small, or beyond the range of {precision.value}"
+        return [f"large weights whose products stay float32: {kept} ({why})"] if kept else []
     name = precision.value.removesuffix("-weights")
     if not storage.get("stored"):
         fits = "8-bit integers times a scale" if name == "int8" else f"float32 and within the range of {name}"

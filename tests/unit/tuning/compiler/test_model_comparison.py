@@ -42,9 +42,12 @@ def test_weights_that_stay_are_reported_without_an_unknown_cause(precision: Prec
     assert storage_warnings(precision, ALL) == storage_warnings(Precision.AS_MODEL, NONE) == []
     (none,) = storage_warnings(precision, NONE)
     some = storage_warnings(precision, SOME)
-    if precision is Precision.BFLOAT16:
-        assert none.startswith("no product is computed in bfloat16:")
+    if precision.multiplies:
+        assert none.startswith(f"no product is computed in {precision.value}:")
         assert "stay float32: 1 " in some[0]
+        # Depthwise and grouped products are computed in float16.
+        assert ("depthwise, grouped" in some[0]) == (precision is Precision.BFLOAT16)
+        assert ("cannot be cut" in some[0]) == (precision is Precision.FLOAT16)
         return
     assert none.startswith(f"no weight is stored as {precision.value}:")
     assert none.endswith("in a kernel that can read this format")
