@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tunefarm_app.storage.json_text import UNSTORABLE
 from tunefarm_tuning.core.errors import InvalidInputError
 
 Info = Mapping[str, Any]
@@ -30,7 +31,7 @@ def check_info(info: Info) -> None:
         RecursionError,
     ):  # NaN, half of a character, a number of thousands of digits
         raise _bad_info("has a value that JSON in UTF-8 cannot hold, as NaN") from None
-    if "\\u0000" in text:
+    if UNSTORABLE.search(text):
         raise _bad_info("has a NUL character")
     if size > _MOST_BYTES:
         raise _bad_info(f"has {size} bytes as JSON; {_MOST_BYTES} are enough to describe a machine")

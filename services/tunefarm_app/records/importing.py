@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import structlog
 
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.json_text import UNSTORABLE
 from tunefarm_app.storage.rows import is_current
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import AuditAction, NewRecord, Space
@@ -37,8 +37,6 @@ _MESSAGE, _JSON, _SAMPLES = 4000, 20_000, 10_000
 _SAMPLES_TELL = 3
 """So many equal samples are of one measurement."""
 _CLOCKS_APART_SEC = 86400.0
-_UNSTORABLE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000|[\ud800-\udfff]")
-"""In JSON, a NUL or half of a pair: PostgreSQL refuses either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,5 +218,5 @@ def _check(record: TuningRecord) -> None:
         extra = json.dumps(dict(record.extra), allow_nan=False, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
         raise InvalidRecordError("extra has a number that is not finite, or is nested too deeply") from error
-    if len(extra) > _JSON or _UNSTORABLE.search(extra):
+    if len(extra) > _JSON or UNSTORABLE.search(extra):
         raise InvalidRecordError("extra is too long, or has characters that cannot be stored")

@@ -62,6 +62,8 @@ def test_what_an_agent_tells_of_its_machine_is_short_and_can_be_stored(farm, inf
             tell()
         assert caught.value.code == "invalid-device"
     assert heartbeat(farm.services, device.id, info={"cores": 8, "cpu": "é"}).info["cores"] == 8
+    path = {"path": "C:\\u0000x"}  # a backslash and five letters
+    assert heartbeat(farm.services, device.id, info=path).info == path
 
 
 @pytest.mark.parametrize(
