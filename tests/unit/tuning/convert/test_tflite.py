@@ -78,6 +78,15 @@ def test_the_numbers_are_litert_s(name: str) -> None:
     check(ZOO[name](), OUTPUTS[name])
 
 
+def test_rows_of_no_segment_are_left_out() -> None:
+    net = Net()
+    inputs = [net.input((5, 2)), net.input((5,), "int32"), net.constant(np.array(3, np.int32))]
+    output = net.op("UNSORTED_SEGMENT_SUM", inputs, (3, 2), options="UnsortedSegmentSumOptions")
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
+    (sums,) = run(convert(net.data([output])), [rows, np.array([2, 3, -1, 2**31 - 1, 0], np.int32)])
+    np.testing.assert_array_equal(sums, [rows[4], [0, 0], rows[0]])
+
+
 def test_every_operator_that_is_read_is_in_the_zoo() -> None:
     # A layer with a memory has inputs that its file lacks; `test_tflite_programs` runs it.
     files = [make().data for make in (*ZOO.values(), *CUSTOM.values(), svdf_layer)]

@@ -123,6 +123,10 @@ def volume_of_other_channels() -> bytes:
     return net.data([net.op("CONV_3D", inputs, (1, 4, 4, 4, 2), "float32", "Conv3DOptions", fields)])
 
 
+def rounding(low: float, high: float, bits: int) -> bytes:
+    return operator("FAKE_QUANT", [(2, 2)], "FakeQuantOptions", Min=low, Max=high, NumBits=bits)
+
+
 def test_a_loop_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "_MAX_ROUNDS", 20)
     with pytest.raises(InvalidModelError, match="more than 20 times") as caught:
@@ -156,6 +160,14 @@ def test_a_loop_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         (operator("MATRIX_SET_DIAG", [(2, 3), (2,)]), "unsupported-operator", "not square"),
         (operator("DYNAMIC_UPDATE_SLICE", [(2, 2), (3, 2), (2,)]), "invalid-tflite", "does not fit"),
         (operator("BUCKETIZE", [(2, 2)], "BucketizeOptions"), "invalid-tflite", "boundaries"),
+        (rounding(0.0, 1.0, 9), "unsupported-operator", "9 bits"),
+        (rounding(0.0, 1.0, 2**31 - 1), "unsupported-operator", "2147483647 bits"),
+        (rounding(0.0, 1.0, -1), "unsupported-operator", "-1 bits"),
+        (rounding(1.0, 1.0, 8), "invalid-tflite", "from 1.0 to 1.0"),
+        (rounding(-np.inf, 1.0, 8), "invalid-tflite", "from -inf to 1.0"),
+        (rounding(-3e38, 3e38, 8), "invalid-tflite", "to 3"),
+        (rounding(0.0, 1e-44, 8), "invalid-tflite", "from 0.0 to 9"),
+        (rounding(0.0, np.nan, 8), "invalid-tflite", "from 0.0 to nan"),
         (
             operator("STABLEHLO_COMPOSITE", [(2, 2)], "StableHLOCompositeOptions", Name="x"),
             "invalid-tflite",

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 
 from tunefarm_convert.tflite.converter import Converter, OperatorContext
 
-_MOST_STEPS = 255
-"""Of a range that is rounded to 8 bits."""
+_MOST_BITS = 8
+_FLOAT32 = np.finfo(np.float32)
 
 
 def operands(op: OperatorContext, positions: list[int] | None = None) -> tuple[list[str], bool]:
@@ -109,10 +109,11 @@ def _atan2(op: OperatorContext, y: str, x: str) -> str:
 def _fake_quant(op: OperatorContext, x: str) -> str:
     """Round to the steps of a range, which is moved until zero is one of them."""
     low, high, bits = (np.float32(op.option("Min")), np.float32(op.option("Max")), int(op.option("NumBits")))
-    last = 2**bits - 1
-    if op.option("NarrowRange", False) or not 0 < last <= _MOST_STEPS:
+    if op.option("NarrowRange", False) or not 0 < bits <= _MOST_BITS:
         raise op.unsupported_form(f"{bits} bits, or a range without its least step")
-    if not low < high:
+    last = 2**bits - 1
+    # Also refuses infinite ends, NaN, and steps that are denormal numbers.
+    if not last * float(_FLOAT32.tiny) <= float(high) - float(low) <= float(_FLOAT32.max):
         raise op.bad_file(f"it rounds numbers from {low} to {high}")
     scale = (high - low) / np.float32(last)
     zero = int(np.clip(np.floor(np.float32(0.5) - low / scale), 0, last))

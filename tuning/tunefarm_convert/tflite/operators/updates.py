@@ -82,7 +82,7 @@ def _diagonal(op: OperatorContext) -> None:
 
 
 def _segments(reduction: str) -> Converter:
-    """Return the converter of operators that reduce the rows of each segment; those of a negative number are left out."""
+    """Return the converter of operators that reduce the rows of each segment; those whose number is no segment's are left out."""
 
     def convert(op: OperatorContext) -> None:
         places, shape = op.shape(1), op.shape(0)
@@ -94,8 +94,9 @@ def _segments(reduction: str) -> Converter:
             (count,) = op.ints(2, "the number of segments")
         rest = list(shape[len(places) :])
         ids = op.node("Cast", op.values.reshaped(op.index(1), [math.prod(places), 1]), to=TensorProto.INT64)
+        spare = op.writer.weight(np.array(count, np.int64))
         outside = op.node("Less", ids, op.writer.weight(np.array(0, np.int64)))
-        ids = op.node("Where", outside, op.writer.weight(np.array(count, np.int64)), ids)
+        ids = op.node("Min", op.node("Where", outside, spare, ids), spare)
         rows = op.values.reshaped(op.index(0), [math.prod(places), *rest])
         filled = _filled(op, [count + 1, *rest], op.scalar(_nothing(op, reduction), op.index(0)))
         reduced = op.node("ScatterND", filled, ids, rows, reduction=reduction)
