@@ -62,12 +62,18 @@ def set_session(request: Request, response: Response, text: str) -> None:
     )
 
 
+def session_texts(headers: Headers) -> list[str]:
+    """Return the texts of all sessions that the browser has here: it may have signed in over HTTP and over HTTPS, or by a proxy."""
+    cookies = cookie_parser(headers.get("cookie", ""))
+    texts = (cookies.get(_cookie_name(headers, secure=secure)) for secure in (True, False))
+    return [text for text in texts if text]
+
+
 def drop_session(request: Request, response: Response) -> None:
-    """Let the browser forget the session."""
-    secure = _is_secure(request)
-    response.delete_cookie(
-        _cookie_name(request.headers, secure=secure), httponly=True, samesite="strict", secure=secure
-    )
+    """Let the browser forget its sessions."""
+    for secure in (True, False):
+        name = _cookie_name(request.headers, secure=secure)
+        response.delete_cookie(name, httponly=True, samesite="strict", secure=secure)
 
 
 def _is_secure(request: Request) -> bool:

@@ -11,7 +11,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.paths import SIGN_IN, is_local
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import render_text
-from tunefarm_api.web.session import drop_session, session_text, set_session
+from tunefarm_api.web.session import drop_session, session_text, session_texts, set_session
 from tunefarm_app.access.browser_sessions import end_session, link_key, sign_out_everywhere, start_session
 from tunefarm_db.acting import acting
 from tunefarm_db.values import ApiKey
@@ -54,8 +54,8 @@ async def sign_out(request: Request, form: FormDep, services: ServicesDep) -> Re
     text = session_text(request.scope, request.headers)
     if text is not None and "everywhere" in form:
         await run_in_threadpool(sign_out_everywhere, services, key_of(request))
-    elif text is not None:
-        await run_in_threadpool(end_session, services, text)
+    for own in session_texts(request.headers):
+        await run_in_threadpool(end_session, services, own)
     response = RedirectResponse(SIGN_IN, 303)
     drop_session(request, response)
     return response

@@ -156,6 +156,28 @@ def test_signing_out_ends_the_session(browser: Browser) -> None:
     assert browser.get("/jobs").url.path == "/sign-in"
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_signing_out_ends_the_sessions_of_both_cookies(
+    stranger: Browser, farm, key: str, scheme: str
+) -> None:
+    """A browser that came by a proxy that keeps the scheme to itself may have one of each."""
+    names = ("__Host-tunefarm_session", "tunefarm_session")
+    sessions = {name: start_session(farm.services, key) for name in names}
+    answer = stranger.client.post(
+        f"{scheme}://testserver/sign-out",
+        headers={
+            "Cookie": "; ".join(f"{name}={text}" for name, text in sessions.items()),
+            "Origin": f"{scheme}://testserver",
+        },
+        follow_redirects=False,
+    )
+    assert answer.status_code == 303
+    assert [session_key(farm.services, text) for text in sessions.values()] == [None, None]
+    deleted = [line for line in answer.headers.get_list("set-cookie") if "Max-Age=0" in line]
+    assert tuple(line.partition("=")[0] for line in deleted) == names
+    assert ["Secure" in line for line in deleted] == [True, False]  # else browsers refuse the first
+
+
 def age(farm, hours: float, *columns: str) -> None:
     """Let browser sessions be older by some hours."""
     with farm.services.uow.engine.begin() as connection:
