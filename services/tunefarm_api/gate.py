@@ -11,7 +11,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, State
+from starlette.datastructures import Headers, QueryParams, State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
@@ -130,7 +130,7 @@ async def _know_page(scope: Scope, headers: Headers, strangers: StrangerRates, a
     path = scope["path"]
     if is_public(path):
         strangers.count_request(address, "sign-in" if path == SIGN_IN else "files")
-        if path == SIGN_IN and scope["method"] == "POST":
+        if path == SIGN_IN and (scope["method"] == "POST" or QueryParams(scope["query_string"]).get("link")):
             strangers.count_attempt(address, "sign-in")
     try:
         await authenticate_page(scope, headers)

@@ -31,7 +31,10 @@ def sign_in_page(services: ServicesDep, next: str = "/", link: str = "") -> HTML
     if not link:
         return _page(next)
     key = link_key(services, link.strip())
-    return _page(next, wrong=_USED_LINK, status=403) if key is None else _page(next, link=link, owner=key)
+    if key is None:
+        acting().problem = "sign-in"
+        return _page(next, wrong=_USED_LINK, status=403)
+    return _page(next, link=link, owner=key)
 
 
 @router.post(SIGN_IN)

@@ -62,6 +62,22 @@ def test_sign_ins_are_refused_before_anything_is_looked_up(
     assert neighbour.post("/sign-in", data={"key": WRONG_KEY}, headers=SAME_SITE).status_code == 403
 
 
+def test_opening_links_counts_as_signing_in(
+    app: FastAPI, stranger: TestClient, neighbour: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up, refused = [], []
+    real = browser_sessions.link_key
+    monkeypatch.setattr("tunefarm_api.web.sign_in.link_key", lambda *args: looked_up.append(1) or real(*args))
+    monkeypatch.setattr(app.state.auditor, "count_refusal", lambda _, problem: refused.append(problem))
+    answers = [stranger.get("/sign-in", params={"link": WRONG_KEY}) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [403, 403, 403, 429]
+    assert len(looked_up) == 3
+    assert refused == ["sign-in"] * 3 + ["rate-limited"]
+    assert_limited(stranger.post("/sign-in", data={"key": WRONG_KEY}, headers=SAME_SITE))
+    assert stranger.get("/sign-in").status_code == 200
+    assert neighbour.get("/sign-in", params={"link": WRONG_KEY}).status_code == 403
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/jobs"), ("POST", "/v1/devices/enrol")])
 def test_wrong_keys_and_tokens_are_attempts(
     client: TestClient, stranger: TestClient, method: str, path: str
