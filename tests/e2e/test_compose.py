@@ -13,6 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,15 +169,22 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
+def folder() -> Iterator[Path]:
+    """A folder that is not in /dev, as those of other tests may be: every container can write to its own /dev."""
+    with tempfile.TemporaryDirectory(prefix="tunefarm-compose-", dir="/var/tmp") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def host(folder: Path) -> Iterator[Host]:
     with roled_postgres() as server:
-        host = Host(tmp_path, server)
+        host = Host(folder, server)
         yield host
         host.close()
 
 
 @pytest.mark.exhaustive
-def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None:
+def test_a_job_goes_through_the_compose_file(host: Host, folder: Path) -> None:
     from tiny_convnet import build_tiny_mlp
 
     host.start("valkey")
@@ -191,9 +199,9 @@ def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None
         host.start(service)
         host.wait_healthy(service)
 
-    network = tmp_path / "tiny.onnx"
+    network = folder / "tiny.onnx"
     network.write_bytes(build_tiny_mlp().SerializeToString())
-    key = (tmp_path / "keys" / "api-key").read_text().strip()
+    key = (folder / "keys" / "api-key").read_text().strip()
     with Client(f"http://127.0.0.1:{host.ports['api:8000']}", key) as client:
         model = client.models.upload(network)
         client.models.wait(model.id)
@@ -203,7 +211,7 @@ def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None
         trials = list(handle.trials())
         assert len(trials) >= 3
         assert any(trial.outcome == "ok" for trial in trials)
-        assert handle.download(tmp_path).artifact.stat().st_size > 0
+        assert handle.download(folder).artifact.stat().st_size > 0
         assert [device.name for device in client.devices.list()] == ["compose-cpu"]
         wait_until(lambda: client.devices.list()[0].state == "online", lambda: host.log("device"))
 
@@ -215,5 +223,5 @@ def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None
     for service in ("device", "worker", "api", "gateway", "valkey"):
         assert host.stop(service) in (0, -signal.SIGTERM), host.log(service)
     wait_gone(started, "all that the services started")
-    assert not (tmp_path / "device" / "state.json").exists()
-    assert list((tmp_path / "device" / "sessions").iterdir()) == []
+    assert not (folder / "device" / "state.json").exists()
+    assert list((folder / "device" / "sessions").iterdir()) == []
