@@ -13,8 +13,12 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
+import structlog
+
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
 
 MAX_URL_LENGTH = 2000
 
@@ -44,6 +48,7 @@ _CARRIERS = tuple(
 _ISATAP = 0x5EFE
 _NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 """Private ranges that some versions of Python treat as public."""
+_NEVER = "that no webhook may have: link-local, multicast, or where a cloud tells its machines their secrets"
 _OTHER_SERVICES_BELOW = 1024
 _WEB_PORTS = frozenset({80, 443})
 
@@ -126,7 +131,9 @@ def checked_addresses(
     for address in addresses:
         if not _is_allowed(address, allow_private=allow_private):
             # Which one is not told: names of the farm's own network are not for whoever may register a webhook.
-            raise _bad_address(f"the host {clean(receiver.host)} has an address that is not public")
+            log.info("webhook address refused", host=clean(receiver.host), address=clean(address))
+            why = _NEVER if allow_private else "that is not public"
+            raise _bad_address(f"the host {clean(receiver.host)} has an address {why}")
     return addresses
 
 

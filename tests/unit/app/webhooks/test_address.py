@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from tunefarm_app.webhooks.address import checked_addresses, parse_url
 from tunefarm_app.webhooks.request import sign
@@ -67,6 +68,15 @@ def test_only_public_addresses(host: str) -> None:
 @pytest.mark.parametrize("host", LINK_LOCAL + METADATA + MULTICAST)
 def test_some_are_never_allowed(host: str) -> None:
     assert refused(f"https://{host}/", allow_private=True) == "webhook-address"
+
+
+def test_who_runs_the_farm_reads_which_address_was_refused_and_who_registers_does_not() -> None:
+    url = parse_url("https://hooks.example.org/")
+    for allow_private, why in ((True, "no webhook may have: link-local"), (False, "not public")):
+        with capture_logs() as lines, pytest.raises(InvalidInputError, match=why) as caught:
+            checked_addresses(url, allow_private=allow_private, resolve=lambda _h, _p: ("169.254.7.8",))
+        assert "169.254" not in caught.value.message
+        assert [(line["host"], line["address"]) for line in lines] == [("hooks.example.org", "169.254.7.8")]
 
 
 def test_what_is_allowed() -> None:
