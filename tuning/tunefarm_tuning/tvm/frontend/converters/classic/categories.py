@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from tunefarm_tuning.tvm.frontend.node_context import (
 )
 
 _DEFAULTS: Mapping[str, Any] = {"int64s": np.array([-1], np.int64), "floats": np.array([-0.0], np.float32)}
+
+_MOST_COMPARISONS = 1 << 26
+"""Of numbers with keys: each is an integer of 4 bytes in memory."""
 
 
 def convert_one_hot_encoder(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -44,6 +48,11 @@ def convert_label_encoder(context: NodeContext, inputs: Sequence[Any], attribute
     default = _default(attributes, kind, values.dtype)
     _, first = np.unique(keys, return_index=True)  # of equal keys, the first one counts
     keys, values = keys[np.sort(first)], values[np.sort(first)]
+    elements = prod(size for size in needed_open_shape(x) if isinstance(size, int))
+    if keys.size * elements > _MOST_COMPARISONS:
+        raise UnsupportedFormError(
+            f"{keys.size} keys for {elements} numbers; the limit of their product is {_MOST_COMPARISONS}"
+        )
     is_key = context.emit(relax.op.astype(_equal(context, x, keys), "int32"))
     chosen = context.emit(relax.op.argmax(is_key, axis=-1))
     taken = context.emit(relax.op.take(const(values), chosen, axis=0))

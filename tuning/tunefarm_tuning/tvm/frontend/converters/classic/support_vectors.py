@@ -23,6 +23,9 @@ from tunefarm_tuning.tvm.kernels.coupling import coupling_kernel
 
 _LEAST_PROBABILITY = 1e-7
 """ONNX Runtime's lower bound of a pair's probability."""
+_KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+_MOST_WEIGHTS = 1 << 26
+"""Of the matrices by which vectors and votes are counted for pairs of classes: 256 MB."""
 
 
 def convert_svm_regressor(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -54,9 +57,16 @@ def convert_svm_classifier(context: NodeContext, inputs: Sequence[Any], attribut
         return _linear(context, x, labels, attributes)
     if len(supports) != len(labels) or min(supports) < 0:
         raise UnsupportedFormError(f"vectors_per_class has {len(supports)} numbers for {len(labels)} classes")
+    count = len(labels) * (len(labels) - 1) // 2
+    rho = _rho(attributes, count)
+    if count * max(sum(supports), len(labels)) > _MOST_WEIGHTS:
+        raise UnsupportedFormError(
+            f"{count} pairs of {len(labels)} classes times {max(sum(supports), len(labels))} support vectors or classes; "
+            f"the limit is {_MOST_WEIGHTS}"
+        )
     pairs = list(combinations(range(len(labels)), 2))
     products = _kernel(context, x, _vectors(attributes, sum(supports)), attributes)
-    weights, rho = _pair_weights(attributes, supports, pairs), _rho(attributes, len(pairs))
+    weights = _pair_weights(attributes, supports, pairs)
     scores = context.emit(relax.op.add(context.node("MatMul", products, const(weights)), const(rho)))
     label = _label(context, labels, _votes(context, scores, pairs, len(labels)))
     transform = text(attributes, "post_transform", "NONE")
@@ -104,6 +114,8 @@ def _linear(context: NodeContext, x: Any, labels: NDArray[np.int64], attributes:
 def _kernel(context: NodeContext, x: Any, vectors: NDArray[np.float32], attributes: Mapping[str, Any]) -> Any:
     """Return the kernel function of each row and each vector."""
     kind = text(attributes, "kernel_type", "LINEAR")
+    if kind not in _KERNELS:
+        raise UnsupportedFormError(f"kernel_type {kind!r}; supported are {', '.join(_KERNELS)}")
     parameters = _floats(attributes, "kernel_params")
     gamma, offset, degree = parameters[:3] if len(parameters) >= 3 else np.zeros(3, np.float32)
     _check_columns(x, vectors.shape[1], "numbers of a support vector")
