@@ -156,6 +156,21 @@ def test_transforms_of_scores(tmp_path: Path) -> None:
             {"coefficients": [1.0, 2.0], "rho": [0.0], "n_supports": 2, "support_vectors": [0.0] * 5},
             "5 numbers for 2 vectors",
         ),
+        (
+            "SVMRegressor",
+            {"n_supports": 1, "support_vectors": [0.0] * COLUMNS, "kernel_type": "LAPLACE"},
+            "kernel_type 'LAPLACE'; supported are LINEAR",
+        ),
+        (
+            "SVMClassifier",
+            {"classlabels_ints": range(65_000), "vectors_per_class": [1] * 65_000},
+            "rho has 0 numbers; it needs 2112467500",
+        ),
+        (
+            "SVMClassifier",
+            {"classlabels_ints": range(600), "vectors_per_class": [1] * 600, "rho": [0.0] * 179_700},
+            "179700 pairs of 600 classes times 600 .* limit is 67108864",
+        ),
         ("OneHotEncoder", {"cats_strings": ["a", "b"]}, "strings are not supported"),
         ("LabelEncoder", {"keys_int64s": [1], "values_int64s": [1]}, "keys of int64"),
         ("LabelEncoder", {"keys_floats": [np.nan], "values_int64s": [1]}, "NaN is a key"),
@@ -167,6 +182,15 @@ def test_what_does_not_fit_is_refused(
     g = GraphBuilder()
     g.output(g.node(operator, g.input("x", [2, COLUMNS]), **attributes, **ML))
     with pytest.raises(InvalidModelError, match=message):
+        load_relax(saved(g, tmp_path, ml_opset=2), Binding(), UNOPTIMISED)
+
+
+def test_too_many_comparisons_with_keys_are_refused(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    keys = {"keys_int64s": range(8192), "values_int64s": range(8192)}
+    x = g.input("x", [2, 4097], TensorProto.INT64)
+    g.output(g.node("LabelEncoder", x, **keys, **ML), None, TensorProto.INT64)
+    with pytest.raises(InvalidModelError, match="8192 keys for 8194 numbers; the limit"):
         load_relax(saved(g, tmp_path, ml_opset=2), Binding(), UNOPTIMISED)
 
 
@@ -191,4 +215,20 @@ def test_maps_of_scores_become_tensors(tmp_path: Path) -> None:
     np.testing.assert_array_equal(outputs[0], expected[0])
     np.testing.assert_allclose(outputs[1], [[row[5], row[8]] for row in expected[1]], rtol=1e-6)
     described = inspect_file(str(path), Binding(), max_nodes=100, max_tensor_bytes=1 << 20)
-    assert described["operators"] == [("Identity", 1), ("ai.onnx.ml.LinearClassifier", 1)]
+    assert described["operators"] == [("Constant", 1), ("Reshape", 1), ("ai.onnx.ml.LinearClassifier", 1)]
+
+
+def test_a_vector_of_scores_is_one_map(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    g.output(g.node("ZipMap", g.node("Abs", g.input("x", [3])), classlabels_int64s=[1, 2, 7], **ML))
+    g.output(g.node("Abs", "x"))
+    model = g.model()
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(kind))
+    path = tmp_path / "model"
+    path.write_bytes(model.SerializeToString())
+    values = np.array([0.5, -2, 3], np.float32)
+    maps = onnxruntime.InferenceSession(path).run(None, {"x": values})[0]
+    scores = built_outputs(load_relax(path, Binding(), UNOPTIMISED), [values], tmp_path)[0]
+    assert [list(row) for row in scores] == [list(scores_of.values()) for scores_of in maps]

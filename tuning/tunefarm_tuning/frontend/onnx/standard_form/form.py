@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from tunefarm_tuning.frontend.onnx.standard_form.local_functions import inline_functions
 from tunefarm_tuning.frontend.onnx.standard_form.node_order import put_in_order
@@ -30,11 +31,17 @@ def in_standard_form(model: onnx.ModelProto) -> onnx.ModelProto:
 def _return_scores(graph: onnx.GraphProto) -> None:
     """Return the scores in place of each output that is a sequence of maps of them: a row for each map, in the order of the labels."""
     outputs = {value.name: value for value in graph.output}
-    for node in graph.node:
-        if (node.domain, node.op_type) != (_ML, "ZipMap") or node.output[0] not in outputs:
+    for node in [node for node in graph.node if (node.domain, node.op_type) == (_ML, "ZipMap")]:
+        labels = sum(len(attribute.ints) + len(attribute.strings) for attribute in node.attribute)
+        if not labels or not node.output or node.output[0] not in outputs:
             continue
-        node.op_type, node.domain = "Identity", ""
+        # A vector of scores is one map.
+        shape = f"{node.output[0]}/shape"
+        rows = numpy_helper.from_array(np.array([-1, labels], np.int64))
+        node.op_type, node.domain = "Reshape", ""
+        node.input.append(shape)
         del node.attribute[:]
         value = outputs[node.output[0]]
         value.type.Clear()
         value.type.tensor_type.elem_type = TensorProto.FLOAT
+        graph.node.insert(0, helper.make_node("Constant", [], [shape], value=rows))

@@ -20,10 +20,14 @@ _DOMAINS = frozenset({"qonnx.custom_op.general", "onnx.brevitas", "finn.custom_o
 _OPERATORS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc"})
 _MICROSOFT = "com.microsoft"
 """The domain in which ONNX Runtime has quantisation in every opset."""
+_SINCE_WHERE = 9
 _SINCE_QUANTISATION = 10
 _SINCE_ROUND = 11
 _SINCE_AXES = 13
 _MOST_BITS = 8
+_MOST_COPIES = 2
+"""Of all constants: weights that quantisers with other parameters read are stored for each."""
+_SPARE_BYTES = 64 << 20
 _NEAREST = frozenset({"ROUND", "HALF_EVEN"})
 _Emit = Callable[..., str]
 """Adds a node of an operator, inputs (names or arrays) and attributes, and returns the name of its output."""
@@ -37,9 +41,10 @@ def expand_quantisers(model: onnx.ModelProto) -> None:
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Constant":
+        if node.op_type == "Constant" and node.output:
             constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    writer = _Writer(constants, opset)
+    known_bytes = sum(tensor.ByteSize() for tensor in constants.values())
+    writer = _Writer(constants, opset, bytes_left=_MOST_COPIES * known_bytes + _SPARE_BYTES)
     for node in graph.node:
         before = len(writer.nodes)
         if not _is_quantiser(node) or not writer.expands(node):
@@ -54,7 +59,12 @@ def expand_quantisers(model: onnx.ModelProto) -> None:
 
 
 def _is_quantiser(node: onnx.NodeProto) -> bool:
-    return node.domain in _DOMAINS and node.op_type in _OPERATORS
+    return bool(node.output) and node.domain in _DOMAINS and node.op_type in _OPERATORS
+
+
+def _stem(node: onnx.NodeProto) -> str:
+    """Return how the names of what takes a quantiser's place begin."""
+    return f"{node.output[0]}/quantiser"
 
 
 @dataclass(slots=True, eq=False)
@@ -63,10 +73,18 @@ class _Writer:
 
     Attributes:
         constants: The graph's tensors that are known, by name.
+        bytes_left: The size of the weights that may still be quantised; those of other quantisers stay as they are.
+        arrays: Those of the constants that quantisers read, by name.
+        names: Their names, by the number that Python gives an array.
+        weights: What gives a weight as it is quantised (operator, inputs, attributes), by the quantiser's inputs and attributes.
     """
 
     constants: Mapping[str, onnx.TensorProto]
     opset: int
+    bytes_left: int
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    weights: dict[Any, tuple[str, list[str], dict[str, int]]] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     tensors: list[onnx.TensorProto] = field(default_factory=list)
 
@@ -82,9 +100,9 @@ class _Writer:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         inputs = [self._input(name) for name in node.input]
         if node.op_type == "BipolarQuant":
-            if len(inputs) != 2:
+            if len(inputs) != 2 or self.opset < _SINCE_WHERE:
                 return False
-            emit("Mul", _signs(emit, inputs[0]), inputs[1], last=True)
+            emit("Mul", _signs(emit, emit("Div", *inputs)), inputs[1], last=True)
             return True
         if node.op_type == "Trunc":
             return self.opset >= _SINCE_ROUND and _truncate(emit, inputs, attributes)
@@ -96,7 +114,16 @@ class _Writer:
         if all(isinstance(value, np.ndarray) for value in inputs):
             if np.broadcast_shapes(*(value.shape for value in inputs)) != inputs[0].shape:
                 return False
-            self._write_weights(emit, rounding, *inputs[:3])
+            key = (*node.input, *sorted(a.SerializeToString() for a in node.attribute))
+            if key not in self.weights:
+                if inputs[0].nbytes > self.bytes_left:
+                    return False
+                self.bytes_left -= inputs[0].nbytes
+                operator, parts, options = self._weights(rounding, *inputs[:3])
+                stem = _stem(node)
+                self.weights[key] = (operator, [self._hold(part, stem) for part in parts], options)
+            operator, names, options = self.weights[key]
+            emit(operator, *names, last=True, **options)
         elif rounding.is_standard(*inputs[1:3]):
             x, scale, zero = inputs[0], inputs[1].reshape(()), inputs[2].reshape(())
             if not rounding.fills_bytes:
@@ -110,10 +137,12 @@ class _Writer:
             return False
         return True
 
-    def _write_weights(self, emit: _Emit, rounding: _Rounding, x: Any, scale: Any, zero: Any) -> None:
+    def _weights(
+        self, rounding: _Rounding, x: Any, scale: Any, zero: Any
+    ) -> tuple[str, list[NDArray[Any]], dict[str, int]]:
+        """Return the operator, inputs and attributes that give a quantised weight."""
         steps = rounding.steps(x / scale + zero)
         axes = [axis for axis, size in enumerate(scale.shape) if size > 1]
-        parts = (steps, scale, zero)
         if (
             rounding.bits.max() > _MOST_BITS
             or (zero != np.round(zero)).any()
@@ -125,15 +154,14 @@ class _Writer:
             or (zero < rounding.limits.min).any()
             or (zero > rounding.limits.max).any()
         ):
-            emit("Identity", ((steps - zero) * scale).astype(x.dtype), last=True)
-            return
+            return "Identity", [((steps - zero) * scale).astype(x.dtype)], {}
         flat = scale.reshape(-1 if axes else ())
-        zeros = np.broadcast_to(zero, scale.shape).reshape(flat.shape)
-        parts = (steps.astype(rounding.dtype), flat, zeros.astype(rounding.dtype))
-        emit("DequantizeLinear", *parts, last=True, **({"axis": axes[0]} if axes else {}))
+        zeros = np.broadcast_to(zero.reshape(-1), flat.shape) if axes else zero.reshape(())
+        parts = [steps.astype(rounding.dtype), flat, zeros.astype(rounding.dtype)]
+        return "DequantizeLinear", parts, {"axis": axes[0]} if axes else {}
 
     def _emitter(self, node: onnx.NodeProto) -> _Emit:
-        stem = f"{node.output[0]}/quantiser"
+        stem = _stem(node)
 
         def emit(operator: str, *inputs: Any, last: bool = False, **attributes: Any) -> str:
             names = [value if isinstance(value, str) else self._hold(value, stem) for value in inputs]
@@ -147,6 +175,9 @@ class _Writer:
         return emit
 
     def _hold(self, value: NDArray[Any], stem: str) -> str:
+        """Return the name of a constant: of the graph's own, or of a new one."""
+        if id(value) in self.names:
+            return self.names[id(value)]
         name = f"{stem}/constant{len(self.tensors)}"
         self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
@@ -154,7 +185,12 @@ class _Writer:
     def _input(self, name: str) -> Any:
         """Return an input's array if it is known, else its name."""
         tensor = self.constants.get(name)
-        return name if tensor is None else numpy_helper.to_array(tensor)
+        if tensor is None:
+            return name
+        if name not in self.arrays:
+            self.arrays[name] = numpy_helper.to_array(tensor)
+            self.names[id(self.arrays[name])] = name
+        return self.arrays[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

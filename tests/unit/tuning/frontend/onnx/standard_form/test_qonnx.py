@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from tunefarm_tuning.frontend.onnx.standard_form import qonnx
 from tunefarm_tuning.frontend.onnx.standard_form.form import in_standard_form
 
 ROUNDINGS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
@@ -103,10 +104,50 @@ def test_weights_of_few_bits_are_stored_in_bytes() -> None:
     assert stored[model.graph.node[0].input[0]] == TensorProto.INT8
 
 
+def repeated(model: onnx.ModelProto, count: int, **changes: Any) -> onnx.ModelProto:
+    """Return a model with further quantisers of the same inputs; each has other attributes if a list of them is given."""
+    for number in range(count):
+        node = model.graph.node.add()
+        node.CopyFrom(model.graph.node[0])
+        node.output[0] = f"q{number}"
+        for name, values in changes.items():
+            node.attribute.append(helper.make_attribute(name, values[number]))
+    return model
+
+
+@pytest.mark.parametrize(("operator", "parameters"), [("Quant", (PER_ROW, 0, 4)), ("BipolarQuant", (0.5,))])
+def test_quantisers_of_one_weight_store_it_once(operator: str, parameters: tuple[Any, ...]) -> None:
+    model = in_standard_form(repeated(model_of(operator, *parameters, x=X), 20))
+    stored = [tensor.name for tensor in model.graph.initializer if np.prod(tensor.dims) == X.size]
+    assert len(stored) == (2 if operator == "Quant" else 1)
+
+
+def test_a_weight_is_not_stored_for_each_of_many_other_quantisers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qonnx, "_SPARE_BYTES", 0)
+    modes = ["CEIL", "FLOOR", "UP", "DOWN"]
+    model = repeated(model_of("Quant", 0.25, 0, 4, x=X), len(modes), rounding_mode=modes)
+    left = [node.output[0] for node in in_standard_form(model).graph.node if node.op_type == "Quant"]
+    assert left == ["q1", "q2", "q3"], "twice the size of the constants may be quantised"
+
+
+def test_a_zero_point_in_a_list_of_its_own() -> None:
+    model = model_of("Quant", 0.25, [2], 4, x=X)
+    expected = quantised(0.25, 2, 4, signed=1, narrow=0, mode="ROUND")
+    np.testing.assert_array_equal(run(model), expected)
+
+
+@pytest.mark.parametrize("operator", ["Quant", "Constant"])
+def test_nodes_without_outputs_are_left_to_the_checker(operator: str) -> None:
+    model = model_of("Quant", 0.25, 0, 8)
+    node = model.graph.node.add()
+    node.CopyFrom(helper.make_node(operator, [], [], domain="onnx.brevitas" if operator == "Quant" else ""))
+    assert in_standard_form(model).graph.node[-1] == node
+
+
 def test_signs_and_truncation() -> None:
-    np.testing.assert_array_equal(
-        run(model_of("BipolarQuant", 0.5)), np.where(X >= 0, 0.5, -0.5).astype(np.float32)
-    )
+    for scale in (0.5, -0.5):
+        expected = np.where(X / np.float32(scale) >= 0, scale, -scale).astype(np.float32)
+        np.testing.assert_array_equal(run(model_of("BipolarQuant", scale)), expected)
     expected = np.floor(np.round(X / np.float32(0.25)) / 4) * np.float32(0.25)
     np.testing.assert_array_equal(run(model_of("Trunc", 0.25, 0, 8, 6)), expected)
 
@@ -116,6 +157,7 @@ def test_signs_and_truncation() -> None:
     [
         model_of("Quant", 0.25, 0, 8, rounding_mode="SOMEHOW"),
         model_of("Quant", 0.25, 0, 8, rounding_mode="FLOOR", opset=9),
+        model_of("BipolarQuant", 0.5, opset=8),
         model_of("Quant", 0.25, 0),
         model_of("Quant", 0.25, 0, 8, domain="my.own"),
         model_of("Quant", 0.25, 0, 8, rounding_mode=1),
@@ -123,7 +165,8 @@ def test_signs_and_truncation() -> None:
         model_of("Quant", np.ones((50, 1, 1)), 0, 8, x=X),
         model_of("Quant", np.ones(7), 0, 8, x=X),
     ],
-    ids=["mode", "opset", "bits", "domain", "number", "no bits", "larger", "other shape"],
+    ids=["mode", "opset", "signs", "bits", "domain", "number", "no bits", "larger", "other shape"],
 )
 def test_what_cannot_be_expressed_stays(model: onnx.ModelProto) -> None:
-    assert [node.op_type for node in in_standard_form(model).graph.node] == ["Quant", "Add"]
+    first = model.graph.node[0].op_type
+    assert [node.op_type for node in in_standard_form(model).graph.node] == [first, "Add"]
