@@ -57,7 +57,7 @@ IN_ORDER = Core(
 )
 """Cortex-A53, A55 and the like: a load waits for its turn beside the multiply-adds."""
 TWO_PIPES = Core(first_cache_bytes=48 * _KIB, second_cache_bytes=256 * _KIB, registers=_FEWER)
-"""Cortex-A76 to A725, Neoverse N1 to N3: 64 KiB."""
+"""Cortex-A75 to A725, Neoverse N1 to N3, Ampere1: 64 KiB. Of C1-Pro and Ampere1C there are no figures here: each follows one of these."""
 FOUR_PIPES = Core(
     fma_per_cycle=4.0,
     loads_per_cycle=3.0,
@@ -66,7 +66,8 @@ FOUR_PIPES = Core(
     registers=32,
     most_vectors=28,
 )
-"""Neoverse V1 to V3, Cortex-X, Apple's large cores: 20 sums are under way at once."""
+"""Neoverse V1 to V3, Cortex-X, Apple's large cores since A14: 20 sums are under way at once. Earlier ones have three pipes, which no rule is
+for, and nothing was measured: they count as any core."""
 
 _KINDS = (
     (
@@ -79,8 +80,8 @@ _KINDS = (
     (
         TWO_PIPES,
         (
-            "cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78ae cortex-a78c cortex-a710 cortex-a715 cortex-a720 cortex-a720ae "
-            "cortex-a725 neoverse-n1 neoverse-n2 neoverse-n3 ampere1 ampere1a ampere1b"
+            "cortex-a75 cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78ae cortex-a78c cortex-a710 cortex-a715 cortex-a720 cortex-a720ae "
+            "cortex-a725 c1-pro neoverse-n1 neoverse-n2 neoverse-n3 ampere1 ampere1a ampere1b ampere1c"
         ),
     ),
     (

@@ -30,9 +30,20 @@ _DETECT_TIMEOUT_SEC = 120.0
 _CUDA_ARCH = re.compile(r"sm_\d{2,3}[a-z]?")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 """A name as LLVM has them, and which cannot be a path: linkers are looked for by that of the machine."""
-_WORDS = ("mtriple", "mabi", "mcpu", "jit", "arch")
+_WORDS = ("mtriple", "mabi", "mfloat-abi", "mcpu", "jit", "arch")
 _COMPILER_OPTIONS = "cl-opt"
-_MOST = {"num-cores": 4096, "opt-level": 3, "vector-width": 1 << 16}
+_MOST = {
+    "num-cores": 4096,
+    "opt-level": 3,
+    "vector-width": 1 << 16,
+    "l2_cache_size_bytes": 1 << 34,
+    "max_num_threads": 1 << 16,
+    "max_shared_memory_per_block": 1 << 24,
+    "max_threads_per_block": 1 << 12,
+    "registers_per_block": 1 << 20,
+    "thread_warp_size": 128,
+}
+"""What no machine has more of, for each option that is a number."""
 
 
 def parse_target(text: str | Mapping[str, Any] | Target) -> Target:

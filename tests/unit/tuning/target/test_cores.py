@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tunefarm_tuning.target import cores, parse
 from tunefarm_tuning.target.cores import (
     ANY_ARM,
     ANY_X86,
@@ -16,6 +17,12 @@ from tunefarm_tuning.target.cores import (
 from tunefarm_tuning.target.parse import parse_target
 
 ARM = "-mtriple=aarch64-linux-gnu"
+UNPLACED = (
+    "generic cortex-a57 cortex-a72 cortex-a73 cortex-r82 cortex-r82ae apple-a7 apple-a10 apple-a11 apple-a12 apple-a13 a64fx carmel "
+    "exynos-m3 exynos-m4 exynos-m5 falkor fujitsu-monaka kryo saphira thunderx thunderx2t99 thunderx3t110 thunderxt81 thunderxt83 "
+    "thunderxt88 tsv110"
+)
+"""What counts as any core, because that fits or because nothing is known of it."""
 
 
 @pytest.mark.parametrize(
@@ -31,3 +38,8 @@ ARM = "-mtriple=aarch64-linux-gnu"
 )
 def test_a_core_is_known_by_its_name(target: str, core: Core) -> None:
     assert core_of(parse_target(target)) is core
+
+
+def test_each_core_that_llvm_knows_is_placed_or_left_out_on_purpose() -> None:
+    """A version of LLVM with more of them fails here."""
+    assert set(parse._table()["cpus"]["aarch64"]) - set(cores._BY_NAME) == set(UNPLACED.split())

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunefarm_tuning.core.errors import UnknownTargetError
+from tunefarm_tuning.target import parse
 from tunefarm_tuning.target.gpu import gpu_target, limits_of
 from tunefarm_tuning.target.parse import is_for_this_cpu, parse_target
 from tunefarm_tuning.target.target import Target
@@ -185,6 +186,8 @@ def test_architectures_have_the_limits_that_nvidia_publishes(arch: str, optin_ki
         ("llvm -mabi='lp64; x'", "-mabi of a llvm target is a name"),
         ("llvm -num-cores=999999999", "must be at most 4096"),
         ("llvm -opt-level=9", "must be at most 3"),
+        ("llvm -mfloat-abi=../x", "-mfloat-abi of a llvm target is a name"),
+        ("cuda -arch=sm_90 -max_threads_per_block=999999999", "must be at most 4096"),
         ("cuda", "cuda/sm_90"),
         ("cuda/90", "cuda/sm_90"),
         ("{nonsense", "JSON"),
@@ -232,3 +235,9 @@ def test_any_option_reads_back(name: str, value: str) -> None:
     except UnknownTargetError:
         return
     assert parse_target(target.key) == target
+
+
+@pytest.mark.parametrize("kind", parse.KINDS)
+def test_each_number_has_a_bound(kind: str) -> None:
+    options = parse._options(kind)
+    assert {name for name, expected in options.items() if expected == "int"} <= set(parse._MOST)
