@@ -129,7 +129,7 @@ class Newcomer:
             page.goto(link)
             page.get_by_role("button", name="Continue").click()
             page.wait_for_url("**/jobs")
-            self.note(began, done="open the link")
+            self.note(began, done="open the link, press *Continue*")
             began = time.monotonic()
             page.get_by_label("Choose a model").set_input_files(model)
             start = page.get_by_role("button", name="Start the job")
