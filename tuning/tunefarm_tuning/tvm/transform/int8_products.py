@@ -21,7 +21,7 @@ from tvm import relax
 
 from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
-from tunefarm_tuning.tvm.kernels.dot_products import Groups, Runs, packed_groups, runs_of
+from tunefarm_tuning.tvm.kernels.dot_products import Groups, packed_groups
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
     int8_conv,
@@ -44,6 +44,7 @@ from tunefarm_tuning.tvm.transform.convolution import (
     geometry,
     groups_of,
     is_depthwise,
+    runs_of_call,
 )
 from tunefarm_tuning.tvm.transform.quantised_tensors import Quantised, QuantisedTensors
 from tunefarm_tuning.tvm.transform.weights.formats import as_steps
@@ -223,7 +224,9 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
             constants = (*more, relax.const(weights.centres, "int32"))
         instruction, merged = _way(call, steps, self._instruction)
         values = data.values()
-        if (runs := _runs(call, instruction)) is not None:
+        # The rows that one instruction takes would lie in one run.
+        runs = runs_of_call(call, instruction.products) if instruction.rows == 1 else None
+        if runs is not None:
             batch, *sizes, width, channels = (int(size) for size in call.args[0].ty.shape)
             values = self._emitted(relax.op.reshape(values, [batch, *sizes, width * channels]))
             steps = steps.reshape(*steps.shape[:-3], 1, -1, steps.shape[-1])
@@ -251,16 +254,6 @@ def _is_supported(call: Any) -> bool:
     if operator_name(call) == _MATMUL:
         return len(call.args[0].ty.shape) > 1
     return convolution_name(call, CHANNELS_LAST) is not None
-
-
-def _runs(call: Any, instruction: ByteProducts) -> Runs | None:
-    """Return the runs of a convolution; None for a matrix product, or where columns are computed one by one."""
-    if operator_name(call) == _MATMUL or groups_of(call) > 1 or instruction.rows > 1:
-        return None
-    columns = int(call.args[1].ty.shape[-3])
-    return runs_of(
-        int(call.args[0].ty.shape[-1]), columns, int(call.attrs.dilation[-1]), instruction.products
-    )
 
 
 def _way(call: Any, steps: NDArray[Any], best: ByteProducts) -> tuple[ByteProducts, int]:
