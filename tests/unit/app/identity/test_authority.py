@@ -40,13 +40,13 @@ def test_the_farms_keys_are_made_once_and_for_their_owner_alone(tmp_path: Path) 
     assert len({authority.certificate for authority in authorities}) == 1
     before = files(folder)
     assert set(before) == {
-        "lock",
-        *("authority/key.pem", "authority/certificate.pem"),
+        *("authority/lock", "authority/key.pem", "authority/certificate.pem"),
         *("gateway/key.pem", "gateway/certificate.pem", "gateway/authority.pem", "gateway/tickets.pem"),
         *("worker/authority.pem", "worker/tickets.key"),
     }
     ensure_authority(folder)
     assert files(folder) == before
+    assert not [path for path in folder.iterdir() if path.is_file()], "the volumes are the folders in it"
     for path in folder.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     private = [name for name, data in before.items() if b"PRIVATE" in data]
