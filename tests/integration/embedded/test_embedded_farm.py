@@ -224,6 +224,7 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path, victim: str) -> None:
     assert FarmHome(tmp_path).running() is None
 
 
+@pytest.mark.exhaustive  # minutes on a busy machine; tests of app/test_tvm_engine.py prove most of it
 def test_a_network_is_timed_before_its_search_ends(tmp_path: Path) -> None:
     """Across real processes: the worker compiles drafts beside its search, and times them on this machine's device."""
     path = tmp_path / "mlp.onnx"
