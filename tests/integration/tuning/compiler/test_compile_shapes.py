@@ -205,7 +205,7 @@ def test_a_slow_set_of_shapes_falls_back_alone(tmp_path: Path, monkeypatch: pyte
         )
     first, second = artifact.report["shapes"]
     assert first["fallback"] is None
-    assert "the whole network" in second["fallback"]
+    assert "network" in second["fallback"], "by its times, or as it was said to be slow"
     assert second["latency"]["tuned"] == second["latency"]["untuned"]
     reasons = {miss.reason for miss in history.coverage.misses}
     assert reasons == {"slower-than-untuned"}
