@@ -137,7 +137,9 @@ def ensure_authority(folder: Path) -> Authority:
         InvalidInputError: ``no-authority``, if they cannot be written or read.
     """
     try:
-        own = _key_path(folder).parent  # in a container `folder` itself is no volume, and cannot be written to
+        own = _key_path(
+            folder
+        ).parent  # in a container `folder` itself is no volume, and cannot be written to
         for path in (folder, own):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
