@@ -275,9 +275,7 @@ def _nameless_bytes(session: int) -> int | None:
                     state = link.stat()
                     if stat.S_ISREG(state.st_mode) and state.st_nlink == 0:
                         sizes[state.st_dev, state.st_ino] = state.st_blocks * _BLOCK
-        except (
-            OSError
-        ):  # it let nobody look, or a mapped file, which only an administrator may look up; or it has ended
+        except OSError:  # it has ended, or lets nobody look; mapped files only an administrator may look up
             if _is_living(thread):
                 return None
     return sum(sizes.values())

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
@@ -194,6 +195,14 @@ def test_too_many_comparisons_with_keys_are_refused(tmp_path: Path) -> None:
         load_relax(saved(g, tmp_path, ml_opset=2), Binding(), UNOPTIMISED)
 
 
+def with_maps(model: onnx.ModelProto, output: int) -> onnx.ModelProto:
+    """Return the model with one of its outputs as a sequence of maps, as `ZipMap` makes it."""
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.output[output].type.CopyFrom(helper.make_sequence_type_proto(kind))
+    return model
+
+
 def test_maps_of_scores_become_tensors(tmp_path: Path) -> None:
     """A file of a classifier as it is converted without options returns a sequence of maps."""
     g = GraphBuilder()
@@ -203,12 +212,8 @@ def test_maps_of_scores_become_tensors(tmp_path: Path) -> None:
     maps = g.node("ZipMap", scores, classlabels_int64s=[5, 8], **ML)
     g.output(label, None, TensorProto.INT64)
     g.output(maps)
-    model = g.model()
-    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
-    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
-    model.graph.output[1].type.CopyFrom(helper.make_sequence_type_proto(kind))
     path = tmp_path / "model"
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(with_maps(g.model(), 1).SerializeToString())
     values = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     expected = onnxruntime.InferenceSession(path).run(None, {"x": values})
     outputs = built_outputs(load_relax(path, Binding(), UNOPTIMISED), [values], tmp_path)
@@ -222,12 +227,8 @@ def test_a_vector_of_scores_is_one_map(tmp_path: Path) -> None:
     g = GraphBuilder()
     g.output(g.node("ZipMap", g.node("Abs", g.input("x", [3])), classlabels_int64s=[1, 2, 7], **ML))
     g.output(g.node("Abs", "x"))
-    model = g.model()
-    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
-    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
-    model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(kind))
     path = tmp_path / "model"
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(with_maps(g.model(), 0).SerializeToString())
     values = np.array([0.5, -2, 3], np.float32)
     maps = onnxruntime.InferenceSession(path).run(None, {"x": values})[0]
     scores = built_outputs(load_relax(path, Binding(), UNOPTIMISED), [values], tmp_path)[0]

@@ -6,8 +6,9 @@ for a convolution of the same shapes. So nothing else is ever taken for a convol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import tvm_ffi
@@ -57,36 +58,20 @@ def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
     if not all(map(any, zip(shapes, narrow, strict=True))):
         return None
     statements = statements_of(root)
-    for weights, kernel in enumerate(shapes[:-1]):
-        if len(kernel) != 4 or kernel[:2] != (_KERNEL, _KERNEL):
-            continue
-        for data, shape in enumerate(shapes[:-1]):
-            if data == weights or len(shape) != 4 or shape[3] != kernel[2]:
-                continue
+    makers = (("float32", shapes, _of_float32), ("bfloat16", narrow, _of_bfloat16))
+    for dtype, of_dtype, expected_of in makers:
+        for weights, data in permutations(range(len(func.params) - 1), 2):
             for padding in _PADDINGS:
-                conv = _match(func, statements, data, weights, _direct(shape, kernel, padding))
-                if conv is not None:
-                    return replace(conv, data_shape=shape, padding=padding)
-    for weights, kernel in enumerate(narrow[:-1]):
-        if len(kernel) != 5 or kernel[1:3] != (_KERNEL, _KERNEL):
-            continue
-        for data, shape in enumerate(narrow[:-1]):
-            if data == weights or len(shape) != 4 or -(-shape[3] // BFLOAT16.products) != kernel[3]:
-                continue
-            for padding in _PADDINGS:
-                for channels in _results_of(statements, kernel):
-                    expected = _of_bfloat16(shape, kernel, channels, padding)
+                for expected in expected_of(of_dtype[data], of_dtype[weights], padding, statements):
                     conv = _match(func, statements, data, weights, expected)
                     if conv is not None:
-                        return replace(conv, data_shape=shape, padding=padding, dtype="bfloat16")
+                        return replace(conv, data_shape=of_dtype[data], padding=padding, dtype=dtype)
     return None
 
 
 def _match(
-    func: tirx.PrimFunc, statements: Sequence[Any], data: int, weights: int, expected: tirx.PrimFunc | None
+    func: tirx.PrimFunc, statements: Sequence[Any], data: int, weights: int, expected: tirx.PrimFunc
 ) -> DirectConv | None:
-    if expected is None:
-        return None
     expected_statements = statements_of(expected.body.block)
     head, epilogue = statements[: len(expected_statements)], tuple(statements[len(expected_statements) :])
     if not compute_the_same(expected, head, [func.params[data], func.params[weights]]):
@@ -111,18 +96,31 @@ def _results_of(statements: Sequence[Any], kernel: Shape) -> list[int]:
     return [*(size for size in sizes if room - lanes < size < room), room]
 
 
-def _of_bfloat16(data: Shape, kernel: Shape, channels: int, padding: int) -> tirx.PrimFunc | None:
-    if min(data[1:3]) + 2 * padding < _KERNEL:
-        return None
+def _of_bfloat16(
+    data: Shape, kernel: Shape, padding: int, statements: Sequence[Any]
+) -> Iterator[tirx.PrimFunc]:
+    """Yield the convolutions of bfloat16 that arguments of these shapes may be of."""
+    if len(kernel) != 5 or kernel[1:3] != (_KERNEL, _KERNEL) or len(data) != 4:
+        return
+    if -(-data[3] // BFLOAT16.products) != kernel[3] or min(data[1:3]) + 2 * padding < _KERNEL:
+        return
     x = te.placeholder(int64_sizes(data), dtype="bfloat16", name="x")
     w = te.placeholder(int64_sizes(kernel), dtype="bfloat16", name="w")
-    conv = bfloat16_conv2d(x, w, channels=channels, strides=(1, 1), padding=(padding,) * 4, dilation=(1, 1))
-    return te.create_prim_func([x, w, conv], index_dtype_override="int64")
+    for channels in _results_of(statements, kernel):
+        conv = bfloat16_conv2d(
+            x, w, channels=channels, strides=(1, 1), padding=(padding,) * 4, dilation=(1, 1)
+        )
+        yield te.create_prim_func([x, w, conv], index_dtype_override="int64")
 
 
-def _direct(data: Shape, kernel: Shape, padding: int) -> tirx.PrimFunc | None:
-    if min(data[1:3]) + 2 * padding < _KERNEL:
-        return None
+def _of_float32(
+    data: Shape, kernel: Shape, padding: int, _statements: Sequence[Any]
+) -> Iterator[tirx.PrimFunc]:
+    """Yield the convolution of float32 that arguments of these shapes may be of."""
+    if len(kernel) != 4 or kernel[:2] != (_KERNEL, _KERNEL) or len(data) != 4:
+        return
+    if data[3] != kernel[2] or min(data[1:3]) + 2 * padding < _KERNEL:
+        return
     x = te.placeholder(int64_sizes(data), name="x")
     w = te.placeholder(int64_sizes(kernel), name="w")
     conv = topi.nn.conv2d(
@@ -135,7 +133,7 @@ def _direct(data: Shape, kernel: Shape, padding: int) -> tirx.PrimFunc | None:
         kernel_layout="HWIO",
         out_dtype="float32",
     )
-    return te.create_prim_func([x, w, conv], index_dtype_override="int64")
+    yield te.create_prim_func([x, w, conv], index_dtype_override="int64")
 
 
 def compute_the_same(expected: tirx.PrimFunc, statements: Sequence[Any], params: list[Any]) -> bool:

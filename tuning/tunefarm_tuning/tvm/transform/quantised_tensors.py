@@ -99,37 +99,39 @@ class QuantisedTensors:
         inner, scale = scaled
         if not 0 < scale < np.inf:
             return None
-        shifted = self._by_scalar(inner, "relax.subtract")
-        integers, zero = (inner, 0.0) if shifted is None else shifted
-        if operator_name(integers) != "relax.astype" or tensor_dtype(integers.args[0]) not in _BYTES:
+        integers, zero = self._integers_of(inner)
+        if integers is None:
             factor = self.scaled(call.args[0])  # another factor, as the alpha of a Gemm
             return None if factor is None else replace(factor, scale=factor.scale * scale)
-        values = integers.args[0]
-        limits = np.iinfo(tensor_dtype(values))
+        limits = np.iinfo(tensor_dtype(integers))
         if not float(zero).is_integer() or not limits.min <= zero <= limits.max:
             return None
-        if self._is_rounded_anew(values):
+        if self._is_rounded_anew(integers):
             shift = np.iinfo(self._rounded_to).min - limits.min
             return Quantised(
-                values=lambda: self._round(values, shift),
+                values=lambda: self._round(integers, shift),
                 dtype=self._rounded_to,
                 scale=scale,
                 zero=int(zero) + shift,
             )
         return Quantised(
-            values=lambda: self._visit(values), dtype=tensor_dtype(values), scale=scale, zero=int(zero)
+            values=lambda: self._visit(integers), dtype=tensor_dtype(integers), scale=scale, zero=int(zero)
         )
 
     def rounded_anew(self, call: Any) -> Quantised | None:
         """Return a float tensor whose integers are of another type in the graph that is being written; None for any other."""
         if operator_name(call) != "relax.multiply":
             return None
-        inner = self._value(call.args[0])
-        if operator_name(inner) == "relax.subtract":
-            inner = self._value(inner.args[0])
-        if operator_name(inner) != "relax.astype" or not self._is_rounded_anew(inner.args[0]):
-            return None
-        return self.scaled(call)
+        integers, _ = self._integers_of(self._value(call.args[0]))
+        return None if integers is None or not self._is_rounded_anew(integers) else self.scaled(call)
+
+    def _integers_of(self, call: Any) -> tuple[Any, float]:
+        """Return the 8-bit integers that a call makes floats, and the zero point that it subtracts; None for any other call."""
+        shifted = self._by_scalar(call, "relax.subtract")
+        cast, zero = (call, 0.0) if shifted is None else shifted
+        if operator_name(cast) != "relax.astype" or tensor_dtype(cast.args[0]) not in _BYTES:
+            return None, zero
+        return cast.args[0], zero
 
     def _is_rounded_anew(self, integers: Any) -> bool:
         """Return whether the module rounds floats to these integers, which no other block and no caller sees."""

@@ -69,14 +69,20 @@ def assembly(func: Any) -> str:
     return str(built.inspect_source("asm"))
 
 
-def exact(model: onnx.ModelProto, x: NDArray[Any]) -> NDArray[Any]:
-    """Return the results of a network of one product in float64."""
+def in_type(model: onnx.ModelProto, dtype: Any) -> onnx.ModelProto:
+    """Return a network with weights, inputs and outputs of another type of floats."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     for tensor in copy.graph.initializer:
-        array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+        array = onnx.numpy_helper.to_array(tensor).astype(dtype)
         tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
     for value in (*copy.graph.input, *copy.graph.output):
-        value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+        value.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return copy
+
+
+def exact(model: onnx.ModelProto, x: NDArray[Any]) -> NDArray[Any]:
+    """Return the results of a network of one product in float64."""
+    copy = in_type(model, np.float64)
     (result,) = onnx.reference.ReferenceEvaluator(copy).run(None, {"x": x.astype(np.float64)})
     return np.asarray(result)
 
@@ -130,21 +136,11 @@ def test_sums_of_groups_are_not_cut(channels: int, dtype: str, tmp_path: Path) -
     assert (storage.stored, storage.kept) == ((1, 0) if dtype == "float16" else (0, 1))
 
 
-def in_float16(model: onnx.ModelProto) -> onnx.ModelProto:
-    copy = onnx.ModelProto.FromString(model.SerializeToString())
-    for tensor in copy.graph.initializer:
-        array = onnx.numpy_helper.to_array(tensor).astype(np.float16)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-    for value in (*copy.graph.input, *copy.graph.output):
-        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
-    return copy
-
-
 @pytest.mark.parametrize(("name", "pieces"), [("depthwise", 1), ("a long row", 3)])
 def test_networks_in_float16_add_up_in_it_where_that_is_asked_for(
     name: str, pieces: int, tmp_path: Path
 ) -> None:
-    model = in_float16(NETWORKS[name])
+    model = in_type(NETWORKS[name], np.float16)
     loaded = load(model, tmp_path)
     for func in products(loaded).values():
         assert rounding_of(func) == BFLOAT16
@@ -154,7 +150,7 @@ def test_networks_in_float16_add_up_in_it_where_that_is_asked_for(
 
 
 def test_weights_in_float16_whose_products_stay_float32_are_counted_so(tmp_path: Path) -> None:
-    storage = load(in_float16(conv([1, 2064, 2, 2], 16, 1, group=2)), tmp_path).storage
+    storage = load(in_type(conv([1, 2064, 2, 2], 16, 1, group=2), np.float16), tmp_path).storage
     assert (storage.stored, storage.kept) == (0, 1)
 
 
