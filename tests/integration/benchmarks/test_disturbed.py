@@ -12,7 +12,7 @@ def test_other_work_is_noticed_and_widens_the_interval(tmp_path: Path) -> None:
     with ExitStack() as stack:
         contest = Contest(networks()["dense layers"], tmp_path, stack)
         with load("two processes"):
-            ratio, latency = contest.ratio(0.0)
+            ratio, latency = contest.ratio(0.0, [])
     assert latency.disturbance is not None
     assert latency.disturbance.others_cores is not None
     assert latency.disturbance.others_cores > 0.3

@@ -27,6 +27,7 @@ from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.process.relay import client as relay_client
 from tunefarm_tuning.tvm.children import calibrate as calibrate_child
 from tunefarm_tuning.tvm.children import measure as measure_child
 from tunefarm_tuning.tvm.device.gpu import state_of
@@ -70,6 +71,9 @@ def session(driver: Driver, tmp_path: Path) -> Iterator[DeviceSession]:
         opened = open_session(farm.device.to_json(), timeout_sec=600.0, connect_timeout_sec=60.0)
         yield CpuAsGpu(opened)
         opened.close()
+        assert relay_client._relay is not None
+        relay_client._relay.close()
+        relay_client._relay = None  # the next test's device is behind another tracker
 
 
 def params(kernel: MeasureInput, *, constant: bool) -> dict[str, Any]:
