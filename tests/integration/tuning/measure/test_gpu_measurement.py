@@ -24,10 +24,10 @@ from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, TimingO
 from tunefarm_tuning.measure.runner import LocalRunner
 from tunefarm_tuning.measure.runner.timing import interleaved_params, measure_params, result_of
 from tunefarm_tuning.process import ChildLimits
+from tunefarm_tuning.process.relay import client as relay_client
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.process.relay import client as relay_client
 from tunefarm_tuning.tvm.children import calibrate as calibrate_child
 from tunefarm_tuning.tvm.children import measure as measure_child
 from tunefarm_tuning.tvm.device.gpu import state_of

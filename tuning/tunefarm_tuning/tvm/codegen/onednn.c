@@ -135,7 +135,8 @@ typedef struct {
     int64_t batch, height, width, channels;    /* matmul: 1, 1, rows, depth */
     int64_t out_height, out_width, out_channels; /* matmul: 1, rows, results */
     int64_t kernel_height, kernel_width, stride[2], pad_top, pad_left, dilation[2];
-    int64_t lanes, products; /* order of the weights as they are passed; 0: [height, width, in, out] */
+    /* Order of the weights as they are passed. No lanes: [height, width, in, products], of which the first out_channels count. */
+    int64_t lanes, products;
     int64_t post_ops;
 } Product;
 
@@ -200,14 +201,14 @@ static int read_product(const char *text, State *state) {
 /* Bring weights from the order of the kernel's loops into [out, in, height, width], for a matrix product [depth, results]. */
 static void *plain_weights(const Product *p, const char *weights) {
     int64_t size = size_of(p->src_type), in = p->channels, out = p->out_channels;
-    int64_t steps = p->products ? (in + p->products - 1) / p->products : 0;
+    int64_t steps = (in + p->products - 1) / p->products;
     char *plain = malloc((size_t)(p->kernel_height * p->kernel_width * in * out * size));
     if (!plain) return NULL;
     for (int64_t y = 0; y < p->kernel_height; y++)
         for (int64_t x = 0; x < p->kernel_width; x++)
             for (int64_t i = 0; i < in; i++)
                 for (int64_t o = 0; o < out; o++) {
-                    int64_t pixel = y * p->kernel_width + x, from = (pixel * in + i) * out + o;
+                    int64_t pixel = y * p->kernel_width + x, from = (pixel * in + i) * p->products + o;
                     if (p->lanes) {
                         int64_t group = (o / p->lanes * p->kernel_height * p->kernel_width + pixel) * steps + i / p->products;
                         from = group * p->lanes * p->products + o % p->lanes * p->products + i % p->products;

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import s_tir, te, tirx, topi
+from tvm import s_tir, te, tirx
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, int64_sizes
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d, bfloat16_matmul
 from tunefarm_tuning.tvm.kernels.direct_conv import compute_the_same, statements_of, written_by
 from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
+from tunefarm_tuning.tvm.kernels.float32_products import cropped, float32_conv2d, float32_matmul
 from tunefarm_tuning.tvm.kernels.library_steps import TYPES, PostOp, dtype_of, post_ops_of
 
 READY, RUN, DONE = "tunefarm_onednn_ready", "tunefarm_onednn_run", "tunefarm_onednn_done"
@@ -56,6 +57,7 @@ class LibraryProduct:
         padding: Above, left.
         dilation: Down, across.
         lanes: Sums of the instruction that the weights are packed for (`dot_products.packed`); 0 if they are not packed.
+        columns: Results that weights which are not packed have, with those that are cropped (`transform.ragged_products`).
         post_ops: The steps after it.
     """
 
@@ -70,11 +72,12 @@ class LibraryProduct:
     padding: Shape = (0, 0)
     dilation: Shape = (1, 1)
     lanes: int = 0
+    columns: int = 0
     post_ops: tuple[PostOp, ...] = ()
 
     def text(self, slices: int) -> str:
         """Return what ``codegen/onednn.c`` reads: the fields of its ``Product``, then those of each ``PostOp``."""
-        products = BFLOAT16.products if self.lanes else 0
+        products = BFLOAT16.products if self.lanes else self.columns
         tensors = {argument: number for number, argument in enumerate(self.tensors)}
         numbers: list[int] = [bool(self.kernel), TYPES[self.dtype], TYPES[self.out_dtype], slices]
         numbers += [*self.data_shape, *self.out_shape[1:], *(self.kernel or (1, 1))]
@@ -157,7 +160,7 @@ def _candidates(
         return
     if dtype == "float32":
         lanes, window, depth = 0, kernel[:-2], kernel[-2] if len(kernel) > 1 else 0
-        fits = shape[-1] == depth and out[-1] == kernel[-1]
+        fits = shape[-1] == depth and out[-1] <= kernel[-1]
     else:
         lanes, window, depth = kernel[-1] // BFLOAT16.products, kernel[1:-2], shape[-1]
         fits = (
@@ -167,10 +170,13 @@ def _candidates(
         )
     if not fits:
         return
-    of = partial(LibraryProduct, data=data, weights=weights, dtype=dtype, lanes=lanes)
+    columns = 0 if lanes else kernel[-1]
+    of = partial(LibraryProduct, data=data, weights=weights, dtype=dtype, lanes=lanes, columns=columns)
     if not window and len(kernel) == (3 if lanes else 2) and out[:-1] == shape[:-1]:
         rows = prod(shape[:-1])
-        make = partial(bfloat16_matmul, channels=out[-1]) if lanes else _float32_matmul
+        make = (
+            partial(bfloat16_matmul, channels=out[-1]) if lanes else partial(_first, float32_matmul, out[-1])
+        )
         yield of(data_shape=(1, 1, rows, depth), out_shape=(1, 1, rows, out[-1])), make
     if len(window) != 2 or len(shape) != 4:
         return
@@ -195,24 +201,17 @@ def _candidates(
             )
             yield (
                 product,
-                partial(partial(bfloat16_conv2d, channels=out[-1]) if lanes else _float32_conv2d, **twice),
+                partial(
+                    partial(bfloat16_conv2d, channels=out[-1])
+                    if lanes
+                    else partial(_first, float32_conv2d, out[-1]),
+                    **twice,
+                ),
             )
 
 
-def _float32_matmul(x: Any, weights: Any) -> Any:
-    *lead, depth = x.shape
-    k = te.reduce_axis((tirx.IntImm("int64", 0), depth), name="k")
-    return te.compute(
-        [*lead, weights.shape[1]],
-        lambda *indices: te.sum(x[(*indices[:-1], k)] * weights[k, indices[-1]], axis=k),
-        name="matmul",
-    )
-
-
-def _float32_conv2d(x: Any, weights: Any, **attributes: Any) -> Any:
-    return topi.nn.conv2d(
-        x, weights, **attributes, data_layout="NHWC", kernel_layout="HWIO", out_dtype="float32"
-    )
+def _first(make: Callable[..., Any], results: int, x: Any, weights: Any, **attributes: Any) -> Any:
+    return cropped(make(x, weights, **attributes), results)
 
 
 def _computes(

@@ -200,8 +200,9 @@ def _schedule_output(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.Prim
     schedule = schedule_of(func)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     stages, last = blocks[:2], blocks[-1]
-    if tuple(int(schedule.get(loop).extent) for loop in schedule.get_loops(last)) != conv.out_shape:
-        return None
+    extents = tuple(int(schedule.get(loop).extent) for loop in schedule.get_loops(last))
+    if extents[:-1] != conv.out_shape[:-1] or extents[-1] > conv.out_shape[-1]:
+        return None  # fewer channels are left where ragged ones are cropped
     for block in blocks[2:-1]:
         schedule.compute_inline(block)
     if len(blocks) == 2:
@@ -209,7 +210,7 @@ def _schedule_output(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.Prim
     image, y, x, channel = schedule.get_loops(last)
     rows, i = schedule.split(y, [None, m])
     columns, j = schedule.split(x, [None, m])
-    outer, lanes = schedule.split(channel, [None, _lanes(conv.out_shape[3])])
+    outer, lanes = schedule.split(channel, [None, _lanes(extents[-1])])
     schedule.reorder(image, rows, columns, outer, i, j, lanes)
     schedule.parallel(schedule.fuse(image, rows))
     for stage in reversed(stages):

@@ -1,50 +1,102 @@
-"""Pad the columns of large constant matrices to whole vectors: the products of recognisers with 6,625 or 18,710 characters.
+"""Convolutions and products by a matrix whose results fill no whole vectors: the 85 channels of a detector, the 6,625 characters of a recogniser.
 
-A matrix whose rows end in the middle of a vector cannot be packed into panels, and each of its rows begins elsewhere in a vector. Zeros
-behind its columns cost little; the product drops the columns that they make.
+The end of such a loop cuts a vector, and LLVM computes what is left by elements: a convolution to 85 channels took seven times as long as
+to 88. Zeros are appended to the weights, and the kernel crops its result where it is stored, with the element-wise steps behind it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from numpy.typing import NDArray
+from tvm import relax, topi
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_calls, static_shape
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, static_shape, tensor_dtype
+from tunefarm_tuning.tvm.kernels.float32_products import cropped, float32_conv2d, float32_matmul
+from tunefarm_tuning.tvm.kernels.legalize import Legalize
+from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name, geometry, groups_of
 
-_LANES = 8
-"""Half a vector of AVX-512. The same for all CPUs, since a farm shares the tasks of a model among them."""
-_PANEL = 64
-"""Columns of the widest tiles of the default schedules."""
-_MIN_BYTES = 256 << 10
-"""Smaller matrices are read from a cache, in any order."""
-_MAX_PADDING = 1 / 16
-"""Maximum share of columns to add."""
-
-
-def widen_ragged_products(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a network whose large constant matrices have a number of columns that vectors divide."""
-    return rewrite_calls(mod, _widen)
+_LEAST = 8
+"""Least results of a group; `narrow_convolution` has fewer."""
+_HALF, _MAX_PADDING = 2, 1 / 5
+"""Results that fill half a vector lose less: more zeros than this share do not pay."""
+_PANEL, _PANEL_BYTES, _MAX_PANEL_PADDING = 64, 256 << 10, 1 / 16
+"""Columns of the widest tiles of the default schedules: a matrix of so many bytes is packed into panels of them."""
+_MIN_WORK = 1 << 14
+"""With fewer products, a kernel takes a few microseconds."""
 
 
-def _widen(call: Any, builder: Any) -> Any:
-    if operator_name(call) != "relax.matmul":
-        return call
-    data, matrix = call.args
-    out = static_shape(call)
-    if out is None or not isinstance(matrix, tvm.ir.GenericConst) or str(matrix.value.dtype) != "float32":
-        return call
-    *rows, columns = (int(size) for size in matrix.value.shape)
-    padding = -columns % _PANEL
-    if (
-        len(rows) != 1
-        or columns % _LANES == 0
-        or padding > columns * _MAX_PADDING
-        or 4 * rows[0] * columns < _MIN_BYTES
-    ):
-        return call
-    padded = np.pad(matrix.value.numpy(), ((0, 0), (0, padding)))
-    product = builder.emit(relax.op.matmul(data, relax.const(padded, "float32"), out_dtype="float32"))
-    return builder.normalize(relax.op.strided_slice(product, [len(out) - 1], [0], [columns]))
+def rules_of_ragged_products(lanes: int) -> Mapping[str, Legalize]:
+    """Return the rules of the operators whose weights are padded to so many results, or a multiple."""
+    return dict.fromkeys(("relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"), partial(_legalize, lanes))
+
+
+def _legalize(lanes: int, builder: Any, call: Any) -> Any:
+    """Return the kernel of a product; TVM's own where the results fill whole vectors, or nothing is known of the weights."""
+    padded = _padded(call, lanes)
+    name = operator_name(call)
+    if padded is None:
+        return tvm.ir.Op.get(name).get_attr("FLegalize")(builder, call)
+    results = int(call.args[1].ty.shape[-1])
+    return builder.call_te(
+        lambda x, weights: cropped(_sums(call, x, weights), results, groups_of(call)),
+        call.args[0],
+        relax.const(padded, "float32"),
+        primfunc_name_hint=f"ragged_{name.rpartition('.')[2]}",
+    )
+
+
+def _sums(call: Any, x: Any, weights: Any) -> Any:
+    if operator_name(call) == "relax.matmul":
+        return float32_matmul(x, weights)
+    attributes, groups = geometry(call), groups_of(call)
+    if operator_name(call) == "relax.nn.conv2d" and groups == 1:
+        return float32_conv2d(x, weights, **attributes)
+    return topi.nn.conv(
+        x,
+        weights,
+        *attributes.values(),
+        groups,
+        str(call.attrs.data_layout),
+        str(call.attrs.kernel_layout),
+        "float32",
+    )
+
+
+def _padded(call: Any, lanes: int) -> NDArray[Any] | None:
+    """Return the weights with zeros behind the results of each group; None if the kernel stays as it is."""
+    data, weights = call.args
+    out, read = static_shape(call), static_shape(data)
+    if out is None or read is None or not isinstance(weights, tvm.ir.GenericConst):
+        return None
+    is_convolution = operator_name(call) != "relax.matmul"
+    if is_convolution and convolution_name(call, CHANNELS_LAST) is None:
+        return None
+    array, groups = weights.value, groups_of(call)
+    if str(array.dtype) != "float32" or tensor_dtype(data) != "float32" or len(array.shape) < 2:
+        return None
+    if (not is_convolution and len(array.shape) != 2) or 0 in out:
+        return None
+    *taps, results = (int(size) for size in array.shape)
+    padding = _padding(lanes, results // groups, 0 if is_convolution else 4 * prod(taps) * results)
+    if padding == 0 or prod(out) * prod(taps) < _MIN_WORK:
+        return None
+    grouped = array.numpy().reshape(*taps, groups, results // groups)
+    zeros = [(0, 0)] * (grouped.ndim - 1)
+    return np.pad(grouped, [*zeros, (0, padding)]).reshape(*taps, -1)
+
+
+def _padding(lanes: int, results: int, matrix_bytes: int) -> int:
+    """Return the zeros to append to the results of a group."""
+    if results < _LEAST or results % lanes == 0:
+        return 0
+    for_panels = -results % _PANEL
+    if matrix_bytes >= _PANEL_BYTES and for_panels <= results * _MAX_PANEL_PADDING:
+        return for_panels
+    padding = -results % lanes
+    return padding if results % (lanes // _HALF) or padding <= results * _MAX_PADDING else 0

@@ -7,11 +7,13 @@ side by side, and `tvm.base.vector_loads` loads them so.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
+from tvm.ir import Range
 from tvm.s_tir.schedule import ScheduleError
+from tvm.sym import Analyzer
 from tvm.tirx import IndexMap
 
 from tunefarm_tuning.tvm.base.tir import walk
@@ -27,32 +29,28 @@ _MAX_INPUTS = 2
 
 
 def split_channel_groups(sch: Any, blocks: list[Any], machine: Machine) -> bool:
-    """Split the channel loop of every grouped reduction if its groups divide it. Return False, so that other rules follow."""
+    """Split the channel loop of every grouped reduction if its groups divide it. Return False, so that other rules follow.
+
+    So is the loop of a step behind it that reads fewer results of each group than there are (`transform.ragged_products`).
+    """
     for block in blocks:
-        _split(sch, block, machine)
+        if _split(sch, block, machine):
+            _split_reader(sch, block)
     return False
 
 
-def _split(sch: Any, block: Any, machine: Machine) -> None:
+def _split(sch: Any, block: Any, machine: Machine) -> bool:
     node = sch.get(block)
     variables = list(node.iter_vars)
     if all(int(variable.iter_type) == _SPATIAL for variable in variables):
-        return
-    group_sizes = {
-        (axis, int(part.b))
-        for region in node.reads
-        for dim in region.region
-        for part in walk(dim.min)
-        if isinstance(part, tirx.FloorDiv) and isinstance(part.b, tirx.IntImm)
-        for axis, variable in enumerate(variables)
-        if part.a.same_as(variable.var) and int(variable.iter_type) == _SPATIAL
-    }
+        return False
+    group_sizes = _divisions(node)
     if len(group_sizes) != 1:
-        return
+        return False
     ((axis, results),) = group_sizes
     extent = variables[axis].dom.extent
     if not isinstance(extent, tirx.IntImm) or int(extent) % results:
-        return
+        return False
     lanes = machine.lanes(str(node.writes[0].source.dtype))
     width = results
     if (
@@ -62,8 +60,54 @@ def _split(sch: Any, block: Any, machine: Machine) -> None:
         and _group_stride(node, variables[axis].var) <= _MAX_INPUTS * results
     ):
         width = lanes
-    if width < _MIN_RESULTS:
+    return width >= _MIN_RESULTS and _split_loop(sch, block, axis, width)
+
+
+def _split_reader(sch: Any, block: Any) -> None:
+    """Split the loop of the step behind a reduction by groups, if it reads a part of each; their results get a dimension of their own."""
+    readers = list(sch.get_consumers(block))
+    divisions = _divisions(sch.get(readers[0])) if len(readers) == 1 else set()
+    if len(divisions) != 1:
         return
+    reader = readers[0]
+    ((axis, size),) = divisions
+    read, kept = (int(sch.get(stage).writes[0].source.shape[-1]) for stage in (block, reader))
+    if kept % size or read % (kept // size) or not _split_loop(sch, reader, axis, size):
+        return
+    room = read // (kept // size)
+    sch.transform_layout(
+        block, ("write", 0), lambda *indices: [*indices[:-1], indices[-1] // room, indices[-1] % room]
+    )
+    for stage in (block, reader):
+        _simplify_divisions(sch, stage)
+
+
+def _simplify_divisions(sch: Any, block: Any) -> None:
+    """Compute the quotients and remainders in a block whose variables' ranges tell them; TVM splits a loop without these."""
+    node = sch.get(block)
+    analyzer = Analyzer()
+    for variable in node.iter_vars:
+        analyzer.bind(variable.var, Range(0, variable.dom.extent))
+    simplified = tvm_ffi.structural_map(node, ((tirx.FloorDiv, tirx.FloorMod), analyzer.simplify))
+    sch.state.replace(sch.get_sref(block), simplified, {node: simplified})
+
+
+def _divisions(node: Any) -> set[tuple[int, int]]:
+    """Return the variables by whose whole quotients a block reads, by their position, with the divisor."""
+    variables = list(node.iter_vars)
+    return {
+        (axis, int(part.b))
+        for region in node.reads
+        for dim in region.region
+        for part in walk(dim.min)
+        if isinstance(part, tirx.FloorDiv) and isinstance(part.b, tirx.IntImm)
+        for axis, variable in enumerate(variables)
+        if part.a.same_as(variable.var) and int(variable.iter_type) == _SPATIAL
+    }
+
+
+def _split_loop(sch: Any, block: Any, axis: int, width: int) -> bool:
+    """Split a block's loop in two, the inner one of `width` iterations; return whether it could be."""
 
     def by_groups(*indices: Any) -> list[Any]:
         channel = indices[axis]
@@ -74,8 +118,11 @@ def _split(sch: Any, block: Any, machine: Machine) -> None:
             *indices[axis + 1 :],
         ]
 
-    with suppress(ScheduleError):
-        sch.transform_block_layout(block, IndexMap.from_func(by_groups, ndim=len(variables)))
+    try:
+        sch.transform_block_layout(block, IndexMap.from_func(by_groups, ndim=len(sch.get(block).iter_vars)))
+    except ScheduleError:
+        return False
+    return True
 
 
 def _group_stride(node: Any, channel: Any) -> int:

@@ -40,7 +40,7 @@ _NEAR_BYTES = 256 << 10
 _PANEL_USES = 4
 """Least number of tiles that use a panel, so that its copy pays."""
 _MAX_PARALLEL = 256
-_MAX_DROPPED = 1 / 16
+_MAX_DROPPED = 1 / 2
 """Largest share of results that the elementwise stage may leave out: columns that fill up vectors."""
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 
