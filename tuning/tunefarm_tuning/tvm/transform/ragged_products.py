@@ -2,6 +2,7 @@
 
 The end of such a loop cuts a vector, and LLVM computes what is left by elements: a convolution to 85 channels took seven times as long as
 to 88. Zeros are appended to the weights, and the kernel crops its result where it is stored, with the element-wise steps behind it.
+A depthwise convolution reads zeros, too: its input is copied into a border anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from tvm import relax, topi
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, static_shape, tensor_dtype
 from tunefarm_tuning.tvm.kernels.float32_products import cropped, float32_conv2d, float32_matmul
 from tunefarm_tuning.tvm.kernels.legalize import Legalize
-from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name, geometry, groups_of
+from tunefarm_tuning.tvm.transform.convolution import (
+    CHANNELS_LAST,
+    convolution_name,
+    geometry,
+    groups_of,
+    is_depthwise,
+)
 
 _LEAST = 8
 """Least results of a group; `narrow_convolution` has fewer."""
@@ -43,11 +50,32 @@ def _legalize(lanes: int, builder: Any, call: Any) -> Any:
     if padded is None:
         return tvm.ir.Op.get(name).get_attr("FLegalize")(builder, call)
     results = int(call.args[1].ty.shape[-1])
+    compute = _depthwise if is_depthwise(call) else _sums
+    groups = 1 if is_depthwise(call) else groups_of(call)
     return builder.call_te(
-        lambda x, weights: cropped(_sums(call, x, weights), results, groups_of(call)),
+        lambda x, weights: cropped(compute(call, x, weights), results, groups),
         call.args[0],
         relax.const(padded, "float32"),
         primfunc_name_hint=f"ragged_{name.rpartition('.')[2]}",
+    )
+
+
+def _depthwise(call: Any, x: Any, weights: Any) -> Any:
+    """Return a depthwise convolution whose input gets the channels of zeros with its border."""
+    attributes, channels = geometry(call), int(weights.shape[-1])
+    above, left, below, right = attributes["padding"]
+    ends = [0, below, right, channels - int(x.shape[-1])]
+    wide = topi.nn.pad(x, [0, above, left, 0], ends)
+    return topi.nn.conv(
+        wide,
+        weights,
+        attributes["strides"],
+        [0] * 4,
+        attributes["dilation"],
+        channels,
+        "NHWC",
+        "HWIO",
+        "float32",
     )
 
 
@@ -77,13 +105,15 @@ def _padded(call: Any, lanes: int) -> NDArray[Any] | None:
     is_convolution = operator_name(call) != "relax.matmul"
     if is_convolution and convolution_name(call, CHANNELS_LAST) is None:
         return None
-    array, groups = weights.value, groups_of(call)
+    array, groups = weights.value, 1 if is_depthwise(call) else groups_of(call)
     if str(array.dtype) != "float32" or tensor_dtype(data) != "float32" or len(array.shape) < 2:
         return None
     if (not is_convolution and len(array.shape) != 2) or 0 in out:
         return None
     *taps, results = (int(size) for size in array.shape)
     padding = _padding(lanes, results // groups, 0 if is_convolution else 4 * prod(taps) * results)
+    if is_depthwise(call) and results % (lanes // _HALF) == 0:
+        return None  # the copies of its input with zeros take longer
     if padding == 0 or prod(out) * prod(taps) < _MIN_WORK:
         return None
     grouped = array.numpy().reshape(*taps, groups, results // groups)

@@ -114,6 +114,8 @@ def outputs_agree(path: Path, loaded: LoadedModel, folder: Path) -> None:
         ((1, 136, 14, 14), 136, 1, 4, (1, 1, 34, 160)),  # 34 channels of a group, then six zeros
         ((1, 60, 9, 9), 60, 3, 3, (3, 3, 20, 72)),
         ((1, 24, 100), 50, 5, 1, (5, 24, 56)),
+        ((2, 42, 15, 11), 42, 5, 42, (5, 5, 1, 48)),
+        ((1, 21, 15, 11), 21, 1, 21, (1, 1, 1, 24)),  # without a border
         ((1, 40, 33), 20, 3, 2, (3, 20, 32)),
     ],
 )
@@ -131,7 +133,7 @@ def test_convolutions_agree(
     outputs_agree(path, loaded, tmp_path)
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(88, 1), (12, 1), (32, 8), (32, 32)])
+@pytest.mark.parametrize(("channels", "groups"), [(88, 1), (12, 1), (32, 8), (32, 32), (64, 32)])
 def test_whole_vectors_and_short_groups_stay(channels: int, groups: int, tmp_path: Path) -> None:
     path = convolution(tmp_path, shape=(1, 32, 20, 20), channels=channels, kernel=3, groups=groups)
     shapes = matrix_shapes(load_relax(path, Binding(), HOST))
