@@ -33,6 +33,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
     schedule_row_reduction,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
+from tunefarm_tuning.tvm.default_schedules.cpu.transposes import write_transpose
 from tunefarm_tuning.tvm.default_schedules.stage import (
     Machine,
     blocks_of,
@@ -191,7 +192,7 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
     unscheduled = func.with_attr("global_symbol", "main")
     try:
         machine = Machine.of(target)
-        by_rules = _apply_kernel_rules(unscheduled, machine)
+        by_rules = write_transpose(unscheduled, machine) or _apply_kernel_rules(unscheduled, machine)
         scheduled = by_rules or unscheduled
         for rewrite in BODY_REWRITES:
             scheduled = rewrite(scheduled, machine)

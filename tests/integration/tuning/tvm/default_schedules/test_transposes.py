@@ -1,0 +1,81 @@
+"""Transposes in squares of vectors: every element lands where it belongs, also where no vector divides a side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx, topi
+
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import int64_sizes, walk
+from tunefarm_tuning.tvm.default_schedules.cpu.transposes import write_transpose
+from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
+
+HOST = parse_target("host")
+AVX512 = parse_target("llvm -mcpu=x86-64-v4")
+ARM = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+
+TRANSPOSES = {
+    "to channels last": ((1, 64, 56, 56), (0, 2, 3, 1)),
+    "to channels first": ((2, 33, 33, 85), (0, 3, 1, 2)),
+    "heads": ((3, 64, 197), (0, 2, 1)),
+    "a side of four": ((1, 4, 300), (0, 2, 1)),
+    "a side of five": ((5, 6, 2, 7), (3, 1, 2, 0)),
+    "three dimensions change": ((12, 3, 20, 17), (3, 1, 2, 0)),
+    "large": ((1, 128, 128, 32), (0, 3, 1, 2)),
+}
+
+
+def transpose(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float32") -> tirx.PrimFunc:
+    x = te.placeholder(int64_sizes(shape), dtype, name="x")
+    func = te.create_prim_func([x, topi.transpose(x, axes)], index_dtype_override="int64")
+    return func.with_attr("tirx.noalias", True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("name", TRANSPOSES)
+def test_every_element_is_where_it_belongs(name: str, dtype: str) -> None:
+    shape, axes = TRANSPOSES[name]
+    scheduled = default_schedule(transpose(shape, axes, dtype), HOST).with_attr("global_symbol", "main")
+    main = tvm.compile(tvm.IRModule({"main": scheduled}), target=tvm_target(HOST))["main"]
+    given = np.random.default_rng(0).integers(-(2**31), 2**31 - 1, shape, dtype=np.int32).view(dtype)
+    expected = np.ascontiguousarray(given.transpose(axes))
+    result = tvm.runtime.tensor(np.zeros_like(expected))
+    main(tvm.runtime.tensor(given), result)
+    assert result.numpy().tobytes() == expected.tobytes(), "every bit, those of a NaN as well"
+
+
+@pytest.mark.parametrize(("target", "lanes"), [(AVX512, 16), (ARM, 4)], ids=["avx512", "arm"])
+def test_squares_are_as_wide_as_a_vector(target: object, lanes: int) -> None:
+    scheduled = default_schedule(transpose((1, 64, 56, 56), (0, 2, 3, 1)), target)
+    runs = {int(node.lanes) for node in walk(scheduled.body) if isinstance(node, tirx.Ramp)}
+    assert runs == {lanes}
+    built = tvm.tirx.build(
+        tvm.IRModule({"main": scheduled.with_attr("global_symbol", "main")}), tvm_target(target)
+    )
+    assert "main" in built.inspect_source("asm")
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "dtype"),
+    [
+        ((1, 3, 224, 224), (0, 2, 3, 1), "float32"),  # a side is shorter than a vector
+        ((8, 20, 30), (1, 0, 2), "float32"),  # rows stay as they are
+        ((64, 64), (1, 0), "uint8"),
+        ((64, 64), (1, 0), "float64"),
+    ],
+)
+def test_other_copies_are_left_to_other_rules(
+    shape: tuple[int, ...], axes: tuple[int, ...], dtype: str
+) -> None:
+    assert write_transpose(transpose(shape, axes, dtype), Machine.of(AVX512)) is None
+
+
+def test_a_copy_that_computes_something_or_of_a_part_is_left_to_other_rules() -> None:
+    x = te.placeholder(int64_sizes((64, 64)), "float32", name="x")
+    for result in (topi.transpose(x) + 1.0, te.compute(int64_sizes((32, 64)), lambda i, j: x[j, i])):
+        func = te.create_prim_func([x, result], index_dtype_override="int64")
+        assert write_transpose(func, Machine.of(AVX512)) is None
