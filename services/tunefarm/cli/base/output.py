@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Answer")
 
 _WIDTH_WITHOUT_TERMINAL = 200
+_ID = re.compile(r"[a-z]{3}_[0-9a-z]{26}")
 
 
 class Output:
@@ -119,17 +121,20 @@ def make_table(
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold")
     table.expand = one_line
+    cells = [[clean(str(cell), 300) for cell in row] for row in rows]
     for position, column in enumerate(columns, start=1):
         right = column.startswith(">")
+        # An id in two lines cannot be copied.
+        holds_ids = any(_ID.fullmatch(row[position - 1]) for row in cells)
         table.add_column(
             column.lstrip(">"),
             justify="right" if right else "left",
             overflow="ellipsis" if one_line else "fold",
-            no_wrap=one_line,
+            no_wrap=one_line or holds_ids,
             ratio=1 if one_line and position == len(columns) else None,
         )
-    for row in rows:
-        table.add_row(*(clean(str(cell), 300) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     return table
 
 
