@@ -22,6 +22,8 @@ settings.load_profile("any-machine")
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Other tests run beside this one: a farm would take all the time that it may to time a network better.
 os.environ.setdefault("TUNEFARM_TIMING_SEC", "0")
+# A graph pass of ours that fails must not hide behind another layout.
+os.environ.setdefault("TUNEFARM_STRICT_PASSES", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -210,6 +210,10 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise _not_a_model(data)
 
 
+_ZIP_NAME = 30
+"""Where the name of a zip archive's first file begins."""
+
+
 def _empty_file() -> InvalidModelError:
     return InvalidModelError("the file is empty", code="empty-file")
 
@@ -218,6 +222,8 @@ def _not_a_model(data: bytes) -> InvalidModelError:
     head = data[:HEAD_BYTES]
     if _is_mlir(head) or _jax_module_field(head) is not None:
         hint: str | None = _MLIR_HINT
+    elif head.startswith(b"PK") and head[_ZIP_NAME:].startswith(b"manifest.json"):
+        hint = "an artifact that is compiled already: `tunefarm run` runs it, and a model is tuned from its own file"
     else:
         hint = next((hint for magic, hint in _HINTS if head.lstrip().startswith(magic)), None)
     return InvalidModelError(

@@ -67,6 +67,8 @@ class _Lines:
             due = now - self._printed_at.get(phase, 0.0) >= _LINE_EVERY_SEC
             if printed == news or (printed is not None and printed[0] is state.status and not due):
                 continue
+            if printed is not None and printed[0] is Status.DONE is state.status:
+                continue  # what came to be known later is in the result
             percent = (
                 f" {quantities.percent(state.fraction)}"
                 if state.status is Status.RUNNING and state.fraction is not None

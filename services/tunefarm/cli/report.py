@@ -8,6 +8,7 @@ from typing import Any
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import kind_of_report
+from tunefarm_text.coverage_words import REASONS
 from tunefarm_text.job_terms import RUNTIMES, runtime_title
 
 _ALWAYS = ("onnxruntime", "untuned", "tuned")
@@ -78,16 +79,16 @@ def trials_text(outcomes: Mapping[str, int]) -> str:
 
 
 def _missed(misses: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each kernel with a message of its own, and one per reason for the others."""
-    lines, silent = [], dict[str, list[str]]()
+    """Return a line for each reason: how many kernels, why, and the first of them by name."""
+    by_reason: dict[str, list[str]] = {}
     for miss in misses:
-        if miss.get("message"):
-            lines.append(f"{miss['name']}: {miss['reason']}, {miss['message']}")
-        else:
-            silent.setdefault(miss["reason"], []).append(miss["name"])
-    for reason, names in silent.items():
+        told = f"{miss['name']} ({miss['message']})" if miss.get("message") else miss["name"]
+        by_reason.setdefault(miss["reason"], []).append(told)
+    lines = []
+    for reason, names in by_reason.items():
         more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-        lines.append(f"{', '.join(names[:_NAMES])}{more}: {reason}")
+        count = quantities.plural(len(names), "kernel")
+        lines.append(f"{count}, {REASONS.get(reason, reason)}: {', '.join(names[:_NAMES])}{more}")
     return lines
 
 

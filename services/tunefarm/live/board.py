@@ -105,6 +105,8 @@ class Board:
                 self._tuning(job)
                 for name in PHASES:
                     self._finish(name)
+                for name in _STEPS:
+                    self.phases[name].text = ""
             else:
                 self.stop()
             return
@@ -124,6 +126,10 @@ class Board:
             if isinstance(step, str) and job.eta_sec:
                 text += f", {quantities.duration(job.eta_sec)} left"
             self._enter(phase, _step_fraction(phase, step, done), job.waiting or text)
+            if phase is Phase.VERIFY:
+                self.phases[
+                    Phase.COMPILE
+                ].text = ""  # it ended: its last step, and what was left then, are no news
 
     def stop(self) -> None:
         """Note that the run ended early; the running phase counts as stopped."""
@@ -137,8 +143,9 @@ class Board:
             return
         parts = [quantities.plural(job.trials, "trial"), f"{job.failures} failed"]
         if job.progress.tasks_total:
-            parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")
-        parts.append(f"best {job.best_text}")
+            parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels measured")
+        if job.best_text != quantities.NONE:
+            parts.append(f"best {job.best_text}")
         if job.eta_sec is not None and _phase(job) is Phase.TUNE:
             parts.append(f"{quantities.duration(job.eta_sec)} left")
         if job.progress.phase == "confirming":

@@ -62,16 +62,17 @@ def short_trace(repos: Repositories, job: Job) -> JobTrace | None:
 def job_trace(repos: Repositories, job: Job) -> JobTrace:
     """Return the trace of a job.
 
-    The upload and the import of its model belong to it if the job was the first to need them: if the import ended at most a
-    minute before the job was submitted.
+    The upload and the import of its model belong to it if the job was the first to need them: if they ended at most a minute
+    before the job was submitted, and began after the model's job before that was.
     """
     traces = repos.traces.of_job(job)
+    before = repos.jobs.list(model_id=job.model_id, cursor=job.id, limit=1).items
+    since = max([job.created_at - _WAITED_SEC, *(other.created_at for other in before)])
     spans: list[Span] = []
     dropped = 0
     for trace in traces:
         read = [Span.from_json(span) for span in trace.spans]
-        shared = trace.job_id is None
-        if shared and not any(job.created_at - _WAITED_SEC <= span.ended <= job.created_at for span in read):
+        if trace.job_id is None and not any(_was_waited_for(span, since, job.created_at) for span in read):
             continue
         spans += read
         dropped += trace.dropped
@@ -82,3 +83,8 @@ def job_trace(repos: Repositories, job: Job) -> JobTrace:
         ended=job.finished_at or repos.now(),
         dropped=dropped,
     )
+
+
+def _was_waited_for(span: Span, since: float, submitted: float) -> bool:
+    """Return whether a span of an upload or an import is one that a job waited for."""
+    return since <= span.ended <= submitted

@@ -13,6 +13,7 @@ from tunefarm_text.quantities import duration, tuned_kernels
 _CPU = "llvm"
 _ESTIMATE = "Until then the latency is an estimate: the sum of the kernels' best times."
 _CURVE = "The curve is an estimate: the sum of the kernels' best times."
+_ENDS = "The first and the last point are the whole network as the job's compile measured it: untuned, and as the artifact."
 _THIN = "The thin curve is an estimate: the sum of the kernels' best times."
 _REASONS: Mapping[str, str] = {
     "runs-parts": "ONNX Runtime runs parts of the network, and a search times only networks that are compiled whole",
@@ -39,7 +40,12 @@ def network_words(network: ReportNetwork) -> str:
 
 
 def curve_words(
-    job: Job, rows: Sequence[NetworkTiming], settings: Settings, draft: Step | None = None
+    job: Job,
+    rows: Sequence[NetworkTiming],
+    settings: Settings,
+    draft: Step | None = None,
+    *,
+    at_compile: bool = False,
 ) -> str:
     """Return what a job's curve shows: its network as measured during the search, or why there are no such points.
 
@@ -48,14 +54,20 @@ def curve_words(
         rows: The networks that it compiled on the way.
         settings: The farm's.
         draft: The step that compiles the first of them; None if there is none.
+        at_compile: Whether the compile timed the network untuned and as the artifact: the curve's first and last points.
     """
     if not searches(job):
         return "The job did not search, so there is no curve."
+    ends = f" {_ENDS}" if at_compile else ""
     if any(row.latency_sec is not None for row in rows):
-        return f"Points are the whole network, measured during the search with the kernels so far. {_THIN}"
+        return (
+            f"Points are the whole network, measured during the search with the kernels so far.{ends} {_THIN}"
+        )
     reason = _why_never(job, rows, settings, draft)
     if job.state.is_finished:
         reason = reason or _ended_before(job, rows, settings)
+        if at_compile:
+            return f"{_ENDS} Between them the network was not timed: {reason}. {_THIN}"
         return f"The network itself was not timed during the search: {reason}. {_CURVE}"
     if reason:
         return f"The network itself is timed when the job compiles: {reason}. {_ESTIMATE}"

@@ -14,10 +14,10 @@ from typing import Any
 from tunefarm_app.report.document import JobReport, ReportBreakdown
 from tunefarm_app.report.evidence import Evidence, noted_ratio, ratio_of
 from tunefarm_app.report.parts import ReportLatency, ReportRatio, ReportTiming
-from tunefarm_app.report.words import NOT_TRIED
 from tunefarm_db.repositories.jobs.jobs import JobNumbers
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, JobTask, Json
+from tunefarm_text.coverage_words import NOT_TRIED
 from tunefarm_text.quantities import duration, percent, plural
 from tunefarm_tuning.core.ratio import Ratio
 from tunefarm_tuning.records.coverage import MissReason
@@ -40,7 +40,7 @@ class KernelNumbers:
         tuned: The kernel of its best record, timed in turn with it.
         covered: Whether the artifact runs it tuned, or replaced by a tuned algorithm; None if unknown.
         algorithm: The algorithm that replaces it in the artifact.
-        reason: Why the artifact runs it untuned: a key of `words.REASONS`.
+        reason: Why the artifact runs it untuned: a key of `coverage_words.REASONS`.
         message: Details of the reason.
         call_sec: Seconds per call in the artifact, timed alone.
         before_sec: Seconds per inference, untuned.

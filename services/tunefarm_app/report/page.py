@@ -20,11 +20,14 @@ from tunefarm_app.report.measurements import timed_beside, which_is_shown
 from tunefarm_app.storage.rows import file_stem
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import algorithm_title, artifact_kind
+from tunefarm_text.coverage_words import REASONS
 from tunefarm_text.job_terms import libraries_option, runtime_title
 from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.report"
 _LONGEST_LINE = 2000
+KERNELS_OPEN = 12
+"""How many kernels a table shows before a reader asks for the others: those that take longest."""
 
 
 def report_page(report: JobReport) -> str:
@@ -37,9 +40,11 @@ def report_page(report: JobReport) -> str:
         stacks=charts.time_stacks(report),
         exceeds=parts is not None and (parts.exceeds_before or parts.exceeds_after),
         kernels=sorted(report.kernels, key=_by_time),
+        kernels_open=KERNELS_OPEN,
         most_before=max((kernel.before_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
         most_after=max((kernel.after_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
         words=words,
+        reasons=REASONS,
         width=charts.WIDTH,
         which_counts=which_is_shown(report.measurements),
         beside=timed_beside(report.measurements),

@@ -4,23 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-NOT_TRIED = "not-tried"
-
-REASONS: Mapping[str, str] = {
-    NOT_TRIED: "the search ended before its turn",
-    "no-record": "none of its configs worked",
-    "other-target": "its records are for another target",
-    "other-device-model": "its records are for another device model",
-    "other-toolchain": "its records are from another compiler version",
-    "space-changed": "its record is of an earlier version of its search space",
-    "does-not-apply": "its record's schedule does not apply, or does not build",
-    "crashed": "its tuned form crashed or exceeded its time limit",
-    "unchecked": "its untuned form could not be run for comparison",
-    "wrong-answer": "its tuned form computes a different result",
-    "slower-than-untuned": "its tuned form is slower than the untuned one",
-}
-"""Why a task runs its untuned kernel (`tunefarm_tuning.records.coverage.MissReason`)."""
-
 UNTUNABLE: Mapping[str, str] = {
     "symbolic-shape": "its shapes are known only at run time",
     "extern-call": "it calls a library and has no loops to schedule",

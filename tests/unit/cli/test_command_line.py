@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import typer
 from tflite_writer import TfliteWriter
 from typer.testing import CliRunner
 
+import tunefarm.cli
 from tunefarm.cli.base.options import parse_shapes
 from tunefarm.cli.main import main, make_app
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -210,3 +212,23 @@ def test_a_missing_file_is_not_converted(tmp_path: Path) -> None:
     result = CliRunner().invoke(APP, arguments)
     assert result.exit_code != 0
     assert "no-such-file" in result.output
+
+
+def test_every_command_takes_parts_of_ids_and_names() -> None:
+    folder = Path(tunefarm.cli.__file__).parent
+    for kind, finder in (("JobId", "find_job"), ("ModelId", "find_model"), ("SweepId", "find_sweep")):
+        commands_of_kind = [
+            function
+            for file in folder.rglob("*.py")
+            for function in ast.walk(ast.parse(file.read_text()))
+            if isinstance(function, ast.FunctionDef)
+            and any(getattr(argument.annotation, "id", "") == kind for argument in function.args.args)
+        ]
+        assert commands_of_kind, kind
+        for function in commands_of_kind:
+            called = {
+                node.func.id
+                for node in ast.walk(function)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            }
+            assert finder in called, f"{function.name} takes whole ids alone"

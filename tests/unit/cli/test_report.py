@@ -43,10 +43,23 @@ def test_everything_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the artifact (TVM, tuned) 25 ms 24 ms to 26 ms 2 –" in lines
     assert "largest output difference 1.25e-05 absolute, 3e-06 relative (ONNX Runtime)" in lines
     assert "kernels tuned 2 of 9" in lines
-    assert "untuned: k0, k1, k2, k3 and 2 more: no-record" in lines
-    assert "untuned: bad\\x1b[31m: wrong-answer, off by 3" in lines
+    assert "untuned: 6 kernels, no config worked: k0, k1, k2, k3 and 2 more" in lines
+    assert "untuned: 1 kernel, the tuned form computes a different result: bad\\x1b[31m (off by 3)" in lines
     assert "trials 14: 10 ok, 2 build-error, 2 run-error" in lines
     assert "note: the network was \\x1b[1m[bold]slow[/bold]" in lines
+
+
+def test_many_kernels_that_are_slower_than_untuned_are_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    misses = [
+        {"name": f"k{n}", "reason": "slower-than-untuned", "message": f"{n + 1} ms tuned, 0.5 ms untuned"}
+        for n in range(21)
+    ]
+    lines = shown(capsys, {"coverage": {"tasks": 56, "covered": 6, "misses": misses}})
+    (line,) = [line for line in lines if line.startswith("untuned:")]
+    assert line.startswith(
+        "untuned: 21 kernels, the tuned form is slower than the untuned one: k0 (1 ms tuned,"
+    )
+    assert line.endswith("k3 (4 ms tuned, 0.5 ms untuned) and 17 more")
 
 
 def test_what_was_not_measured_says_why(capsys: pytest.CaptureFixture[str]) -> None:

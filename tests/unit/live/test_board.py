@@ -79,7 +79,7 @@ def test_a_run_from_upload_to_end() -> None:
     board.on_job(tuning(8, failures=2, best_latency_sec=0.0123))
     assert states[Phase.EXTRACT].text == "4 kernels to tune"
     assert states[Phase.TUNE].fraction == 0.25
-    assert states[Phase.TUNE].text == "8 trials, 2 failed, 4 of 4 kernels, best 12.3 ms (estimate)"
+    assert states[Phase.TUNE].text == "8 trials, 2 failed, 4 of 4 kernels measured, best 12.3 ms (estimate)"
     board.on_job(
         job("compiling", trials=32, progress={"phase": "compiling", "step": "check-kernels", "done": 0.5})
     )
@@ -92,8 +92,10 @@ def test_a_run_from_upload_to_end() -> None:
     board.on_job(job("compiling", trials=32, progress={"phase": "compiling", "step": "measure", "done": 0.5}))
     assert states[Phase.COMPILE].status is Status.DONE
     assert (states[Phase.VERIFY].text, states[Phase.VERIFY].fraction) == ("measure", 0.375)
+    assert states[Phase.COMPILE].text == "", "no step of a phase that ended, and no time left of it"
     board.on_job(job("succeeded", trials=32, failures=2))
     assert {state.status for state in states.values()} == {Status.DONE}
+    assert states[Phase.VERIFY].text == ""
 
 
 def test_a_run_that_ends_early() -> None:
@@ -127,9 +129,24 @@ def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         "upload done",
         "import done: 37 operators, 11.7 M parameters",
         "extract done: 4 kernels to tune",
-        "tune… 3.1 %: 1 trial, 0 failed, 1 of 4 kernels, best –",
-        "tune stopped: 3 trials, 0 failed, 3 of 4 kernels, best –",
+        "tune… 3.1 %: 1 trial, 0 failed, 1 of 4 kernels measured",
+        "tune stopped: 3 trials, 0 failed, 3 of 4 kernels measured",
     ]
+
+
+def test_a_phase_that_is_done_is_a_line_once(capsys: pytest.CaptureFixture[str]) -> None:
+    board = Board()
+    with view(Output(), board) as shown:
+        for state in (tuning(8), job("compiling", trials=8, progress={"step": "measure", "done": 0.5})):
+            board.on_job(state)
+            shown.update()
+        board.on_job(job("succeeded", trials=8, network_latency_sec=0.001))
+        shown.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert [
+        sum(line.startswith(f"{phase} done") for line in lines) for phase in ("tune", "compile", "verify")
+    ] == [1, 1, 1]
+    assert lines[-1] == "verify done"
 
 
 def test_bars_on_a_terminal() -> None:

@@ -40,6 +40,9 @@ TVM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 )
 """The environment of all our processes that import TVM; variables that are already set win."""
 
+STRICT_PASSES = "TUNEFARM_STRICT_PASSES"
+"""Variable: a graph pass that fails ends the import, even where another layout works. Tests set it."""
+
 _PIPE_BYTES = 1 << 20
 _ORDER_SEC = 180.0
 _LOWEST_PRIORITY = 19
@@ -59,7 +62,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     harmless = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TUNEFARM_", "CELERY_"))
+        if (name == STRICT_PASSES or not name.startswith(("TUNEFARM_", "CELERY_")))
         and not any(word in name.upper() for word in _SECRET_WORDS)
     }
     return {**TVM_ENVIRONMENT, **harmless, **extra}

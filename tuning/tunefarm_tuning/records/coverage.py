@@ -12,7 +12,7 @@ from tunefarm_tuning.core.json_fields import JsonFields, fields_to_json
 class MissReason(StrEnum):
     """Why a task runs its untuned kernel. The first four are known before anything is built.
 
-    To add a reason: add it here, and its sentence to `tunefarm_app.report.words.REASONS`. Values are stored: never rename one.
+    To add a reason: add it here, and its sentence to `tunefarm_text.coverage_words.REASONS`. Values are stored: never rename one.
     """
 
     NO_RECORD = "no-record"  # this workload was never measured, or every trial failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Answer")
 
 _WIDTH_WITHOUT_TERMINAL = 200
+_ROOM = 13
+"""Terminal columns for each column of a table with which whole ids leave room for the others."""
+_ID = re.compile(r"[a-z]{3}_[0-9a-z]{26}")
 
 
 class Output:
@@ -103,7 +107,8 @@ class Output:
 
         Cells are shown as they are: no markup, no control characters.
         """
-        self.stdout.print(make_table(columns, rows, title=title))
+        room = self.stdout.width >= _ROOM * len(columns)
+        self.stdout.print(make_table(columns, rows, title=title, whole_ids=room))
 
 
 def make_table(
@@ -112,24 +117,31 @@ def make_table(
     *,
     title: str | None = None,
     one_line: bool = False,
+    whole_ids: bool = False,
 ) -> Table:
-    """Return a table as `Output.table` prints it; with `one_line`, as wide as the terminal and with each row cut to a line."""
+    """Return a table as `Output.table` prints it; with `one_line`, as wide as the terminal and with each row cut to a line.
+
+    With `whole_ids`, an id keeps to one line, at the cost of the other columns.
+    """
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold")
     table.expand = one_line
+    cells = [[clean(str(cell), 300) for cell in row] for row in rows]
     for position, column in enumerate(columns, start=1):
         right = column.startswith(">")
+        # An id in two lines cannot be copied.
+        holds_ids = whole_ids and any(_ID.fullmatch(row[position - 1]) for row in cells)
         table.add_column(
             column.lstrip(">"),
             justify="right" if right else "left",
             overflow="ellipsis" if one_line else "fold",
-            no_wrap=one_line,
+            no_wrap=one_line or holds_ids,
             ratio=1 if one_line and position == len(columns) else None,
         )
-    for row in rows:
-        table.add_row(*(clean(str(cell), 300) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     return table
 
 

@@ -88,7 +88,7 @@ def list_devices(
             ">peak": lambda device: quantities.rate(_float32(device), "FLOP/s"),
             ">memory": lambda device: quantities.rate(_memory(device), "B/s"),
             ">temperature": lambda device: quantities.temperature(device.temperature_celsius),
-            "sandbox": lambda device: device.sandbox,
+            "sandbox": lambda device: device.sandbox.partition(" (")[0],
             "credential until": lambda device: quantities.local_time(device.credential_until),
             "last seen": lambda device: quantities.local_time(device.last_seen_at),
             "reason": lambda device: device.reason,

@@ -100,14 +100,17 @@ def list_jobs(
             order=order,
         )
         jobs = list(islice(matching, limit))
+    # Targets are long, and mostly the same: they are shown where they tell jobs apart, or name libraries.
+    texts = {job.target_text for job in jobs}
+    tell = len(texts) > 1 or any(job.target_text != job.target_key for job in jobs)
     out.items(
         jobs,
         {
             "job": lambda job: job.id,
             "state": lambda job: job.state,
             "model": lambda job: job.model_name or job.model_id,
-            "target": lambda job: job.target_text,
-            "devices": lambda job: job.device_key,
+            **({"target": lambda job: job.target_text} if tell else {}),
+            "pool": lambda job: job.device_key,
             ">trials": lambda job: job.trials,
             ">failed": lambda job: job.failures,
             ">best": lambda job: job.best_text,

@@ -171,7 +171,7 @@ def show_trace(
     A moment counts once, for the most telling thing that went on. The job may be in any state.
     """
     with server.connect() as client:
-        trace = client.jobs.trace(job_id)
+        trace = client.jobs.trace(find_job(client, job_id))
     seconds = trace["otherData"]["seconds"]
     if output is not None:
         write_whole(output, json.dumps(trace, separators=(",", ":")))

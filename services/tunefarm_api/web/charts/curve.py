@@ -128,13 +128,20 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 
 
 def chart(
-    curve: Curve, report: Mapping[str, Any] | None, earlier: Mapping[str, Any] | None = None
+    curve: Curve,
+    report: Mapping[str, Any] | None,
+    earlier: Mapping[str, Any] | None = None,
+    *,
+    tuned_sec: float = 0.0,
+    trials: int = 0,
 ) -> dict[str, Any]:
     """Return what the page's script draws; latencies in milliseconds.
 
     Args:
         curve: The job's.
-        report: Of its artifact, where there is one.
+        report: Of its artifact, where there is one. Of a job that searched, it gives the curve's first and last points.
+        tuned_sec: Seconds of its search.
+        trials: Its trials.
         earlier: Of an earlier job of the same network on the same devices: its baselines serve until there are own ones.
     """
     points = thinned([point for point in curve.points if point.latency_sec is not None], MOST_POINTS)
@@ -152,10 +159,41 @@ def chart(
                 "high": None if network.high_sec is None else network.high_sec * 1e3,
                 "tuned": tuned_kernels(network.covered, network.tasks),
             }
-            for network in curve.networks
+            for network in _with_ends(curve.networks, report, tuned_sec, trials)
         ],
         "baselines": baselines(report) or baselines(earlier, "in an earlier job"),
     }
+
+
+def _with_ends(
+    networks: Sequence[Network], report: Mapping[str, Any] | None, tuned_sec: float, trials: int
+) -> list[Network]:
+    """Return the measured networks of a job that searched, the untuned one before and its artifact after them."""
+    latency = (report or {}).get("latency") or {}
+    if not tuned_sec or not all(measured_sec(latency, name) for name in ("untuned", "tuned")):
+        return list(networks)
+    coverage = (report or {}).get("coverage") or {}
+    tasks, covered = int(coverage.get("tasks", 0)), int(coverage.get("covered", 0))
+    ends = (("untuned", 0.0, 0, 0), ("tuned", tuned_sec, trials, covered))
+    first, last = (
+        Network(
+            tuned_sec=at_sec,
+            trials=at_trials,
+            latency_sec=measured_sec(latency, name) or 0.0,
+            low_sec=None,
+            high_sec=None,
+            covered=kernels,
+            tasks=tasks,
+        )
+        for name, at_sec, at_trials, kernels in ends
+    )
+    return [first, *networks, last]
+
+
+def measured_sec(latency: Mapping[str, Any], name: str) -> float | None:
+    """Return the median latency of a network in a report's ``latency``; None if it was not timed."""
+    timing = latency.get(name)
+    return timing.get("median_sec") or None if isinstance(timing, Mapping) else None
 
 
 def baselines(report: Mapping[str, Any] | None, when: str = "measured") -> list[dict[str, Any]]:
@@ -163,7 +201,7 @@ def baselines(report: Mapping[str, Any] | None, when: str = "measured") -> list[
     latency = (report or {}).get("latency") or {}
     names = {**RUNTIMES, "untuned": "untuned", "tuned": f"the artifact ({kind_of_report(report)})"}
     return [
-        {"key": key, "name": f"{name}, {when}", "ms": latency[key]["median_sec"] * 1e3}
+        {"key": key, "name": f"{name}, {when}", "ms": sec * 1e3}
         for key, name in names.items()
-        if isinstance(latency.get(key), Mapping) and latency[key].get("median_sec")
+        if (sec := measured_sec(latency, key)) is not None
     ]

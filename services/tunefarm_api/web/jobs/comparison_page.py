@@ -25,6 +25,8 @@ WIDTH, HEIGHT = 640, 240
 _LEFT, _RIGHT, _BOTTOM, _TOP = 74.0, 16.0, 24.0, 8.0
 _OFFERED = 12
 _KERNELS_SHOWN = 60
+_LEAST_POINTS = 2
+"""So many measurements of a network make a curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,13 @@ class Chart:
         return any(dot.is_artifact for line in self.lines for dot in line.dots)
 
     @property
+    def has_sums(self) -> bool:
+        """Whether a curve is drawn of the sums of a job's kernels."""
+        return any(line.sums for line in self.lines)
+
+    @property
     def has_points(self) -> bool:
-        """Whether a network was measured during its search."""
+        """Whether a network was measured untuned, or during its search."""
         return any(not dot.is_artifact for line in self.lines for dot in line.dots)
 
 
@@ -124,7 +131,13 @@ def comparison_page(
 def chart_of(jobs: Sequence[ComparedJob]) -> Chart | None:
     """Return the latencies of jobs over their searches; None if nothing is known of any."""
     measured = [_measured(job) for job in jobs]
-    values = [value for job in jobs for _, value in job.curve if value > 0]
+    values = [
+        value
+        for job, points in zip(jobs, measured, strict=True)
+        if len(points) < _LEAST_POINTS
+        for _, value in job.curve
+        if value > 0
+    ]
     values += [sec for points in measured for point in points for sec in point.bounds]
     if not values:
         return None
@@ -163,10 +176,9 @@ def chart_of(jobs: Sequence[ComparedJob]) -> Chart | None:
     return Chart(
         lines=tuple(
             Line(
-                sums=stairs(job.curve, _end_sec(job)),
-                measured=stairs(
-                    [(network.tuned_sec, network.latency_sec) for network in job.networks], _end_sec(job)
-                ),
+                # A sum of kernels tells less than the network's own times, where these make a curve.
+                sums=stairs(job.curve, _end_sec(job)) if len(points) < _LEAST_POINTS else "",
+                measured=stairs([(point.at_sec, point.sec) for point in points], _end_sec(job)),
                 dots=tuple(dot(point) for point in points),
             )
             for job, points in zip(jobs, measured, strict=True)
@@ -206,6 +218,19 @@ def _measured(job: ComparedJob) -> list[_Measured]:
         for network in job.networks
     ]
     if job.artifact_bytes is not None and job.is_measured and job.latency_sec:
+        if job.tuned_sec and (untuned := job.ratios.get("untuned")) is not None:
+            untuned_sec = untuned.value * job.latency_sec
+            points.insert(
+                0,
+                _Measured(
+                    at_sec=0.0,
+                    sec=untuned_sec,
+                    low_sec=untuned_sec,
+                    high_sec=untuned_sec,
+                    is_artifact=False,
+                    title=f"{job.model_name}: {latency(untuned_sec)}, untuned, measured at the compile",
+                ),
+            )
         points.append(
             _Measured(
                 at_sec=_end_sec(job),

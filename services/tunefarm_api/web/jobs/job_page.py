@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.web.charts.curve import Curves, chart
+from tunefarm_api.web.charts.curve import Curves, chart, measured_sec
 from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
     measured_speedup,
@@ -114,7 +114,7 @@ def job_page(
         latency=latency_of(job),
         network_words=network_words(fastest) if (fastest := fastest_network(networks)) is not None else "",
         measured_words=measured_words(tasks),
-        curve_words=curve_words(job, timings, services.settings, first_draft),
+        curve_words=curve_words(job, timings, services.settings, first_draft, at_compile=_at_compile(report)),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(job) or speedup_so_far(tasks),
         time_parts=bar_parts(trace.seconds()) if trace is not None else [],
@@ -172,16 +172,25 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         tasks = repos.jobs.tasks(job_id)
         networks = repos.network_timings.of(job_id)
         first_draft = repos.steps.find(StepKind.DRAFT, job_id)
-    drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report, earlier)
+    report = None if artifact is None else artifact.report
+    drawn: dict[str, Any] = chart(curve, report, earlier, tuned_sec=job.tuned_sec, trials=job.trials)
     return JSONResponse(
         {
             **drawn,
             "running": not job.state.is_finished,
             "blank": _blank(job.state.is_finished, tasks),
-            "note": curve_words(job, networks, services.settings, first_draft),
+            "note": curve_words(
+                job, networks, services.settings, first_draft, at_compile=_at_compile(report)
+            ),
         },
         headers=headers,
     )
+
+
+def _at_compile(report: Mapping[str, Any] | None) -> bool:
+    """Return whether the compile timed the network, untuned and as the artifact."""
+    latency = (report or {}).get("latency") or {}
+    return all(measured_sec(latency, name) for name in ("untuned", "tuned"))
 
 
 def _unreached(job: Job, tasks: Sequence[JobTask], report: Mapping[str, Any] | None) -> str:

@@ -11,11 +11,11 @@ from tunefarm_api.web.charts.sparkline import staircase
 from tunefarm_api.web.jobs.job_view import Speedup, first_cost_sec
 from tunefarm_app.report.evidence import Evidence
 from tunefarm_app.report.numbers import KernelNumbers, kernel_numbers
-from tunefarm_app.report.words import REASONS
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_text import quantities
 from tunefarm_text.algorithms import algorithm_title
+from tunefarm_text.coverage_words import REASONS
 from tunefarm_tuning.measure.roofline import Roofline
 from tunefarm_tuning.search.task_groups import counting
 

@@ -6,6 +6,7 @@ from timing_engine import note_timing
 from tunefarm_api.web.jobs.comparison_page import HEIGHT, WIDTH, chart_of
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.report.comparison import compare_jobs
+from tunefarm_app.report.parts import ReportRatio
 
 
 def test_jobs_are_chosen_and_compared(browser: Browser, farm) -> None:
@@ -63,10 +64,12 @@ def test_the_networks_own_points_are_drawn_and_sums_are_called_estimates(browser
         )
     page = browser.page(f"/jobs/compare?job={timed.id}&job={untimed.id}")
     classes = sorted(line.attrs["class"] for line in page.all("polyline"))
-    assert classes == ["curve estimate line-0", "curve estimate line-1", "curve measured line-0"]
+    assert classes == ["curve estimate line-1", "curve measured line-0"], "measurements replace a sum"
     assert (len(page.all("circle", class_="dot")), len(page.all("rect", class_="dot"))) == (2, 1)
     assert len(page.all("line", class_="interval")) == 2
-    assert "Points are the whole networks, measured during the search" in page.text
+    assert (
+        "Points are the whole networks, measured: untuned at 0 s, then with the kernels so far" in page.text
+    )
     assert "Squares are the artifacts, measured." in page.text
     with farm.services.uow.read() as repos:
         chart = chart_of(compare_jobs(repos, [timed.id, untimed.id]).jobs)
@@ -77,6 +80,26 @@ def test_the_networks_own_points_are_drawn_and_sums_are_called_estimates(browser
     assert dots[0].y < dots[1].y < dots[2].y
     assert "300 ms, measured after 0.9 s of search, 1 of 2 kernels tuned" in dots[1].title
     assert inside(chart.lines[0].measured)[-1][0] == dots[2].x, "the curve goes on to the artifact"
+
+
+def test_a_job_whose_search_timed_no_network_has_the_points_of_its_compile(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    ids = [farm.submit(model, trials=16, seed=seed).id for seed in range(2)]
+    farm.run()
+    with farm.services.uow.read() as repos:
+        jobs = compare_jobs(repos, ids).jobs
+    twice = ReportRatio(value=2.0, low=None, high=None, verdict="faster", text="2.00×")
+    measured = {"latency_sec": 0.25, "is_measured": True, "ratios": {"untuned": twice}}
+    chart = chart_of([job.model_copy(update=measured) for job in jobs])
+    assert chart is not None
+    assert not chart.has_sums
+    for line in chart.lines:
+        untuned, artifact = line.dots
+        assert (untuned.is_artifact, artifact.is_artifact) == (False, True)
+        assert "500 ms, untuned, measured at the compile" in untuned.title
+        assert untuned.y < artifact.y
+        assert len(inside(line.measured)) > 2
 
 
 def test_only_kernels_of_two_jobs_are_compared(browser: Browser, farm) -> None:

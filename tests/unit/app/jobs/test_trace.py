@@ -45,6 +45,20 @@ def test_a_later_job_did_not_wait_for_the_import(farm, monkeypatch) -> None:
     assert trace.began >= job.created_at - 1.0
 
 
+def test_a_second_job_soon_after_did_not_wait_for_the_first_ones_import(farm) -> None:
+    model = farm.ready_model()
+    farm.add_device()
+    first = farm.submit(model, trials=8)
+    farm.run()
+    second = farm.submit(model, trials=16)
+    farm.run()
+    with farm.services.uow.read() as repos:
+        of_first, of_second = (job_trace(repos, farm.job(job.id)) for job in (first, second))
+    assert "step import" in {span.name for span in of_first.spans}
+    assert "step import" not in {span.name for span in of_second.spans}
+    assert of_second.began >= farm.job(second.id).created_at - 1.0
+
+
 def test_traces_are_kept_for_some_days(farm) -> None:
     farm.add_device()
     job = farm.submit(farm.ready_model(), trials=8)

@@ -110,3 +110,12 @@ def test_what_the_points_are_and_what_a_job_without_a_search_shows(settings: Any
     assert curve_words(job(target=CPU, options={"search": False}), [], settings) == (
         "The job did not search, so there is no curve."
     )
+
+
+def test_the_compiles_own_points_are_said_to_be_the_ends(settings: Any) -> None:
+    ended = job(target=CPU, state=JobState.SUCCEEDED, tuned_sec=12.0)
+    text = curve_words(ended, [], settings, at_compile=True)
+    assert text.startswith(
+        "The first and the last point are the whole network as the job's compile measured it"
+    )
+    assert "Between them the network was not timed: it ended after 12 s" in text

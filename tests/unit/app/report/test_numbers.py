@@ -28,9 +28,9 @@ from tunefarm_app.report.numbers import (
     untried_sentence,
 )
 from tunefarm_app.report.page import report_page
-from tunefarm_app.report.words import NOT_TRIED, REASONS
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Artifact, JobTask, Model, ModelState, Workload
+from tunefarm_text.coverage_words import NOT_TRIED, REASONS
 from tunefarm_tuning.core.latency import Disturbance, Latency
 from tunefarm_tuning.core.ratio import speedups
 from tunefarm_tuning.measure.peak import Peak, Rate

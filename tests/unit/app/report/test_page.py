@@ -207,6 +207,18 @@ def test_kernels_that_are_untuned_for_one_reason_are_a_line(report: JobReport) -
         "coverage"
     ]
     assert [row[:2] for row in rows[1:]] == [
-        ["conv3", "2"],
-        ["3 kernels conv0, conv1, conv2", "6"],
+        ["3 kernelsconv0conv1conv2", "6"],
+        ["conv3 1.2 times", "2"],
     ]
+
+
+def test_a_report_of_many_kernels_opens_with_those_that_take_longest(report: JobReport) -> None:
+    (kernel, *_) = report.kernels
+    kernels = [
+        kernel.model_copy(update={"name": f"conv{number}", "position": number, "before_sec": 1e-3 * number})
+        for number in range(50)
+    ]
+    text = report_page(report.model_copy(update={"kernels": kernels}))
+    opened, folded = text.split("<summary>38 other kernels</summary>")
+    assert [f">conv{number} " in opened for number in (49, 38, 37, 0)] == [True, True, False, False]
+    assert [f">conv{number} " in folded for number in (37, 0)] == [True, True]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tunefarm_app.report.words import NOT_TRIED, OUTCOMES, REASONS
+from tunefarm_app.report.words import OUTCOMES
+from tunefarm_text.coverage_words import NOT_TRIED, REASONS
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.records.coverage import MissReason
 

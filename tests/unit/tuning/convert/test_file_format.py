@@ -44,6 +44,7 @@ def test_the_message_says_how_much_is_missing() -> None:
     ("data", "word"),
     [
         (b"PK\x03\x04rest", "PyTorch"),
+        (b"PK\x03\x04" + bytes(26) + b"manifest.json", "an artifact that is compiled already"),
         (b"\x80\x02}q\x00", "PyTorch"),
         (b"\x89HDF\r\n\x1a\n", "Keras"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),

@@ -33,6 +33,23 @@ def test_the_network_is_a_curve_of_its_own() -> None:
     assert curve.rounds == [(50.0, 8)], "what a round does to the pace, a timing does not"
 
 
+def test_a_short_search_and_a_hybrid_have_the_points_of_their_compile() -> None:
+    latency = {"untuned": {"median_sec": 0.03}, "tuned": {"median_sec": 0.01}, "onnxruntime": None}
+    report = {"latency": latency, "coverage": {"tasks": 3, "covered": 2}}
+    drawn = chart(Curve(), report, tuned_sec=12.0, trials=20)
+    assert [(point["sec"], point["trials"], point["ms"], point["tuned"]) for point in drawn["networks"]] == [
+        (0.0, 0, 30.0, "untuned"),
+        (12.0, 20, 10.0, "2 of 3 kernels tuned"),
+    ]
+
+
+def test_a_curve_without_a_search_or_a_measurement_has_no_such_points() -> None:
+    latency = {"untuned": {"median_sec": 0.03}, "tuned": {"median_sec": 0.01}}
+    assert chart(Curve(), {"latency": latency})["networks"] == []
+    untimed = {"latency": {**latency, "tuned": None}}
+    assert chart(Curve(), untimed, tuned_sec=12.0, trials=20)["networks"] == []
+
+
 def test_a_confirmation_moves_the_curve_too() -> None:
     curve = Curve()
     curve.add(1, {"tuned_sec": 1.0, "trials": 8, "best_latency_sec": 1.0})

@@ -273,12 +273,19 @@ def located(
     elif parts.not_checked:
         where = f"which part is wrong could not be found: {parts.not_checked}"
     else:
-        where = f"each of its {parts.parts} parts is right by itself: the fault is in how they are joined"
+        where = f"each of its {parts.parts} parts is right by itself: {_whole_alone(request.precision)}"
     return InvalidModelError(
         f"{error.message}; {where}",
         code=error.code,
         checks={**error.fields["checks"], "parts": parts.to_json()},
     )
+
+
+def _whole_alone(precision: Precision) -> str:
+    """Return why a network can be wrong of which each part is right."""
+    if precision.multiplies:
+        return f"the rounding of {precision} adds up along this network; --precision as-model compiles it without"
+    return "the fault is in how they are joined"
 
 
 def does_not_run(error: RunFailed) -> InvalidModelError:

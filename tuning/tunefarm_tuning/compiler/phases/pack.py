@@ -206,8 +206,8 @@ def _warnings(
     warnings += [*checked.warnings, *timed.warnings]
     shapes = {entry_name(number): _shapes_text(each) for number, each in enumerate(request.model.each)}
     warnings += [
-        f"{_with_shapes(shapes, entry)}the compile's timings of the network do not tell whether it is faster than "
-        f"untuned: it was kept, since {timing.alone}"
+        f"{_with_shapes(shapes, entry)}the timings of the whole network do not tell whether the tuned kernels make it faster; "
+        f"they were kept, since {timing.alone}"
         for entry, timing in timed.entries.items()
         if timing.alone is not None and timing.fallback is None
     ]

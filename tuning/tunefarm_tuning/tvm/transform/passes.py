@@ -13,8 +13,11 @@ from enum import Enum, IntEnum
 import tvm
 from tvm import relax
 
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.target.dot_products import ByteProducts, bfloat16_lanes, byte_products
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import cpu_features, pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
@@ -232,3 +235,42 @@ PASSES: tuple[GraphPass, ...] = (
 def passes_for(context: PassContext) -> list[GraphPass]:
     """Return the passes that run in a context, in order."""
     return [graph_pass for graph_pass in PASSES if graph_pass.when(context)]
+
+
+_LAYOUT_RULES = "ConvertLayout"
+"""The pass of TVM that asks each operator for its layout rule. Some rules are wrong, which is no news."""
+
+
+class GraphPassError(Exception):
+    """A graph pass failed.
+
+    Attributes:
+        pass_name: The pass, or the check after all passes.
+        layout: The layout that was tried.
+        error: What it raised.
+    """
+
+    def __init__(self, pass_name: str, layout: Layout, error: Exception) -> None:
+        super().__init__(f"{pass_name} failed with {type(error).__name__}: {clean_message(error)}")
+        self.pass_name = pass_name
+        self.layout = layout
+        self.error = error
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the failure is a layout rule of TVM's or a refusal, and no sign of a bug of ours."""
+        return self.pass_name == _LAYOUT_RULES or isinstance(self.error, InvalidModelError)
+
+
+def apply_pass(graph_pass: GraphPass, mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    """Return the module after a pass.
+
+    Raises:
+        GraphPassError: If the pass fails.
+        MemoryError: If the memory limit ended it.
+    """
+    try:
+        return tvm.transform.Sequential([graph_pass.bound(context)])(mod)
+    except Exception as error:
+        raise_if_out_of_memory(error)
+        raise GraphPassError(graph_pass.name, context.layout, error) from error

@@ -1,34 +1,41 @@
 """The graph pipeline: turns an ONNX file into a Relax module whose kernels are the workloads to tune.
 
+A network that cannot be laid out in one way is laid out in another, so a bug in a pass of ours would only make it slower. So report
+and log name the pass that failed and its error, and tests fail on it.
+
 `prepare` is deterministic, so extracting tasks today and compiling tomorrow see the same kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tvm
 
-from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_network
 from tunefarm_tuning.frontend.onnx.parts.cut import CutModel, cut
+from tunefarm_tuning.process.running import STRICT_PASSES
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection, select_faster, select_none
-from tunefarm_tuning.tvm.transform.passes import Layout, PassContext, passes_for
+from tunefarm_tuning.tvm.transform.passes import GraphPassError, Layout, PassContext, apply_pass, passes_for
 from tunefarm_tuning.tvm.transform.weights.storage import Storage, store_weights
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.runtime_part import OpenSpec, RuntimePart
 from tunefarm_tuning.workload.task import TensorSpec
+
+log = logging.getLogger(__name__)
 
 _LAYOUTS = {
     "cpu": (Layout.BY_OPERATOR, Layout.AROUND_CONVOLUTIONS),
@@ -40,6 +47,11 @@ _LAYOUTS = {
 _KEPT_LAYOUT = (
     "tensors keep the order of dimensions that the file gives them, in which convolutions are slower, for "
     "TVM cannot lay this network out with channels last: "
+)
+
+_OTHER_LAYOUT = (
+    "the network is laid out in its second-best way, in which it can be slower, for a graph pass of tunefarm's fails in the "
+    "best one, which is a bug: please report it: "
 )
 
 _LEFT_TO_RUN_TIME = {"relax.reshape", "relax.shape_to_tensor"}
@@ -131,40 +143,82 @@ def prepare(
         precision: What products are computed in, for which the target has the instructions; what weights are stored in is `store_weights`'s.
 
     Returns:
-        The module, and a sentence if its convolutions had to keep their layout.
+        The module, and a sentence for people if the best layout failed.
 
     Raises:
         InvalidModelError: unsupported-operator, if TVM cannot make kernels of it.
     """
-    reason = ""
-    for layout in _LAYOUTS[pipeline_name(target)]:
+    failures: list[GraphPassError] = []
+    for layout in (*_LAYOUTS[pipeline_name(target)], Layout.AS_FILE):
+        context = PassContext(target=target, layout=layout, select=select, precision=precision)
         try:
-            context = PassContext(target=target, layout=layout, select=select, precision=precision)
-            return _lower(mod, context), ()
-        except Exception as error:  # noqa: BLE001  (TVM's layout rules raise anything; another layout may work)
-            # They lack some operators: a Max of constants next to a convolution, for example.
-            raise_if_out_of_memory(error)
-            reason = clean_message(error)
-    try:
-        context = PassContext(target=target, layout=Layout.AS_FILE, select=select, precision=precision)
-        return _lower(mod, context), (_KEPT_LAYOUT + reason,)
-    except InvalidModelError:
-        raise
-    except Exception as error:
-        raise_if_out_of_memory(error)
-        raise InvalidModelError(
-            f"TVM imports the model, but cannot make kernels of it: {clean_message(error)}",
-            code="unsupported-operator",
-        ) from error
+            lowered = _lower(mod, context)
+        except GraphPassError as failure:
+            _report(failure)
+            failures.append(failure)
+        else:
+            _raise_if_strict(failures)
+            return lowered, tuple(_warnings(failures, layout))
+    last = failures[-1]
+    if isinstance(last.error, InvalidModelError):
+        raise last.error
+    raise InvalidModelError(
+        f"TVM imports the model, but cannot make kernels of it: {clean_message(last.error)}",
+        code="unsupported-operator",
+    ) from last.error
+
+
+def _warnings(failures: Sequence[GraphPassError], layout: Layout) -> Iterator[str]:
+    """Yield a sentence for people about what failed before a layout worked."""
+    if not failures:
+        return
+    reasons = "; ".join(dict.fromkeys(map(str, failures)))
+    if layout is Layout.AS_FILE:
+        yield _KEPT_LAYOUT + reasons
+    elif not all(failure.is_expected for failure in failures):
+        yield _OTHER_LAYOUT + reasons
+
+
+def _report(failure: GraphPassError) -> None:
+    """Write the failure to the log, with its traceback if it can be a bug of ours."""
+    log.warning(
+        "graph pass failed in layout %s: %s",
+        failure.layout.value,
+        failure,
+        exc_info=None if failure.is_expected else failure.error,
+    )
+
+
+def _raise_if_strict(failures: list[GraphPassError]) -> None:
+    """Raise the first failure that can be a bug of ours, if the environment asks for that, as that of our tests does.
+
+    Raises:
+        InvariantError: It names the pass and its error.
+    """
+    surprising = next((failure for failure in failures if not failure.is_expected), None)
+    if surprising is not None and os.environ.get(STRICT_PASSES):
+        raise InvariantError(
+            f"graph pass {surprising}, in layout {surprising.layout.value}; another layout works"
+        ) from surprising
 
 
 def _lower(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    """Apply the passes of a context.
+
+    Raises:
+        GraphPassError: If one fails, or an operator is left without a kernel.
+        InvalidModelError: unsupported-operator, if an operator has no kernel for this target in any layout.
+    """
     if not context.on_cpu:
         _refuse_cpu_only_kernels(mod)
-    passes = [graph_pass.bound(context) for graph_pass in passes_for(context)]
+    lowered = mod
     with tvm_target(context.target):
-        lowered = tvm.transform.Sequential(passes)(mod)
-    _refuse_leftovers(lowered)
+        for graph_pass in passes_for(context):
+            lowered = apply_pass(graph_pass, lowered, context)
+    try:
+        _refuse_leftovers(lowered)
+    except InvalidModelError as error:
+        raise GraphPassError("the check for kernels", context.layout, error) from error
     # TVM's schedule rules for GPUs do not pack weights.
     return mark_constants(lowered, may_pack=context.on_cpu)
 

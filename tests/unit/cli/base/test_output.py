@@ -1,0 +1,28 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunefarm.cli.base.output import Output
+
+
+def test_an_id_stays_on_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    job_id = f"job_{'0' * 26}"
+    words = "some words that take more room than there is beside an id"
+    Output().table(("job", "model", "note"), [(job_id, words, words), (job_id, words, words)])
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(job_id in line for line in lines) == 2
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_an_id_gives_way_where_it_would_squeeze_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = ("job", "state", "model", "best", "created")
+    Output().table(columns, [(f"job_{'0' * 26}", "cancelled", "resnet18", "10.1 ms", "11:29:37")])
+    out = capsys.readouterr().out
+    assert "cancelled" in out
+    assert f"job_{'0' * 26}" not in out
