@@ -177,7 +177,7 @@ _MEANINGS: dict[int, dict[str, str]] = {
         "unsupported-precision": "The target does not support this precision. Omit it.",
         "unsupported-target": "The target is known, but tuning for it is not supported.",
         "upload-overrun": "There are more bytes than the announced length.",
-        "webhook-address": "The webhook's host is unknown, or its address is not public.",
+        "webhook-address": "The webhook's host is unknown, or it has an address or port that no webhook of this farm may have. The detail says which.",
         "webhook-url": "The URL is invalid for a webhook; the detail says why.",
     },
     423: {

@@ -65,10 +65,12 @@ def plain_knobs(extent: int) -> tuple[Knob, ...]:
     )
 
 
-def gpu_space() -> ConfigSpace:
-    """Return a space of two sketches: CUDA cores (`CORES`), and tensor cores (`WARPS`)."""
+def gpu_space(arch: str = "sm_90") -> ConfigSpace:
+    """Return a space of two sketches: CUDA cores (`CORES`), and tensor cores (`WARPS`), for an architecture."""
+    device = limits_of(arch)
+    cores, warps = (replace(tiling, device=device) for tiling in (CORES, WARPS))
     return ConfigSpace(
         [Sketch(plain_knobs(SIZE), (0, 1, 2, -1, -1), "SSSRRSRS"), Sketch(plain_knobs(SIZE // 16))],
         PRODUCT,
-        [CORES, WARPS],
+        [cores, warps],
     )

@@ -43,6 +43,8 @@ _GROUPS = slice(2, 4)
 _ENDED = "ZX"
 """The states of what has ended: zombies, and what is being removed."""
 _PATH_FIELD = 5  # of a line in /proc/PID/maps
+_PARKED = "scm_fds:"
+"""In ``/proc/PID/fdinfo``: how many descriptors wait in a socket of this machine to be received (Linux 5.6 and later)."""
 _MEMORY = ("/dev/zero (deleted)", "/memfd:", "/SYSV", "/anon_hugepage", "/[aio]")
 """Beginnings of the paths of shared memory, which is called a deleted file."""
 
@@ -266,10 +268,15 @@ def _is_living(thread: Path) -> bool:
 
 
 def _nameless_bytes(session: int) -> int | None:
-    """Return what the deleted files take that processes of a session have open or mapped; None if that is not to be seen."""
+    """Return what the deleted files take that processes of a session have open or mapped; None if that is not to be seen.
+
+    It is not, if descriptors were sent into one of their sockets and nobody took them out.
+    """
     sizes: dict[tuple[int, int], int] = {}
     for thread in (thread for process in _processes(session) for thread in _living_threads(process)):
         try:
+            if _has_parked_descriptors(thread):
+                return None
             for link in (*_descriptors(thread), *_deleted_mappings(thread)):
                 with contextlib.suppress(FileNotFoundError):
                     state = link.stat()
@@ -284,6 +291,15 @@ def _nameless_bytes(session: int) -> int | None:
 def _descriptors(thread: Path) -> Iterator[Path]:
     """Yield the open files of a thread, which may have some of its own."""
     yield from (Path(link.path) for link in os.scandir(thread / "fd"))
+
+
+def _has_parked_descriptors(thread: Path) -> bool:
+    for entry in os.scandir(thread / "fdinfo"):
+        with contextlib.suppress(FileNotFoundError):
+            for line in Path(entry.path).read_text().splitlines():
+                if line.startswith(_PARKED) and int(line.removeprefix(_PARKED)) > 0:
+                    return True
+    return False
 
 
 def _deleted_mappings(thread: Path) -> Iterator[Path]:

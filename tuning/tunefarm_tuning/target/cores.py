@@ -46,7 +46,8 @@ _FEWER = 28
 """Of the 32 registers: on x86 a multiply-add reads a factor from memory; Arm's takes registers alone, and LLVM loads several ahead. Tiles
 of 28 sums are moved from register to register on a Neoverse N1, and spilled on a Cortex-A55 (benchmarks/results/arm.md)."""
 ANY_ARM = Core(registers=_FEWER)
-"""Also Cortex-A57, A72 and A73: two pipes, 32 KiB."""
+"""Also Cortex-A57, A72 and A73: two pipes, 32 KiB; and Cortex-A65 and Neoverse E1, which reorder instructions, as LLVM's model of them (that
+of a Cortex-A53) does not."""
 IN_ORDER = Core(
     fma_per_cycle=1.0,
     loads_per_cycle=1.0,
@@ -55,7 +56,7 @@ IN_ORDER = Core(
     second_cache_bytes=64 * _KIB,
     registers=_FEWER,
 )
-"""Cortex-A53, A55 and the like: a load waits for its turn beside the multiply-adds."""
+"""Cortex-A53, A55, R82 and the like: a load waits for its turn beside the multiply-adds."""
 TWO_PIPES = Core(first_cache_bytes=48 * _KIB, second_cache_bytes=256 * _KIB, registers=_FEWER)
 """Cortex-A75 to A725, Neoverse N1 to N3, Ampere1: 64 KiB. Of C1-Pro and Ampere1C there are no figures here: each follows one of these."""
 FOUR_PIPES = Core(
@@ -73,8 +74,7 @@ _KINDS = (
     (
         IN_ORDER,
         (
-            "cortex-a34 cortex-a35 cortex-a53 cortex-a55 cortex-a65 cortex-a65ae cortex-a320 cortex-a510 cortex-a520 cortex-a520ae "
-            "c1-nano neoverse-e1"
+            "cortex-a34 cortex-a35 cortex-a53 cortex-a55 cortex-a320 cortex-a510 cortex-a520 cortex-a520ae c1-nano cortex-r82 cortex-r82ae"
         ),
     ),
     (

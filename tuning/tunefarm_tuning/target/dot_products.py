@@ -160,6 +160,11 @@ def bfloat16_lanes(target: Target) -> int:
     return lanes if has and not needed & removed else 0
 
 
+def bfloat16_matrix_lanes(target: Target) -> int:
+    """Return the results of a row of Arm's ``bfmmla``, which takes two rows: 2 where there is ``bfdot``, as both are one feature; 0 elsewhere."""
+    return 2 if is_arm64(target) and bfloat16_lanes(target) else 0
+
+
 def has_float16(target: Target) -> bool:
     """Return whether a target is an Arm CPU with arithmetic of float16 (``fmla`` of eight of them), by its name or its attributes."""
     if target.kind != "llvm" or not is_arm64(target):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -192,3 +193,38 @@ def test_a_watch_that_fails_does_not_end_that_of_others(
     with pytest.raises(ChildOutOfDisk):
         child.call("write_files", params, timeout_sec=LONG_SEC)
     assert failures
+
+
+PARKS = """
+import array, os, socket, sys, tempfile
+near, far = socket.socketpair()
+fd, path = tempfile.mkstemp(dir=sys.argv[1])
+os.write(fd, bytes(1 << 20))
+os.fsync(fd)
+os.unlink(path)
+near.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+os.close(fd)
+print("parked", flush=True)
+sys.stdin.readline()
+_, [(_, _, taken)], _, _ = far.recvmsg(1, socket.CMSG_SPACE(4))
+print("taken", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_deleted_files_in_a_socket_are_not_overlooked(folder: Path) -> None:
+    """A process on a GPU may open sockets of its machine; what it sends into one is open nowhere, so what it wrote counts."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARKS, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        assert process.stdout.readline() == "parked\n"
+        assert disk_watch._nameless_bytes(process.pid) is None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "taken\n"
+        assert disk_watch._nameless_bytes(process.pid) == 1 << 20
+        process.stdin.write("\n")

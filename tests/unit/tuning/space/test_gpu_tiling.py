@@ -8,11 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpu_spaces import CORES, PRODUCT, SIZE, gpu_space, plain_knobs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.target.gpu import limits_of
+from tunefarm_tuning.target.gpu_launch import STATIC_SHARED_BYTES, registers_for, resident_blocks
 from tunefarm_tuning.tuner import TrialResult
 from tunefarm_tuning.tuner.baselines import RandomTuner
 from tunefarm_tuning.tuner.ga import GATuner
@@ -118,6 +122,30 @@ def test_features_tell_threads_memory_and_cores() -> None:
     assert occupancy.max() <= 1
     plain = FeatureMap(ConfigSpace([Sketch(plain_knobs(SIZE))], PRODUCT))
     assert not [name for name in plain.names if name.startswith("gpu.")]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_each_architecture_can_launch_what_is_drawn_for_it(arch: str, seed: int) -> None:
+    """By CUDA's table of each architecture: threads, shared memory, and registers for the results of a thread."""
+    ours, limits = gpu_space(arch), limits_of(arch)
+    rng = np.random.default_rng(seed)
+    rows = ours.sample_rows(rng, 24)
+    rows = np.concatenate([rows, ours.mutate_rows(rows, rng), ours.crossover_rows(rows[:12], rows[12:], rng)])
+    for number, sketch in enumerate(ours.sketches):
+        tiling = ours.gpu[number]
+        assert tiling is not None
+        use = tiling.use(rows[rows[:, 0] == number], sketch.knobs)
+        shared = np.where(
+            use.shared_bytes > STATIC_SHARED_BYTES, limits.shared_optin_bytes, STATIC_SHARED_BYTES
+        )
+        assert (use.threads <= limits.threads_per_block).all()
+        assert (use.shared_bytes <= shared).all()
+        assert (use.results <= registers_for(limits, use.threads)).all()
+        for threads, size in zip(use.threads, use.shared_bytes, strict=True):
+            fewest = resident_blocks(limits, threads=int(threads), registers=1, shared_bytes=int(size))
+            assert fewest >= 1
 
 
 @pytest.mark.parametrize("kind", [XGBTuner, GATuner, RandomTuner])

@@ -18,7 +18,7 @@ from tunefarm_tuning.target.parse import parse_target
 
 ARM = "-mtriple=aarch64-linux-gnu"
 UNPLACED = (
-    "generic cortex-a57 cortex-a72 cortex-a73 cortex-r82 cortex-r82ae apple-a7 apple-a10 apple-a11 apple-a12 apple-a13 a64fx carmel "
+    "generic cortex-a57 cortex-a65 cortex-a65ae cortex-a72 cortex-a73 neoverse-e1 apple-a7 apple-a10 apple-a11 apple-a12 apple-a13 a64fx carmel "
     "exynos-m3 exynos-m4 exynos-m5 falkor fujitsu-monaka kryo saphira thunderx thunderx2t99 thunderx3t110 thunderxt81 thunderxt83 "
     "thunderxt88 tsv110"
 )
@@ -29,7 +29,10 @@ UNPLACED = (
     ("target", "core"),
     [
         (f"llvm -mcpu=cortex-a55 {ARM}", IN_ORDER),
+        (f"llvm -mcpu=cortex-r82 {ARM}", IN_ORDER),
         (f"llvm -mcpu=cortex-a72 -mattr=-aes {ARM}", ANY_ARM),
+        (f"llvm -mcpu=cortex-a65ae {ARM}", ANY_ARM),
+        (f"llvm -mcpu=neoverse-e1 {ARM}", ANY_ARM),
         (f"llvm -mcpu=neoverse-n1 {ARM}", TWO_PIPES),
         (f"llvm -mcpu=neoverse-v2 {ARM}", FOUR_PIPES),
         (f"llvm -mcpu=generic -mattr=+dotprod {ARM}", ANY_ARM),

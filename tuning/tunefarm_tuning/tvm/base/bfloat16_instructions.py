@@ -6,6 +6,8 @@ function of integers, and its code, in LLVM's language, is linked and inlined wh
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tvm
@@ -18,6 +20,9 @@ _INTRINSICS = {
     4: ("llvm.aarch64.neon.bfdot.v4f32.v8bf16", "<4 x float>", "<8 x bfloat>"),
 }
 """By the sums that it adds to: LLVM's name for the instruction, the types of the sums and of the factors."""
+_ODD = ", ".join(f"i32 {number}" for number in range(1, 16, 2))
+_MATRIX = "tunefarm_matrix_bfloat16"
+_MATRIX_INTRINSIC = "llvm.aarch64.neon.bfmmla"
 _SHARED = {
     16: """  %shared.wide = bitcast <2 x float> %shared to <2 x i32>
   %shared.high = lshr <2 x i32> %shared.wide, splat (i32 16)
@@ -59,6 +64,37 @@ define linkonce_odr hidden {sums} @{_name(lanes)}({sums} %sums, <2 x float> %sha
 """
 
 
+def _matrix_code() -> str:
+    """Return the function's code: the high halves of two rows become one vector by a single shuffle."""
+    return f"""
+declare <4 x float> @{_MATRIX_INTRINSIC}(<4 x float>, <8 x bfloat>, <8 x bfloat>)
+
+define linkonce_odr hidden <4 x float> @{_MATRIX}(<4 x float> %sums, <4 x float> %first, <4 x float> %second, <8 x float> %own) alwaysinline nounwind willreturn memory(none) {{
+  %first.halves = bitcast <4 x float> %first to <8 x i16>
+  %second.halves = bitcast <4 x float> %second to <8 x i16>
+  %rows = shufflevector <8 x i16> %first.halves, <8 x i16> %second.halves, <8 x i32> <{_ODD}>
+  %left = bitcast <8 x i16> %rows to <8 x bfloat>
+  %own.wide = bitcast <8 x float> %own to <8 x i32>
+  %own.high = lshr <8 x i32> %own.wide, splat (i32 16)
+  %own.bits = trunc <8 x i32> %own.high to <8 x i16>
+  %right = bitcast <8 x i16> %own.bits to <8 x bfloat>
+  %added = call <4 x float> @{_MATRIX_INTRINSIC}(<4 x float> %sums, <8 x bfloat> %left, <8 x bfloat> %right)
+  ret <4 x float> %added
+}}
+"""
+
+
+def matrix_bfloat16(sums: Any, rows: Sequence[Any], own: Any) -> Any:
+    """Return sums of two rows and two results, to each of which four products are added; Arm's alone.
+
+    Args:
+        sums: ``float32x4``.
+        rows: Both rows' factors, ``bfloat16x4`` each.
+        own: Four factors of each of two results, bfloat16, side by side.
+    """
+    return tirx.call_pure_extern(str(sums.ty.dtype), _MATRIX, sums, *rows, own)
+
+
 def dot_bfloat16(sums: Any, shared: Any, own: Any) -> Any:
     """Return sums of float32, to each of which two products are added.
 
@@ -74,8 +110,12 @@ def dot_bfloat16(sums: Any, shared: Any, own: Any) -> Any:
 def link_code(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a lowered kernel with the code of the instruction that it calls, if it calls it."""
     called = {str(node.value) for node in walk(func.body) if isinstance(node, tvm.ir.StringImm)}
-    for lanes in _INTRINSICS:
-        if _name(lanes) in called:
-            code = tvm.ir.StringImm(_code(lanes))
+    codes: dict[str, Callable[[], str]] = {
+        **{_name(lanes): partial(_code, lanes) for lanes in _INTRINSICS},
+        _MATRIX: _matrix_code,
+    }
+    for name, make_code in codes.items():
+        if name in called:
+            code = tvm.ir.StringImm(make_code())
             func = func.with_body(tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, code, func.body))
     return func

@@ -16,7 +16,12 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer, detect_linear_equation
 
 from tunefarm_tuning.target.cores import ANY_X86, Core, core_of
-from tunefarm_tuning.target.dot_products import ByteProducts, bfloat16_lanes, byte_products
+from tunefarm_tuning.target.dot_products import (
+    ByteProducts,
+    bfloat16_lanes,
+    bfloat16_matrix_lanes,
+    byte_products,
+)
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
@@ -38,6 +43,7 @@ class Machine:
     Attributes:
         byte_products: The instruction for products of int8 (`target.dot_products`); None without one.
         bfloat16_lanes: The sums of its instruction for products of bfloat16; 0 without one.
+        bfloat16_matrix_lanes: The results of a row of its instruction for two rows of bfloat16; 0 without one.
         core: What a core can do in a cycle.
     """
 
@@ -45,6 +51,7 @@ class Machine:
     registers: int
     byte_products: ByteProducts | None = None
     bfloat16_lanes: int = 0
+    bfloat16_matrix_lanes: int = 0
     core: Core = ANY_X86
 
     @classmethod
@@ -53,20 +60,17 @@ class Machine:
         if target.kind != "llvm":
             return cls(vector_bytes=16, registers=16)
         # TVM's own vector width is 512 bits for every x86 CPU.
-        features = cpu_features(target)
+        features, core = cpu_features(target), core_of(target)
+        registers = core.registers if "neon" in features and core.registers else 16
+        vector_bytes = 32 if "avx" in features else 16
         if "avx512f" in features:
-            return cls(
-                vector_bytes=64,
-                registers=32,
-                byte_products=byte_products(target),
-                bfloat16_lanes=bfloat16_lanes(target),
-            )
-        core = core_of(target)
+            vector_bytes, registers = 64, 32
         return cls(
-            vector_bytes=32 if "avx" in features else 16,
-            registers=core.registers if "neon" in features and core.registers else 16,
+            vector_bytes=vector_bytes,
+            registers=registers,
             byte_products=byte_products(target),
             bfloat16_lanes=bfloat16_lanes(target),
+            bfloat16_matrix_lanes=bfloat16_matrix_lanes(target),
             core=core,
         )
 

@@ -1,6 +1,6 @@
-"""Convolutions and matrix products of bfloat16 with sums in float32, by ``vdpbf16ps`` (AVX512_BF16) or ``bfdot`` (Arm).
+"""Convolutions and matrix products of bfloat16 with sums in float32, by ``vdpbf16ps`` (AVX512_BF16), or ``bfdot`` and ``bfmmla`` (Arm).
 
-The instructions flush denormal numbers to zero. The first rounds each product's addition once; the second rounds both products of a
+The instructions flush denormal numbers to zero. The first rounds each product's addition once; Arm's round two products of a
 step, and their sum, to odd.
 """
 
@@ -12,7 +12,17 @@ from typing import Any
 from tvm import te, tirx
 
 from tunefarm_tuning.tvm.base.tir import int64_sizes
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, Groups, Runs, conv_sums, matmul_sums, padded
+from tunefarm_tuning.tvm.kernels.dot_products import (
+    BFLOAT16,
+    DotProduct,
+    Groups,
+    Runs,
+    conv_sums,
+    matmul_sums,
+    padded,
+    padded_results,
+    sum_at,
+)
 
 
 def bfloat16_conv2d(
@@ -23,6 +33,7 @@ def bfloat16_conv2d(
     strides: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
+    kind: DotProduct = BFLOAT16,
     runs: Runs | None = None,
 ) -> Any:
     """Return a 2-D convolution as float32.
@@ -34,17 +45,19 @@ def bfloat16_conv2d(
         strides: Down, across.
         padding: Above, left, below, right.
         dilation: Down, across.
+        kind: The instruction.
         runs: If the columns of activations and weights are runs (`dot_products.conv_sums`).
     """
-    sums, _ = conv_sums(
-        BFLOAT16, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation, runs=runs
+    sums, lead = conv_sums(
+        kind, x, weights, _with_zeros, strides=strides, padding=padding, dilation=dilation, runs=runs
     )
-    return _cropped(sums, channels)
+    return _cropped(sums, lead, channels)
 
 
-def bfloat16_matmul(x: Any, weights: Any, *, channels: int) -> Any:
+def bfloat16_matmul(x: Any, weights: Any, *, channels: int, kind: DotProduct = BFLOAT16) -> Any:
     """Return a matrix product as float32: arguments as of `bfloat16_conv2d`, `x` of any rank, summed over its last axis."""
-    return _cropped(matmul_sums(BFLOAT16, x, weights, _with_zeros), channels)
+    lead = [int(size) for size in x.shape[:-1]]
+    return _cropped(matmul_sums(kind, x, weights, _with_zeros), lead, channels)
 
 
 def _with_zeros(x: Any, shape: Sequence[int], before: Sequence[int], groups: Groups) -> Any:
@@ -54,10 +67,10 @@ def _with_zeros(x: Any, shape: Sequence[int], before: Sequence[int], groups: Gro
     return padded(x, shape, before, lambda element: element, zero, f"{BFLOAT16.stage}_input", groups)
 
 
-def _cropped(sums: Any, channels: int) -> Any:
-    *lead, results = (int(size) for size in sums.shape)
-    if results == channels:
+def _cropped(sums: Any, lead: Sequence[int], channels: int) -> Any:
+    """Return the sums of a result's rows and channels, wherever the instruction leaves them."""
+    if len(sums.shape) == len(lead) + 1 and padded_results(sums) == channels:
         return sums
     return te.compute(
-        int64_sizes([*lead, channels]), lambda *indices: sums[indices], name=f"{BFLOAT16.stage}_cropped"
+        int64_sizes([*lead, channels]), lambda *indices: sum_at(sums, indices), name="bfloat16_cropped"
     )

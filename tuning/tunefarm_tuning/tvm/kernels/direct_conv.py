@@ -6,8 +6,9 @@ for a convolution of the same shapes. So nothing else is ever taken for a convol
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -17,12 +18,16 @@ from tvm import s_tir, te, tirx, topi
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import int64_sizes, walk
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BFLOAT16_MATRICES, DotProduct
 
 Shape = tuple[int, ...]
 
 _KERNEL = 3
 _PADDINGS = (1, 0)
+
+
+_Maker = Callable[[Shape, Shape, int, Sequence[Any]], Iterator[tirx.PrimFunc]]
+"""Yields the convolutions that arguments of two shapes may be of, with a padding, at the head of statements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,7 @@ class DirectConv:
         data: Index of the kernel's argument that is the input (NHWC).
         weights: Index of the argument that is the weights (HWIO; of bfloat16, as `dot_products.packed` returns them).
         dtype: Of both.
+        kind: The instruction for which weights of bfloat16 are packed; None for float32.
         padding: Padding on each of the four sides.
         result: The buffer that holds the convolution's result; the kernel's output if nothing follows.
         epilogue: The statements after the convolution that were fused with it.
@@ -41,6 +47,7 @@ class DirectConv:
     data: int
     weights: int
     dtype: str = "float32"
+    kind: DotProduct | None = None
     data_shape: Shape
     out_shape: Shape
     padding: int
@@ -58,14 +65,19 @@ def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
     if not all(map(any, zip(shapes, narrow, strict=True))):
         return None
     statements = statements_of(root)
-    makers = (("float32", shapes, _of_float32), ("bfloat16", narrow, _of_bfloat16))
-    for dtype, of_dtype, expected_of in makers:
+    makers: list[tuple[str, list[Shape], DotProduct | None, _Maker]] = [
+        ("float32", shapes, None, _of_float32),
+        *(("bfloat16", narrow, kind, partial(_of_bfloat16, kind)) for kind in (BFLOAT16, BFLOAT16_MATRICES)),
+    ]
+    for dtype, of_dtype, kind, expected_of in makers:
         for weights, data in permutations(range(len(func.params) - 1), 2):
             for padding in _PADDINGS:
                 for expected in expected_of(of_dtype[data], of_dtype[weights], padding, statements):
                     conv = _match(func, statements, data, weights, expected)
                     if conv is not None:
-                        return replace(conv, data_shape=of_dtype[data], padding=padding, dtype=dtype)
+                        return replace(
+                            conv, data_shape=of_dtype[data], padding=padding, dtype=dtype, kind=kind
+                        )
     return None
 
 
@@ -88,27 +100,27 @@ def _match(
     )
 
 
-def _results_of(statements: Sequence[Any], kernel: Shape) -> list[int]:
+def _results_of(statements: Sequence[Any], kernel: Shape, kind: DotProduct) -> list[int]:
     """Return how many channels a convolution of bfloat16 may have: those that a stage crops it to, else all that its packed weights have."""
-    lanes = kernel[-1] // BFLOAT16.products
+    lanes = kernel[-1] // kind.products
     room = kernel[0] * lanes
     sizes = {int(written_by(statement).shape[-1]) for statement in statements[:3]}
     return [*(size for size in sizes if room - lanes < size < room), room]
 
 
 def _of_bfloat16(
-    data: Shape, kernel: Shape, padding: int, statements: Sequence[Any]
+    kind: DotProduct, data: Shape, kernel: Shape, padding: int, statements: Sequence[Any]
 ) -> Iterator[tirx.PrimFunc]:
     """Yield the convolutions of bfloat16 that arguments of these shapes may be of."""
     if len(kernel) != 5 or kernel[1:3] != (_KERNEL, _KERNEL) or len(data) != 4:
         return
-    if -(-data[3] // BFLOAT16.products) != kernel[3] or min(data[1:3]) + 2 * padding < _KERNEL:
+    if -(-data[3] // kind.products) != kernel[3] or min(data[1:3]) + 2 * padding < _KERNEL:
         return
     x = te.placeholder(int64_sizes(data), dtype="bfloat16", name="x")
     w = te.placeholder(int64_sizes(kernel), dtype="bfloat16", name="w")
-    for channels in _results_of(statements, kernel):
+    for channels in _results_of(statements, kernel, kind):
         conv = bfloat16_conv2d(
-            x, w, channels=channels, strides=(1, 1), padding=(padding,) * 4, dilation=(1, 1)
+            x, w, channels=channels, strides=(1, 1), padding=(padding,) * 4, dilation=(1, 1), kind=kind
         )
         yield te.create_prim_func([x, w, conv], index_dtype_override="int64")
 

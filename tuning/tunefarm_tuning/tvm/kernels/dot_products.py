@@ -94,8 +94,15 @@ BYTE_TAPS = DotProduct(stage="byte_taps", products=4, sum_dtype="int32")
 """The instruction of `BYTES` with bytes of each sum's own: four rows of a depthwise convolution (`kernels.narrow_depthwise`)."""
 BFLOAT16 = DotProduct(stage="bfloat16_dot", products=2, sum_dtype="float32")
 """``vdpbf16ps``, and Arm's ``bfdot``: bfloat16 times bfloat16."""
+BFLOAT16_MATRICES = DotProduct(stage="bfloat16_matrix", products=4, sum_dtype="float32", rows=2)
+"""``bfmmla``: two rows of bfloat16 times those of two results."""
 _AXES = ("depth", "row", "column")
-KINDS = {kind.stage: kind for kind in (BYTES, BYTE_MATRICES, BYTE_TAPS, BFLOAT16)}
+KINDS = {kind.stage: kind for kind in (BYTES, BYTE_MATRICES, BYTE_TAPS, BFLOAT16, BFLOAT16_MATRICES)}
+
+
+def kind_of(block_name: str) -> DotProduct | None:
+    """Return the kind of dot product of a block that was made from its stage: TVM appends to the stage's name."""
+    return next((kind for stage, kind in KINDS.items() if block_name.startswith(stage)), None)
 
 
 def packed(weights: Array, lanes: int, products: int) -> Array:
@@ -314,9 +321,9 @@ def _sums(
 
 def sum_at(sums: Any, indices: Sequence[Any]) -> Any:
     """Return the sum of a result by the indices of its row and its channel, wherever the instruction leaves it."""
-    if str(sums.op.name) != BYTE_MATRICES.stage:
+    rows = KINDS[str(sums.op.name)].rows
+    if rows == 1:
         return sums[tuple(indices)]
-    rows = BYTE_MATRICES.rows
     lanes = int(sums.shape[-1]) // rows
     *outer, row, channel = indices
     return sums[(*outer, row // rows, channel // lanes, row % rows * lanes + channel % lanes)]
@@ -324,9 +331,8 @@ def sum_at(sums: Any, indices: Sequence[Any]) -> Any:
 
 def padded_results(sums: Any) -> int:
     """Return the number of results that the sums of a row have room for."""
-    if str(sums.op.name) != BYTE_MATRICES.stage:
-        return int(sums.shape[-1])
-    return int(sums.shape[-2]) * int(sums.shape[-1]) // BYTE_MATRICES.rows
+    rows = KINDS[str(sums.op.name)].rows
+    return int(sums.shape[-1]) if rows == 1 else int(sums.shape[-2]) * int(sums.shape[-1]) // rows
 
 
 def add_matrix_of_bytes(sums: Any, rows: Sequence[Any], factors: Any, instruction: ByteProducts) -> Any:

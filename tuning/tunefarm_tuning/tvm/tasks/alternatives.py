@@ -20,7 +20,7 @@ from tunefarm_tuning.tvm.base.relax_graph import entry_names, operator_name, rew
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels import winograd
 from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv, match_direct_conv
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, unpacked
+from tunefarm_tuning.tvm.kernels.dot_products import unpacked
 from tunefarm_tuning.tvm.kernels.weight_packing import all_kernel_calls, kernel_arguments
 from tunefarm_tuning.tvm.tasks.extract import Kernel, as_kernel, as_workload, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm.transform.weights.storage import StoredKernel
@@ -102,9 +102,9 @@ class WinogradAlternative(Alternative):
             plain = self.stored.widened(arguments, self.conv.weights)
         else:
             plain = arguments[self.conv.weights].value.numpy()
-        if self.conv.dtype == "bfloat16":
+        if self.conv.kind is not None:
             depth, results = self.conv.data_shape[3], self.conv.out_shape[3]
-            plain = unpacked(plain, depth, results, BFLOAT16.products).astype(np.float32)
+            plain = unpacked(plain, depth, results, self.conv.kind.products).astype(np.float32)
         return winograd.transform_weights(plain, self.m)
 
 
@@ -187,8 +187,8 @@ def _worth_trying(
     func: tirx.PrimFunc, kernel: Kernel, conv: DirectConv, stored: StoredKernel | None
 ) -> list[Alternative]:
     direct = _effort(kernel_flops(kernel.module), 9 * conv.data_shape[3] * conv.out_shape[3])
-    if conv.dtype == "bfloat16":
-        direct /= BFLOAT16.products  # at once
+    if conv.kind is not None:
+        direct /= conv.kind.products  # at once
     efforts = {m: _winograd_effort(conv, m) for m in winograd.TILES}
     least = min(efforts.values())
     tried = [

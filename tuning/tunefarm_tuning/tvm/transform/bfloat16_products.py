@@ -15,9 +15,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, tensor_dtype
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
 from tunefarm_tuning.tvm.kernels.bfloat16_kernels import bfloat16_conv2d, bfloat16_matmul
-from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, Runs, packed
+from tunefarm_tuning.tvm.kernels.dot_products import BFLOAT16, BFLOAT16_MATRICES, DotProduct, Runs, packed
 from tunefarm_tuning.tvm.kernels.narrow_depthwise import narrow_depthwise_conv2d
 from tunefarm_tuning.tvm.transform.convolution import (
     CHANNELS_LAST,
@@ -45,7 +45,7 @@ _MIN_CHANNELS = 3
 """A convolution of fewer channels leaves half of each pair of factors empty, or has no sum over channels."""
 
 
-def multiply_bfloat16(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
+def multiply_bfloat16(mod: tvm.IRModule, lanes: int, matrix_lanes: int = 0) -> tvm.IRModule:
     """Return the module with 2-D convolutions (channels last, ungrouped) and products by a matrix computed in bfloat16.
 
     Depthwise convolutions compute in float32, and read bfloat16.
@@ -53,8 +53,9 @@ def multiply_bfloat16(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
     Args:
         mod: Its constants are folded.
         lanes: Sums of the target's instruction (`target.dot_products.bfloat16_lanes`).
+        matrix_lanes: Results of a row of its instruction for two rows (`target.dot_products.bfloat16_matrix_lanes`); 0 without one.
     """
-    rewritten = rewrite_main(mod, _Bfloat16ProductRewriter(mod, lanes))
+    rewritten = rewrite_main(mod, _Bfloat16ProductRewriter(mod, lanes, matrix_lanes))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
     return result
 
@@ -63,10 +64,10 @@ def multiply_bfloat16(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
 class _Bfloat16ProductRewriter(NarrowProductRewriter):
     dtype = _NARROW
 
-    def __init__(self, mod: tvm.IRModule, lanes: int) -> None:
-        self._lanes = lanes
+    def __init__(self, mod: tvm.IRModule, lanes: int, matrix_lanes: int) -> None:
+        self._lanes = {BFLOAT16: lanes, BFLOAT16_MATRICES: matrix_lanes}
         # By the address of the constant, which is kept alive here. None: bfloat16 cannot represent it.
-        self._weights: dict[tuple[int, bool], tuple[Any, Any]] = {}
+        self._weights: dict[tuple[int, DotProduct, bool], tuple[Any, Any]] = {}
         self._for_depthwise: set[Any] = set()
         super().__init__(mod)
 
@@ -86,13 +87,35 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
             compute = partial(bfloat16_matmul, channels=results) if len(data.ty.shape) > 1 else None
         if compute is None:
             return None
-        runs = runs_of_call(call, BFLOAT16.products)
-        packed_weight = self._packed(weight, in_runs=runs is not None)
+        kind = self._kind(call)
+        # The rows that one instruction takes would lie in one run.
+        runs = runs_of_call(call, kind.products) if kind.rows == 1 else None
+        packed_weight = self._packed(weight, kind, in_runs=runs is not None)
+        compute = partial(compute, kind=kind)
         return None if packed_weight is None else partial(_product, call, compute, packed_weight, runs)
 
-    def _packed(self, weight: Any, *, in_runs: bool) -> Any:
+    def _kind(self, call: Any) -> DotProduct:
+        """Return the kind of product that takes the fewest instructions."""
+        shape = static_shape(call)
+        if not self._lanes[BFLOAT16_MATRICES] or shape is None:
+            return BFLOAT16
+        width, results = shape[-2:]
+        if width == 1:
+            return BFLOAT16  # the second row would be empty
+        *kernel, depth, _ = (int(size) for size in call.args[1].ty.shape)
+
+        def instructions(kind: DotProduct) -> int:
+            runs = runs_of_call(call, kind.products) if kind.rows == 1 else None
+            steps = -(-depth // kind.products) * prod(kernel)
+            if runs is not None:
+                steps = -(-depth * kernel[-1] // kind.products) * prod(kernel[:-1])
+            return -(-width // kind.rows) * -(-results // self._lanes[kind]) * steps
+
+        return min((BFLOAT16, BFLOAT16_MATRICES), key=instructions)
+
+    def _packed(self, weight: Any, kind: DotProduct, *, in_runs: bool) -> Any:
         """Return weights as bfloat16, packed, their columns one behind the other `in_runs`; None if it cannot represent them."""
-        address = (weight.value.__chandle__(), in_runs)
+        address = (weight.value.__chandle__(), kind, in_runs)
         if address not in self._weights:
             value = weight.value.numpy()
             stored = store(value, Precision.BFLOAT16_WEIGHTS, {value.ndim - 1})
@@ -100,7 +123,7 @@ class _Bfloat16ProductRewriter(NarrowProductRewriter):
             if stored is not None:
                 array = stored.arrays[0]
                 array = array.reshape(array.shape[0], 1, -1, array.shape[-1]) if in_runs else array
-                constant = relax.const(packed(array, self._lanes, BFLOAT16.products), _NARROW)
+                constant = relax.const(packed(array, self._lanes[kind], kind.products), _NARROW)
             self._weights[address] = (weight, constant)
         return self._weights[address][1]
 

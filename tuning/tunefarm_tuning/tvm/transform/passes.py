@@ -15,7 +15,12 @@ from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
-from tunefarm_tuning.target.dot_products import ByteProducts, bfloat16_lanes, byte_products
+from tunefarm_tuning.target.dot_products import (
+    ByteProducts,
+    bfloat16_lanes,
+    bfloat16_matrix_lanes,
+    byte_products,
+)
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import cpu_features, pipeline_name
@@ -156,7 +161,7 @@ def _multiply_int8(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
 
 
 def _multiply_bfloat16(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
-    return multiply_bfloat16(mod, bfloat16_lanes(context.target))
+    return multiply_bfloat16(mod, bfloat16_lanes(context.target), bfloat16_matrix_lanes(context.target))
 
 
 @dataclass(frozen=True, slots=True)

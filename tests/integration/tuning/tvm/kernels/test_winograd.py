@@ -12,6 +12,7 @@ import tvm
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx_reference import module_outputs
+from tvm import relax
 
 import tunefarm_tuning
 from tunefarm_tuning import apply_history_best, extract_tasks, import_model
@@ -174,6 +175,22 @@ def test_a_convolution_of_bfloat16_has_it_in_float32(changed: dict[str, Any], tm
         np.testing.assert_allclose(
             actual, expected, rtol=2e-2, atol=4e-3 * float(np.sqrt(np.mean(expected**2)))
         )
+
+
+def test_a_convolution_of_two_rows_of_bfloat16_has_the_same_weights_in_it(tmp_path: Path) -> None:
+    held = imported(conv_net(size=(9, 10), channels=(20, 38)), tmp_path)
+    transformed = []
+    for name in ("llvm -mcpu=znver4", "llvm -mcpu=generic -mattr=+bf16 -mtriple=aarch64-linux-gnu"):
+        module = load_relax(held.path, held.binding, parse_target(name), Precision.BFLOAT16).module
+        (alternative,) = [item for item in every_winograd(module) if item.algorithm == "winograd-4"]
+        changed = put_alternatives_in(module, [alternative], {alternative.workload_key: "winograd-4"})
+        nodes: list[Any] = []
+        relax.analysis.post_order_visit(changed["main"], nodes.append)
+        values = [getattr(node, "value", None) for node in nodes]
+        arrays = [value.numpy() for value in values if isinstance(value, tvm.runtime.Tensor)]
+        transformed.append(max(arrays, key=lambda array: array.size))
+    assert transformed[0].dtype == np.float32
+    np.testing.assert_array_equal(*transformed)
 
 
 @pytest.mark.parametrize(

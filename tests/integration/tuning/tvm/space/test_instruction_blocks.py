@@ -180,7 +180,9 @@ def test_configs_for_arm_use_its_instruction(name: str, target: Target, tmp_path
     space = DesignSpace(kernel(name, tmp_path, target).module, target)
     some = configs(space, 4)
     assert any(space.leaves_tails(config) for config in some) or "convolution" not in name
-    instruction = "bfdot" if not name.startswith("bytes") else "smmla" if target is NEOVERSE_V2 else "sdot"
+    instruction = "smmla" if target is NEOVERSE_V2 else "sdot"
+    if not name.startswith("bytes"):
+        instruction = "bfdot" if name == "row" else "bfmmla"
     for config in some:
         schedule, _ = space.apply(config)
         assert f"\t{instruction}\t" in built(schedule.mod["main"], target).inspect_source("asm")

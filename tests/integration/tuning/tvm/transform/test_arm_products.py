@@ -11,7 +11,7 @@ import bfloat16_networks
 import numpy as np
 import onnx
 import pytest
-import tvm
+from arm_kernels import assemblies, left_in_floats, load
 from emulated_arm import CORTEX_A72, MAX, NEOVERSE_N1, ArmCpu, emulated_machine
 from llvm_cpus import cpus_of
 from numpy.typing import NDArray
@@ -34,13 +34,8 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.dot_products import SDOT, SMMLA, ByteProducts, bfloat16_lanes, byte_products
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.target import cpu_features, tvm_target
+from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
-from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
-from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
-from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
-from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.precision import Precision
 
 TRIPLE = "aarch64-linux-gnu"
@@ -86,14 +81,6 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
 Arrays = list[NDArray[Any]]
 
 
-def load(
-    model: onnx.ModelProto, folder: Path, target: Target, precision: Precision = Precision.AS_MODEL
-) -> LoadedModel:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.onnx").write_bytes(model.SerializeToString())
-    return load_relax(folder / "model.onnx", Binding(), target, precision)
-
-
 def run_all(
     models: Mapping[str, onnx.ModelProto],
     cpu: ArmCpu,
@@ -117,25 +104,6 @@ def run_all(
         with np.load(runs / name / "outputs.npz") as outputs:
             results[name] = ([outputs[key] for key in outputs.files], theirs)
     return results
-
-
-def assemblies(
-    model: onnx.ModelProto, folder: Path, target: Target, precision: Precision = Precision.AS_MODEL
-) -> list[str]:
-    """Return the assembly of each kernel that multiplies bytes, or bfloat16, under its default schedule."""
-    loaded = load(model, folder, target, precision)
-    texts = []
-    for kernel in primfunc_workloads(loaded.module):
-        if "byte_" not in kernel.name and "bfloat16_" not in kernel.name:
-            continue
-        func = loaded.module[kernel.name]
-        if "lstm" not in kernel.name:
-            func = default_schedule(func, target)
-        func = func.with_attr("global_symbol", "main")
-        with tvm_target(target), tvm.transform.PassContext(config=SPLIT_TAILS):
-            built = tvm.tirx.build(tvm.IRModule({"main": func}), target=tvm_target(target))
-        texts.append(str(built.inspect_source("asm")))
-    return texts
 
 
 @pytest.mark.parametrize(
@@ -187,17 +155,10 @@ def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target,
         )
 
 
-def left_in_floats(folder: Path, target: Target) -> list[str]:
-    """Return the products of the network in a folder that are no products of bytes."""
-    kernels = primfunc_workloads(load_relax(folder / "model.onnx", Binding(), target).module)
-    products = [kernel.name for kernel in kernels if re.search("conv|matmul", kernel.name)]
-    return [name for name in products if "byte_" not in name]
-
-
 def multiplying(assembly: str) -> list[str]:
     """Return the blocks without jumps that multiply: the bodies of the loops over the products."""
     blocks = re.split(r"^\S+:|^\t(?:b|b\.\w+|cbn?z|tbn?z)\t", assembly, flags=re.MULTILINE)
-    return [block for block in blocks if re.search(r"\t(sdot|smmla|bfdot)\t", block)]
+    return [block for block in blocks if re.search(r"\t(sdot|smmla|bfdot|bfmmla)\t", block)]
 
 
 def test_sums_stay_in_registers(tmp_path: Path) -> None:
@@ -213,6 +174,7 @@ def test_sums_stay_in_registers(tmp_path: Path) -> None:
 def test_every_product_of_bfloat16_has_the_instruction(name: str, tmp_path: Path) -> None:
     (text,) = assemblies(BFLOAT16_NETWORKS[name], tmp_path, NEWER, Precision.BFLOAT16)
     assert multiplying(text)
+    assert set(re.findall(r"\t(bfdot|bfmmla)\t", text)) == {"bfdot" if name in OF_A_ROW else "bfmmla"}
     for block in multiplying(text):
         # Of the factors of a row, one narrowing is left.
         assert not re.search(r"\t(bfcvtn?2?|fmla|bif|bit|bsl)\t", block)

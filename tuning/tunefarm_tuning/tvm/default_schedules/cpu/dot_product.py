@@ -2,7 +2,7 @@
 
 In each SIMD lane the sum of four products of bytes becomes ``vpdpbusd`` (VNNI) or ``sdot`` (Arm), that of two of bfloat16 ``vdpbf16ps``
 (AVX512_BF16) or ``bfdot`` (Arm);
-the sums of two rows and two results of eight products each become ``smmla`` (Arm). The
+the sums of two rows and two results become ``smmla`` (of eight products of bytes each) or ``bfmmla`` (of four of bfloat16; both Arm). The
 instructions are inserted by hand: LLVM does not find them in any loops that TVM generates, and TVM's own intrinsic hands VNNI operand
 types that LLVM 22 refuses.
 """
@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tunefarm_tuning.target.dot_products import ByteProducts
-from tunefarm_tuning.tvm.base.bfloat16_instructions import dot_bfloat16
+from tunefarm_tuning.tvm.base.bfloat16_instructions import dot_bfloat16, matrix_bfloat16
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
@@ -29,6 +29,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize, nominal_size, stage_of
 from tunefarm_tuning.tvm.kernels.dot_products import (
     BFLOAT16,
+    BFLOAT16_MATRICES,
     BYTE_MATRICES,
     BYTE_TAPS,
     BYTES,
@@ -37,6 +38,7 @@ from tunefarm_tuning.tvm.kernels.dot_products import (
     add_byte_products,
     add_bytes,
     add_matrix_of_bytes,
+    kind_of,
 )
 
 _MOST_SUMS = {16: 28, 4: 20}
@@ -83,6 +85,8 @@ def lanes_of(kind: DotProduct, machine: Machine) -> int:
     """Return the sums of the CPU's instruction of a kind; 0 if it has none."""
     if kind is BFLOAT16:
         return machine.bfloat16_lanes
+    if kind is BFLOAT16_MATRICES:
+        return kind.rows * machine.bfloat16_matrix_lanes
     own = _instruction_of(kind, machine)
     return 0 if own is None else own.lanes * own.rows
 
@@ -90,7 +94,7 @@ def lanes_of(kind: DotProduct, machine: Machine) -> int:
 def _instruction_of(kind: DotProduct, machine: Machine) -> ByteProducts | None:
     """Return the CPU's instruction for a kind of products of bytes; None if it has none."""
     best = machine.byte_products
-    if kind is BFLOAT16 or best is None:
+    if kind.sum_dtype != "int32" or best is None:
         return None
     return best.by_row if kind in (BYTES, BYTE_TAPS) else best if best.rows == kind.rows else None
 
@@ -288,7 +292,8 @@ def instruction(block: Any, lanes: int, machine: Machine) -> Any:
     """Return the statement of a block's instruction: the block reads the factors and writes the sums of all lanes."""
     result = block.writes[0]
     factors = [read for read in block.reads if not read.source.same_as(result.source)]
-    if str(block.name_hint).startswith(BYTE_TAPS.stage):
+    kind = kind_of(str(block.name_hint))
+    if kind is BYTE_TAPS:
         image, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
         return _tap_instruction(result, image, weights, lanes, machine)
     activations, weights = sorted(factors, key=lambda read: int(read.region[-1].extent))
@@ -296,16 +301,19 @@ def instruction(block: Any, lanes: int, machine: Machine) -> Any:
     indices = vector_indices(result, lanes)
     sums = result.source[indices]
     shared = activations.source[vector_indices(activations, products)]
-    if products == BYTE_MATRICES.products:
-        assert machine.byte_products is not None, "else the block would have no annotation"
+    if kind in (BYTE_MATRICES, BFLOAT16_MATRICES):
         *outer, row, _ = activations.region
         behind = [*[dim.min for dim in outer], row.min + row.extent - 1]
         second = activations.source[(*behind, vector_indices(activations, products)[-1])]
         factors = weights.source[vector_indices(weights, int(weights.region[-1].extent))]
-        added = add_matrix_of_bytes(sums, [shared, second], factors, machine.byte_products)
+        if kind is BFLOAT16_MATRICES:
+            added = matrix_bfloat16(sums, [shared, second], factors)
+        else:
+            assert machine.byte_products is not None, "else the block would have no annotation"
+            added = add_matrix_of_bytes(sums, [shared, second], factors, machine.byte_products)
         return tirx.BufferStore(result.source, added, list(indices))
     own = weights.source[vector_indices(weights, products * lanes)]
-    if products == BFLOAT16.products:
+    if kind is BFLOAT16:
         added = dot_bfloat16(sums, shared, own)
     else:
         assert machine.byte_products is not None, "else the block would have no annotation"
