@@ -2,7 +2,7 @@
 
 Vectors run along output channels, and a single channel leaves seven of eight lanes idle. Eight neighbouring pixels fill them: a convolution
 of eight times the stride, whose eight kernels are the original one, each shifted by one more pixel. It multiplies by zeros where a
-kernel does not reach, and is faster where kernels are wider than one pixel.
+kernel does not reach, and is faster where kernels are wider than one pixel. The last layer of a vocoder is such a convolution of a signal.
 """
 
 from __future__ import annotations
@@ -74,18 +74,19 @@ def _widen(call: Any, builder: Any) -> Any:
     pixels = conv.best_pixels if conv is not None else 1
     if conv is None or pixels == 1:
         return call
-    images, rows, width, channels = conv.out
+    shape = static_shape(call) or ()
     shifted = _shifted_kernels(conv, pixels)
-    strides = [int(call.attrs.strides[0]), pixels * conv.stride]
-    result = builder.emit(convolve(call, call.args[0], relax.const(shifted, "float32"), strides=strides))
-    if shifted.shape[3] != pixels * channels:
-        result = builder.emit(relax.op.strided_slice(result, [3], [0], [pixels * channels]))
-    return builder.normalize(relax.op.reshape(result, [images, rows, width, channels]))
+    weights = relax.const(shifted[0] if len(shape) == 3 else shifted, "float32")
+    strides = [*(int(stride) for stride in call.attrs.strides[:-1]), pixels * conv.stride]
+    result = builder.emit(convolve(call, call.args[0], weights, strides=strides))
+    if shifted.shape[3] != pixels * conv.out[3]:
+        result = builder.emit(relax.op.strided_slice(result, [len(shape) - 1], [0], [pixels * conv.out[3]]))
+    return builder.normalize(relax.op.reshape(result, list(shape)))
 
 
 def _match(call: Any) -> _NarrowConvolution | None:
-    """Return a call as a convolution that may be made wider; None for any other call."""
-    if convolution_name(call, CHANNELS_LAST) != "relax.nn.conv2d":
+    """Return a call as a convolution that may be made wider, a signal as an image of one row; None for any other call."""
+    if convolution_name(call, CHANNELS_LAST) not in ("relax.nn.conv1d", "relax.nn.conv2d"):
         return None
     attributes, (data, weights) = call.attrs, call.args
     out = static_shape(call)
@@ -95,11 +96,14 @@ def _match(call: Any) -> _NarrowConvolution | None:
         or out is None
         or static_shape(data) is None
         or int(attributes.groups) != 1
-        or int(attributes.dilation[1]) != 1
-        or out[3] >= _LANES
+        or int(attributes.dilation[-1]) != 1
+        or out[-1] >= _LANES
     ):
         return None
-    conv = _NarrowConvolution(stride=int(attributes.strides[1]), out=out, weights=weights.value.numpy())
+    array = weights.value.numpy()
+    if len(out) == 3:
+        out, array = (out[0], 1, *out[1:]), array[None]
+    conv = _NarrowConvolution(stride=int(attributes.strides[-1]), out=out, weights=array)
     products = conv.weights[..., 0].size
     pays = products >= _MIN_PRODUCTS and int(np.prod(out[:3])) * products >= _MIN_TOTAL_PRODUCTS
     return conv if pays else None

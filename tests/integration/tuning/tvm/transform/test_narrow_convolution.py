@@ -124,6 +124,34 @@ def test_what_would_not_win_stays(conv: dict[str, Any], tmp_path: Path) -> None:
     assert outputs in (conv["outputs"], 1)  # of a group, one
 
 
+@pytest.mark.parametrize(
+    ("channels", "stride", "wider"), [(1, 1, (14, 32, 8)), (2, 2, (13, 32, 8)), (7, 1, (7, 32, 7))]
+)
+def test_a_signal_is_an_image_of_one_row(
+    channels: int, stride: int, wider: tuple[int, ...], tmp_path: Path
+) -> None:
+    g = GraphBuilder(seed=channels)
+    x = g.input("x", [1, 32, 4000])
+    weights = g.weight(channels, 32, 7)
+    g.output(g.node("Tanh", g.node("Conv", x, weights, g.weight(channels), strides=[stride], pads=[3, 3])))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    loaded = load_relax(path, Binding(), HOST)
+    shapes: list[tuple[int, ...]] = []
+
+    def look(node: Any) -> None:
+        if isinstance(node, tvm.ir.GenericConst) and len(node.value.shape) == 3 and node.value.shape[0] > 1:
+            shapes.append(tuple(int(size) for size in node.value.shape))
+
+    relax.analysis.post_order_visit(loaded.module["main"].body, look)
+    assert shapes == [wider]
+    values = random_inputs(loaded.inputs, seed=1)
+    (ours,) = built_outputs(loaded, values, tmp_path)
+    (theirs,) = reference_outputs(path, loaded, values)
+    comparison = compare_arrays("y", ours, theirs)
+    assert comparison.ok, comparison.message
+
+
 def test_all_cpus_have_the_same_kernels(tmp_path: Path) -> None:
     """A farm's tasks of a model are those of all CPUs."""
     path = network(tmp_path, outputs=1)
