@@ -18,13 +18,16 @@ pytestmark = pytest.mark.exhaustive
 
 
 def transpose(size: int) -> onnx.ModelProto:
-    """Return a network that transposes a square image of this size to channels first.
+    """Return a network that transposes a square image of this size to channels first, and changes its signs on the way.
 
     Its search space has one config. That is several times as fast as the default schedule, on one core as well: whether
     the kernel counts as tuned depends neither on luck nor on what else the machine does.
     """
     graph = helper.make_graph(
-        [helper.make_node("Transpose", ["x"], ["y"], perm=[0, 3, 1, 2])],
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+            helper.make_node("Neg", ["t"], ["y"]),
+        ],
         "transpose",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, size, size, CHANNELS])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, CHANNELS, size, size])],
