@@ -34,8 +34,8 @@ _HALF, _MAX_PADDING = 2, 1 / 5
 """Results that fill half a vector lose less: more zeros than this share do not pay."""
 _PANEL, _PANEL_BYTES, _MAX_PANEL_PADDING = 64, 256 << 10, 1 / 16
 """Columns of the widest tiles of the default schedules: a matrix of so many bytes is packed into panels of them."""
-_MIN_WORK = 1 << 14
-"""With fewer products, a kernel takes a few microseconds."""
+_MIN_WORK, _MIN_MATRIX_BYTES = 1 << 14, 64 << 10
+"""With fewer products, or a smaller matrix, a kernel takes a few microseconds."""
 
 
 def rules_of_ragged_products(lanes: int) -> Mapping[str, Legalize]:
@@ -108,10 +108,11 @@ def _padded(call: Any, lanes: int) -> NDArray[Any] | None:
     array, groups = weights.value, 1 if is_depthwise(call) else groups_of(call)
     if str(array.dtype) != "float32" or tensor_dtype(data) != "float32" or len(array.shape) < 2:
         return None
-    if (not is_convolution and len(array.shape) != 2) or 0 in out:
-        return None
     *taps, results = (int(size) for size in array.shape)
-    padding = _padding(lanes, results // groups, 0 if is_convolution else 4 * prod(taps) * results)
+    matrix_bytes = 0 if is_convolution else 4 * prod(taps) * results
+    if 0 in out or (not is_convolution and (len(taps) != 1 or matrix_bytes < _MIN_MATRIX_BYTES)):
+        return None
+    padding = _padding(lanes, results // groups, matrix_bytes)
     if is_depthwise(call) and results % (lanes // _HALF) == 0:
         return None  # the copies of its input with zeros take longer
     if padding == 0 or prod(out) * prod(taps) < _MIN_WORK:
