@@ -68,5 +68,5 @@ def test_where_other_work_disturbs_the_timings_the_kernels_own_times_decide(
     assert (artifact.manifest["records"] != []) == kept
     assert (latency["rejected"] is None) == kept
     warning = artifact.report["warnings"][0]
-    assert ("it was kept" if kept else "all kernels fell back") in warning
+    assert ("were kept" if kept else "all kernels fell back") in warning
     assert "alone its kernels take" in warning
