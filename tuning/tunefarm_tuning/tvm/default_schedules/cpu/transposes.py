@@ -14,6 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import schedule_of
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import is_worth_threads
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, itemsize, stage_of
@@ -34,7 +35,7 @@ class _Dim:
 
 def write_transpose(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """Return a kernel that copies a tensor with its dimensions in another order, written in squares of vectors; None for any other."""
-    if len(func.params) != 2:
+    if len(func.params) != 2 or any(static_shape(param) is None for param in func.params):
         return None
     sch = schedule_of(func)
     blocks = list(sch.get_child_blocks(sch.get_sblock("root")))

@@ -79,3 +79,16 @@ def test_a_copy_that_computes_something_or_of_a_part_is_left_to_other_rules() ->
     for result in (topi.transpose(x) + 1.0, te.compute(int64_sizes((32, 64)), lambda i, j: x[j, i])):
         func = te.create_prim_func([x, result], index_dtype_override="int64")
         assert write_transpose(func, Machine.of(AVX512)) is None
+
+
+def test_a_transpose_of_any_number_of_images_is_left_to_other_rules() -> None:
+    images = te.var("n", "int64")
+    x = te.placeholder((images, *int64_sizes((64, 48))), "float32", name="x")
+    func = te.create_prim_func([x, topi.transpose(x, (0, 2, 1))])
+    assert write_transpose(func, Machine.of(HOST)) is None
+    scheduled = default_schedule(func, HOST).with_attr("global_symbol", "main")
+    main = tvm.compile(tvm.IRModule({"main": scheduled}), target=tvm_target(HOST))["main"]
+    given = np.random.default_rng(0).standard_normal((3, 64, 48)).astype(np.float32)
+    result = tvm.runtime.tensor(np.zeros((3, 48, 64), np.float32))
+    main(tvm.runtime.tensor(given), result)
+    np.testing.assert_array_equal(result.numpy(), given.transpose(0, 2, 1))
