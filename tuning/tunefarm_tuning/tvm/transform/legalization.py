@@ -10,6 +10,7 @@ from tvm import te, tirx, topi
 
 from tunefarm_tuning.tvm.base.relax_graph import tensor_dtype
 from tunefarm_tuning.tvm.kernels.legalize import CPU_KERNELS, Legalize
+from tunefarm_tuning.tvm.transform.ragged_products import RAGGED_PRODUCTS
 
 _OUT_FUSABLE = 3
 """TVM's operator pattern of a reduction: element-wise steps before it fuse into it, and no steps after it."""
@@ -56,7 +57,7 @@ def _keeping_nan(of_two: Callable[[Any, Any], Any], name: str) -> Legalize:
     return legalize
 
 
-CPU_RULES: Mapping[str, Legalize] = {**CPU_KERNELS, "relax.astype": _round_to_bfloat16}
+CPU_RULES: Mapping[str, Legalize] = {**CPU_KERNELS, **RAGGED_PRODUCTS, "relax.astype": _round_to_bfloat16}
 
 GPU_RULES: Mapping[str, Legalize] = {
     "relax.maximum": _keeping_nan(topi.maximum, "maximum"),

@@ -23,7 +23,7 @@ from tunefarm_tuning.target.dot_products import (
 )
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
-from tunefarm_tuning.tvm.base.target import cpu_features, pipeline_name
+from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
 from tunefarm_tuning.tvm.transform.constant_indices import bound_constant_indices
@@ -43,7 +43,6 @@ from tunefarm_tuning.tvm.transform.int8_recurrences import multiply_rounded_stat
 from tunefarm_tuning.tvm.transform.layout import convert_layout, convolve_channels_last
 from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES
 from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
-from tunefarm_tuning.tvm.transform.ragged_products import rules_of_ragged_products
 from tunefarm_tuning.tvm.transform.simplify import (
     crop_kernels,
     fold_pads,
@@ -104,11 +103,6 @@ class PassContext:
         return pipeline_name(self.target) == "cpu"
 
     @property
-    def result_lanes(self) -> int:
-        """The float32 results of a CPU's vector, 4 or 8: half of a vector of AVX-512 is as good where a whole one is not filled."""
-        return 8 if "avx" in cpu_features(self.target) else 4
-
-    @property
     def byte_products(self) -> ByteProducts | None:
         """The target's instruction for products of int8; None if it has none."""
         return byte_products(self.target)
@@ -147,11 +141,6 @@ def _ours(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
 
 def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
     return fuse_horizontally(mod, context.selection)
-
-
-def _legalize_for_cpu(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
-    result: tvm.IRModule = legalize_ops({**CPU_RULES, **rules_of_ragged_products(context.result_lanes)})(mod)
-    return result
 
 
 def _multiply_int8(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
@@ -230,7 +219,7 @@ PASSES: tuple[GraphPass, ...] = (
     # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps
     GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),
     GraphPass("DispatchSortScan", Level.LOWER, relax.backend.DispatchSortScan()),
-    GraphPass("LegalizeOps", Level.LOWER, _legalize_for_cpu, _on_cpu),
+    GraphPass("LegalizeOps", Level.LOWER, legalize_ops(CPU_RULES), _on_cpu),
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(GPU_RULES), _on_gpu),
     GraphPass("ZeroPipeline", Level.LOWER, relax.get_pipeline("zero")),
 )

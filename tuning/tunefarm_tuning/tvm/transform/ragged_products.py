@@ -8,8 +8,8 @@ A depthwise convolution reads zeros, too: its input is copied into a border anyw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,24 +28,20 @@ from tunefarm_tuning.tvm.transform.convolution import (
     is_depthwise,
 )
 
-_LEAST = 8
-"""Least results of a group; `narrow_convolution` has fewer."""
+_LANES = 8
+"""Half a vector of AVX-512, two of NEON. The same for all CPUs, since a farm shares the tasks of a model among them. Groups of fewer
+results stay: `narrow_convolution` has these."""
 _HALF, _MAX_PADDING = 2, 1 / 5
-"""Results that fill half a vector lose less: more zeros than this share do not pay."""
+"""Results that fill half of so many lanes lose less: more zeros than this share do not pay."""
 _PANEL, _PANEL_BYTES, _MAX_PANEL_PADDING = 64, 256 << 10, 1 / 16
 """Columns of the widest tiles of the default schedules: a matrix of so many bytes is packed into panels of them."""
 _MIN_WORK, _MIN_MATRIX_BYTES = 1 << 14, 64 << 10
 """With fewer products, or a smaller matrix, a kernel takes a few microseconds."""
 
 
-def rules_of_ragged_products(lanes: int) -> Mapping[str, Legalize]:
-    """Return the rules of the operators whose weights are padded to so many results, or a multiple."""
-    return dict.fromkeys(("relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"), partial(_legalize, lanes))
-
-
-def _legalize(lanes: int, builder: Any, call: Any) -> Any:
+def _legalize(builder: Any, call: Any) -> Any:
     """Return the kernel of a product; TVM's own where the results fill whole vectors, or nothing is known of the weights."""
-    padded = _padded(call, lanes)
+    padded = _padded(call)
     name = operator_name(call)
     if padded is None:
         return tvm.ir.Op.get(name).get_attr("FLegalize")(builder, call)
@@ -96,7 +92,7 @@ def _sums(call: Any, x: Any, weights: Any) -> Any:
     )
 
 
-def _padded(call: Any, lanes: int) -> NDArray[Any] | None:
+def _padded(call: Any) -> NDArray[Any] | None:
     """Return the weights with zeros behind the results of each group; None if the kernel stays as it is."""
     data, weights = call.args
     out, read = static_shape(call), static_shape(data)
@@ -112,8 +108,8 @@ def _padded(call: Any, lanes: int) -> NDArray[Any] | None:
     matrix_bytes = 0 if is_convolution else 4 * prod(taps) * results
     if 0 in out or (not is_convolution and (len(taps) != 1 or matrix_bytes < _MIN_MATRIX_BYTES)):
         return None
-    padding = _padding(lanes, results // groups, matrix_bytes)
-    if is_depthwise(call) and results % (lanes // _HALF) == 0:
+    padding = _padding(results // groups, matrix_bytes)
+    if is_depthwise(call) and results % (_LANES // _HALF) == 0:
         return None  # the copies of its input with zeros take longer
     if padding == 0 or prod(out) * prod(taps) < _MIN_WORK:
         return None
@@ -122,12 +118,18 @@ def _padded(call: Any, lanes: int) -> NDArray[Any] | None:
     return np.pad(grouped, [*zeros, (0, padding)]).reshape(*taps, -1)
 
 
-def _padding(lanes: int, results: int, matrix_bytes: int) -> int:
+def _padding(results: int, matrix_bytes: int) -> int:
     """Return the zeros to append to the results of a group."""
-    if results < _LEAST or results % lanes == 0:
+    if results < _LANES or results % _LANES == 0:
         return 0
     for_panels = -results % _PANEL
     if matrix_bytes >= _PANEL_BYTES and for_panels <= results * _MAX_PANEL_PADDING:
         return for_panels
-    padding = -results % lanes
-    return padding if results % (lanes // _HALF) or padding <= results * _MAX_PADDING else 0
+    padding = -results % _LANES
+    return padding if results % (_LANES // _HALF) or padding <= results * _MAX_PADDING else 0
+
+
+RAGGED_PRODUCTS: Mapping[str, Legalize] = MappingProxyType(
+    dict.fromkeys(("relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"), _legalize)
+)
+"""Rules of the operators whose weights are padded."""

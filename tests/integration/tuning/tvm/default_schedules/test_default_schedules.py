@@ -36,6 +36,7 @@ from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import int64_sizes
 from tunefarm_tuning.tvm.codegen import graph_build
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, packed_default
 from tunefarm_tuning.tvm.default_schedules import schedule as default_schedule_module
@@ -329,3 +330,29 @@ def test_a_network_whose_packed_defaults_do_not_build_takes_its_weights_as_given
     assert packed
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
     assert machine["main"](tvm.runtime.tensor(np.ones((1, 64, 9, 11), np.float32))).shape == (1, 160, 9, 11)
+
+
+@pytest.mark.parametrize("kind", ["gate", "every second"])
+def test_what_reads_results_in_another_way_than_a_crop_keeps_a_schedule(kind: str) -> None:
+    x, w = (
+        te.placeholder(int64_sizes(shape), "float32", name=name)
+        for name, shape in (("x", (64, 32)), ("w", (32, 64)))
+    )
+    k = te.reduce_axis((0, tvm.tirx.IntImm("int64", 32)), name="k")
+    sums = te.compute(int64_sizes((64, 64)), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="sums")
+
+    def element(i: Any, j: Any) -> Any:
+        return sums[i, j] * sums[i, j + 32] if kind == "gate" else sums[i, 2 * j]
+
+    func = te.create_prim_func(
+        [x, w, te.compute(int64_sizes((64, 32)), element)], index_dtype_override="int64"
+    )
+    scheduled = default_schedule(func, HOST).with_attr("global_symbol", "main")
+    main = tvm.compile(tvm.IRModule({"main": scheduled}), target=tvm_target(HOST))["main"]
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 32), (32, 64)))
+    result = tvm.runtime.tensor(np.zeros((64, 32), np.float32))
+    main(tvm.runtime.tensor(a), tvm.runtime.tensor(b), result)
+    product = a @ b
+    expected = product[:, :32] * product[:, 32:] if kind == "gate" else product[:, ::2]
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)

@@ -152,9 +152,10 @@ def test_a_signal_is_an_image_of_one_row(
     assert comparison.ok, comparison.message
 
 
-def test_all_cpus_have_the_same_kernels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outputs", [1, 20, 36, 85, 116])
+def test_all_cpus_have_the_same_kernels(outputs: int, tmp_path: Path) -> None:
     """A farm's tasks of a model are those of all CPUs."""
-    path = network(tmp_path, outputs=1)
+    path = network(tmp_path, outputs=outputs)
     targets = ("llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4", "llvm -mtriple=aarch64-linux-gnu")
     keys = [
         [

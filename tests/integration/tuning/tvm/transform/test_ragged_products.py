@@ -141,14 +141,6 @@ def test_whole_vectors_and_short_groups_stay(channels: int, groups: int, tmp_pat
     assert all(shape[-1] == channels for shape in shapes)
 
 
-@pytest.mark.parametrize(("channels", "padded"), [(20, 20), (21, 24), (34, 36)])
-def test_vectors_of_four_need_fewer_zeros(channels: int, padded: int, tmp_path: Path) -> None:
-    path = convolution(tmp_path, shape=(1, 32, 20, 20), channels=channels, kernel=3)
-    assert matrix_shapes(
-        load_relax(path, Binding(), parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"))
-    ) == [(3, 3, 32, padded)]
-
-
 @pytest.mark.parametrize("groups", [1, 4])
 def test_a_ragged_convolution_is_cropped_from_registers(groups: int, tmp_path: Path) -> None:
     path = convolution(

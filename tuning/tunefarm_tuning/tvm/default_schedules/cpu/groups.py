@@ -71,8 +71,13 @@ def _split_reader(sch: Any, block: Any) -> None:
         return
     reader = readers[0]
     ((axis, size),) = divisions
-    read, kept = (int(sch.get(stage).writes[0].source.shape[-1]) for stage in (block, reader))
-    if kept % size or read % (kept // size) or not _split_loop(sch, reader, axis, size):
+    read, kept = (sch.get(stage).writes[0].source.shape[-1] for stage in (block, reader))
+    if axis != len(list(sch.get(reader).iter_vars)) - 1 or not all(
+        isinstance(n, tirx.IntImm) for n in (read, kept)
+    ):
+        return
+    read, kept = int(read), int(kept)
+    if read <= kept or kept % size or read % (kept // size) or not _split_loop(sch, reader, axis, size):
         return
     room = read // (kept // size)
     sch.transform_layout(

@@ -215,7 +215,10 @@ class _TiledReduction:
         written = self._stage.writes[0]
         if stage is None or not stage.is_injective:
             return None
-        self._drops_columns = 0 < written.elements - stage.points <= written.elements * _MAX_DROPPED
+        reads = [read for read in stage.reads if read.buffer == written.buffer]
+        is_crop = len(reads) == 1 and 1 in reads[0].strides  # not pairs of results, nor every second one
+        dropped = written.elements - stage.points
+        self._drops_columns = is_crop and 0 < dropped <= written.elements * _MAX_DROPPED
         return consumers[0] if self._drops_columns or stage.points == written.elements else None
 
     def _place_epilogue(self, epilogue: Any | None, loop: Any) -> None:

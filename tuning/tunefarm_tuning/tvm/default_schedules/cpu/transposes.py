@@ -49,7 +49,7 @@ def write_transpose(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | No
     if not source.same_as(func.params[0]) or not result.same_as(func.params[1]):
         return None
     dims = _dims(stage)
-    if dims is None or not (stage.points == stage.reads[0].elements == stage.writes[0].elements):
+    if not stage.points or dims is None or not _reaches_all(dims, stage):
         return None
     across = next((dim for dim in dims if dim.read == 1), None)
     along = next((dim for dim in dims if dim.written == 1), None)
@@ -64,6 +64,17 @@ def write_transpose(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | No
     body = _squares(source, result, outer, across, along, lanes, parallel=is_worth_threads(stage))
     root = SBlock([], node.reads, node.writes, "root", body)
     return func.with_body(SBlockRealize([], tirx.const(True), root))
+
+
+def _reaches_all(dims: list[_Dim], stage: Stage) -> bool:
+    """Return whether a copy reads and writes tensors whole, from their first element: with no other strides it can begin nowhere else."""
+    strides = ([(dim.extent, dim.read) for dim in dims], [(dim.extent, dim.written) for dim in dims])
+    return all(
+        access.elements == stage.points
+        and min((stride for _, stride in loops), default=1) > 0
+        and sum((extent - 1) * stride for extent, stride in loops) == stage.points - 1
+        for access, loops in zip((stage.reads[0], stage.writes[0]), strides, strict=True)
+    )
 
 
 def _dims(stage: Stage) -> list[_Dim] | None:

@@ -92,3 +92,18 @@ def test_a_transpose_of_any_number_of_images_is_left_to_other_rules() -> None:
     result = tvm.runtime.tensor(np.zeros((3, 48, 64), np.float32))
     main(tvm.runtime.tensor(given), result)
     np.testing.assert_array_equal(result.numpy(), given.transpose(0, 2, 1))
+
+
+def test_a_copy_that_begins_elsewhere_is_left_to_other_rules() -> None:
+    square = te.placeholder(int64_sizes((64, 64)), "float32", name="x")
+    pair = te.placeholder(int64_sizes((2, 32, 32)), "float32", name="x")
+    backwards = te.compute(int64_sizes((64, 64)), lambda i, j: square[63 - j, i])
+    second_twice = te.compute(int64_sizes((2, 32, 32)), lambda _, i, j: pair[1, j, i])
+    nothing = te.placeholder(int64_sizes((0, 32, 32)), "float32", name="x")
+    for x, result in (
+        (square, backwards),
+        (pair, second_twice),
+        (nothing, topi.transpose(nothing, (0, 2, 1))),
+    ):
+        func = te.create_prim_func([x, result], index_dtype_override="int64")
+        assert write_transpose(func, Machine.of(AVX512)) is None
