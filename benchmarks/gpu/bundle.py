@@ -48,13 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         _install(Path(folder), options.python, {*_LEFT_OUT, *options.without})
-        for part in split(Path(folder), options.folder, options.part_mib << 20):
+        for part in split(Path(folder), options.folder, options.part_mib << 20, options.python):
             print(part, f"{part.stat().st_size >> 20} MiB")
     return 0
 
 
-def split(site: Path, folder: Path, part_bytes: int) -> list[Path]:
-    """Write a folder's files as one compressed archive into parts of at most so many bytes; return these."""
+def split(site: Path, folder: Path, part_bytes: int, python: str) -> list[Path]:
+    """Write a folder's files, for a version of Python, as one compressed archive into parts of at most so many bytes; return these."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("part-*"):
         old.unlink()
@@ -68,7 +68,7 @@ def split(site: Path, folder: Path, part_bytes: int) -> list[Path]:
                 parts.append(folder / f"part-{len(parts):03}")
                 parts[-1].write_bytes(data)
     digests = {part.name: hashlib.sha256(part.read_bytes()).hexdigest() for part in parts}
-    (folder / _PARTS).write_text(json.dumps(digests, indent=1))
+    (folder / _PARTS).write_text(json.dumps({"python": python, "parts": digests}, indent=1))
     return parts
 
 
@@ -76,9 +76,16 @@ def join(folder: Path, environment: Path) -> Path:
     """Make an environment of the parts in a folder, with this checkout's packages; return its interpreter.
 
     Raises:
-        ValueError: If a part is missing or is not what was written.
+        ValueError: If a part is missing or is not what was written, or the parts are for another version of Python.
     """
-    digests: dict[str, str] = json.loads((folder / _PARTS).read_text())
+    bundle = json.loads((folder / _PARTS).read_text())
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if bundle["python"] != here:
+        raise ValueError(
+            f"the parts are for Python {bundle['python']} and this is {here}: join them by python{bundle['python']}, "
+            f"or make them with --python {here}"
+        )
+    digests: dict[str, str] = bundle["parts"]
     environment.mkdir(parents=True, exist_ok=True)
     archive = environment / _ARCHIVE
     with archive.open("wb") as whole:
@@ -97,7 +104,7 @@ def join(folder: Path, environment: Path) -> Path:
     (packages / "bundle.pth").write_text("".join(f"{path}\n" for path in paths))
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     about = packages / f"tunefarm-{version}.dist-info"
-    about.mkdir()
+    about.mkdir(exist_ok=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tunefarm\nVersion: {version}\n")
     return environment / "venv" / "bin" / "python"
 

@@ -284,7 +284,10 @@ def located(
 def _whole_alone(precision: Precision) -> str:
     """Return why a network can be wrong of which each part is right."""
     if precision.multiplies:
-        return f"the rounding of {precision} adds up along this network; --precision as-model compiles it without"
+        return (
+            f"the rounding of {precision} may add up along this network, or the fault is in how the parts are joined; "
+            "--precision as-model compiles it without the rounding"
+        )
     return "the fault is in how they are joined"
 
 

@@ -25,6 +25,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
+from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
 from tunefarm_tuning.tvm.transform.bfloat16_products import multiply_bfloat16
 from tunefarm_tuning.tvm.transform.constant_indices import bound_constant_indices
 from tunefarm_tuning.tvm.transform.float16_products import multiply_float16
@@ -143,6 +144,11 @@ def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
     return fuse_horizontally(mod, context.selection)
 
 
+def _mark_constants(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    # TVM's schedule rules for GPUs do not pack weights.
+    return mark_constants(mod, may_pack=context.on_cpu)
+
+
 def _multiply_int8(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
     instruction = context.byte_products
     assert instruction is not None, "the pass is for targets that have it"
@@ -222,6 +228,7 @@ PASSES: tuple[GraphPass, ...] = (
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(CPU_RULES), _on_cpu),
     GraphPass("LegalizeOps", Level.LOWER, legalize_ops(GPU_RULES), _on_gpu),
     GraphPass("ZeroPipeline", Level.LOWER, relax.get_pipeline("zero")),
+    GraphPass("MarkConstants", Level.LOWER, _mark_constants),
 )
 """All passes, in the order in which they run."""
 

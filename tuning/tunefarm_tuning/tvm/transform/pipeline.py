@@ -1,7 +1,7 @@
 """The graph pipeline: turns an ONNX file into a Relax module whose kernels are the workloads to tune.
 
-A network that cannot be laid out in one way is laid out in another, so a bug in a pass of ours would only make it slower. So report
-and log name the pass that failed and its error, and tests fail on it.
+A network that cannot be laid out in one way is laid out in another. A bug in a pass of ours would then be seen in its speed alone:
+report and log name the pass that failed and its error, and tests fail on it.
 
 `prepare` is deterministic, so extracting tasks today and compiling tomorrow see the same kernels.
 """
@@ -26,7 +26,6 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.frontend.importer import import_bound
-from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection, select_faster, select_none
 from tunefarm_tuning.tvm.transform.passes import GraphPassError, Layout, PassContext, apply_pass, passes_for
 from tunefarm_tuning.tvm.transform.weights.storage import Storage, store_weights
@@ -45,13 +44,13 @@ _LAYOUTS = {
 """The channels-last layouts to try, in order, by pipeline."""
 
 _KEPT_LAYOUT = (
-    "tensors keep the order of dimensions that the file gives them, in which convolutions are slower, for "
-    "TVM cannot lay this network out with channels last: "
+    "tensors keep the order of dimensions that the file gives them, in which convolutions are slower, because "
+    "the network could not be laid out with channels last: "
 )
 
 _OTHER_LAYOUT = (
-    "the network is laid out in its second-best way, in which it can be slower, for a graph pass of tunefarm's fails in the "
-    "best one, which is a bug: please report it: "
+    "the network is laid out in its second-best way, in which it can be slower, because a graph pass of tunefarm failed in the "
+    "best one. This is a bug; please report it: "
 )
 
 _LEFT_TO_RUN_TIME = {"relax.reshape", "relax.shape_to_tensor"}
@@ -176,7 +175,9 @@ def _warnings(failures: Sequence[GraphPassError], layout: Layout) -> Iterator[st
     if layout is Layout.AS_FILE:
         yield _KEPT_LAYOUT + reasons
     elif not all(failure.is_expected for failure in failures):
-        yield _OTHER_LAYOUT + reasons
+        yield _OTHER_LAYOUT + "; ".join(
+            dict.fromkeys(str(failure) for failure in failures if not failure.is_expected)
+        )
 
 
 def _report(failure: GraphPassError) -> None:
@@ -219,8 +220,7 @@ def _lower(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
         _refuse_leftovers(lowered)
     except InvalidModelError as error:
         raise GraphPassError("the check for kernels", context.layout, error) from error
-    # TVM's schedule rules for GPUs do not pack weights.
-    return mark_constants(lowered, may_pack=context.on_cpu)
+    return lowered
 
 
 def _refuse_cpu_only_kernels(mod: tvm.IRModule) -> None:

@@ -158,6 +158,7 @@ FORMS = {
     "dense": dense_net(),
     "dense, one row": dense_net(rows=(1,)),
     "dense, odd": dense_net(rows=(2, 9), depth=33, out=35),
+    "dense, ragged": dense_net(depth=200, out=109),
 }
 
 

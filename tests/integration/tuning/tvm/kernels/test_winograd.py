@@ -125,10 +125,11 @@ def every_winograd(module: tvm.IRModule) -> list[Alternative]:
         {"size": (9, 10), "pad": 0},
         {"batch": 2, "channels": (16, 48)},
         {"channels": (20, 36)},
+        {"channels": (21, 21), "after": "residual"},
         {"after": "residual"},
         {"after": "silu"},
     ],
-    ids=["plain", "odd", "unpadded", "batch", "channels", "residual", "silu"],
+    ids=["plain", "odd", "unpadded", "batch", "channels", "ragged", "residual", "silu"],
 )
 def test_the_results_are_those_of_the_direct_convolution(changed: dict[str, object], tmp_path: Path) -> None:
     model = conv_net(**changed)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def test_passes_of_a_cpu() -> None:
         *("CanonicalizeBindings", "FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
         *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions", "SplitExtremes"),
-        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline"),
+        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline", "MarkConstants"),
     ]
 
 
@@ -58,7 +58,7 @@ def test_passes_of_a_gpu() -> None:
         *("FoldPads", "CropKernels", "DecomposeOpsForInference", "CanonicalizeBindings"),
         *("FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("CancelTransposes", "CanonicalizeBindings", "DeadCodeElimination", "FoldWeights", "FoldConstant"),
-        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline"),
+        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline", "MarkConstants"),
     ]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
@@ -62,7 +63,7 @@ def write_transpose(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | No
         return None
     outer = [dim for dim in dims if dim not in (across, along)]
     body = _squares(source, result, outer, across, along, lanes, parallel=is_worth_threads(stage))
-    root = SBlock([], node.reads, node.writes, "root", body)
+    root = SBlock([], [_whole(source)], [_whole(result)], "root", body)
     return func.with_body(SBlockRealize([], tirx.const(True), root))
 
 
@@ -135,6 +136,10 @@ def _squares(
     return tirx.SeqStmt(
         [tirx.DeclBuffer(read, data=source.data), tirx.DeclBuffer(written, data=result.data), loop]
     )
+
+
+def _whole(buffer: Any) -> Any:
+    return tirx.BufferRegion(buffer, [tvm.ir.Range(0, extent) for extent in buffer.shape])
 
 
 def _run(first: Any, lanes: int) -> Any:
