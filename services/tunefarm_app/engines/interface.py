@@ -125,6 +125,7 @@ class Engine(Protocol):
         baselines: Sequence[str] = (),
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,
+        quick: bool = False,
         device: Device | None,
         name: str,
         output: Path,
@@ -134,7 +135,8 @@ class Engine(Protocol):
         """Compile, check and time a network.
 
         Without a device that happens here, with the processor time that nobody else wants, for whatever device model the records
-        are of: kernels are checked for their results alone, as their times would tell nothing.
+        are of: kernels are checked for their results alone, as their times would tell nothing. A `quick` compile leaves other
+        algorithms as earlier compiles, or the kernels' own times, judged them, and times the network for a few seconds.
         """
         ...
 

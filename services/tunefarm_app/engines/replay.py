@@ -254,6 +254,7 @@ class ReplayEngine:
         baselines: Sequence[str] = (),
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,  # noqa: ARG002  (nothing is refined)
+        quick: bool = False,  # noqa: ARG002  (likewise)
         device: Device | None,
         name: str,
         output: Path,

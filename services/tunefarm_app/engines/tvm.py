@@ -54,6 +54,7 @@ _MAX_RUNNERS = 4
 _COST_MODEL = "tunefarm_tuning.cost_model.xgb"
 _DRAFT_BLOCKS = 3
 """Samples of a draft's latency: other work disturbs them in any case."""
+_QUICK_TIMING_SEC = 5.0
 _NETWORK_TIMEOUT_SEC = 60.0
 
 
@@ -195,6 +196,7 @@ class TvmEngine:
         baselines: Sequence[str] = (),
         samples: Sequence[Path] = (),
         goal_sec: float | None = None,
+        quick: bool = False,
         device: Device | None,
         name: str,
         output: Path,
@@ -206,6 +208,10 @@ class TvmEngine:
             whole_sec=self._settings.compile_time_limit_sec,
             samples_bytes=self._settings.max_samples_bytes,
         )
+        if quick:
+            limits = replace(
+                limits, ablation_sec=0.0, timing_sec=min(_QUICK_TIMING_SEC, self._settings.timing_sec)
+            )
         if device is None:
             # On a busy machine a draft takes any time at all, up to the step's own limit.
             longest_sec = self._settings.compile_time_limit_sec

@@ -28,6 +28,7 @@ from tunefarm_app.storage.rows import (
     file_stem,
     max_error_of,
     precision_of,
+    searches,
     wants_other_shapes,
 )
 from tunefarm_db.repositories.records.records import RecordFilter
@@ -84,6 +85,7 @@ def run_compile(context: StepContext) -> None:
             baselines=baselines_of(job),
             samples=[context.services.blobs.path(sample_file.sha256) for sample_file in samples],
             goal_sec=compile_goal_sec(job),
+            quick=not searches(job),
             device=device.device,
             name=file_stem(row.name),
             output=scratch.path / f"{file_stem(row.name)}.tunefarm",

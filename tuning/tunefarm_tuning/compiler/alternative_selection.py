@@ -4,6 +4,9 @@ A kernel that is faster alone may slow down its neighbours, whose data are then 
 built with all alternatives that are faster by themselves, and an ablation removes one at a time: an alternative stays only if
 the network without it is no faster. Where other work may explain that difference, the alternative stays. All of them go if
 the network with them takes longer than the direct one, whatever other work there was.
+
+Verdicts are findings for later compiles. One that a busy device or a short time leaves unsettled holds only for compiles that have no
+time for ablations.
 """
 
 from __future__ import annotations
@@ -25,12 +28,11 @@ from tunefarm_tuning.records.findings import Findings, ScopedFindings
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
-_ABLATION_SEC = 60.0
-"""Time budget for ablating alternatives that do not clearly win."""
-_CLEAR_WINNER_ABLATION_SEC = 30.0
-"""Time budget for ablating alternatives that clearly win: only to report what each gains in the network."""
+_CLEAR_WINNERS_SHARE = 0.5
+"""Of the time for ablations (`CompileLimits.ablation_sec`), for alternatives that clearly win: only to report what each gains in the
+network."""
 _UNTUNED_ABLATION_SEC = 5.0
-"""The first budget where no kernel of the network is tuned: a compile without a search is soon done."""
+"""The time for ablations where no kernel of the network is tuned."""
 _UNTUNED_RATIO = 0.9
 """An alternative with an untuned kernel is tried if its kernels take less than this share of the direct kernel's time."""
 _FASTER_RATIO = 0.99
@@ -119,6 +121,9 @@ class AlternativeSelector:
         if all(self._is_judged(candidate) for candidate in self._chosen):
             return best, {}
         tried = self._chosen
+        if self._is_untuned and not self._is_thorough:
+            self._note_verdicts(tried, settled=False)
+            return best, {}  # the phase `measure` times it beside the direct network
         times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
         unclear = [candidate for candidate in self._unclear(times) if not self._is_judged(candidate)]
         clear = [
@@ -127,10 +132,10 @@ class AlternativeSelector:
             if candidate not in unclear and not self._is_judged(candidate)
         ]
         clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
-        cut_short = False
-        budgets_sec = (_ABLATION_SEC, _CLEAR_WINNER_ABLATION_SEC)
-        if not self.records and not records_of(self.candidates):
-            budgets_sec, cut_short = (_UNTUNED_ABLATION_SEC, 0.0), True
+        cut_short = not self._is_thorough
+        budgets_sec = (self.limits.ablation_sec, _CLEAR_WINNERS_SHARE * self.limits.ablation_sec)
+        if self._is_untuned:
+            budgets_sec, cut_short = (min(_UNTUNED_ABLATION_SEC, budgets_sec[0]), 0.0), True
         for budget_sec, candidates in zip(budgets_sec, (unclear, clear), strict=True):
             spare_sec = self.spare_sec(budget_sec)
             cut_short = cut_short or spare_sec < budget_sec
@@ -145,20 +150,30 @@ class AlternativeSelector:
             times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
         if times is None or times.sec["direct"] < times.sec["chosen"]:
             _withdraw(self._chosen, "the network with the alternatives is not faster than without")
+            if times is not None:
+                self._note_verdicts(tried, settled=False)
             return self.direct, {}
         if len(self._chosen) == 1:
             self._chosen[0].network_gain_sec = times.gain_sec("direct", "chosen")
-        # What a goal cut short, or other work disturbed, is left to a later compile.
-        is_known = times.slowdown == 1.0 and not cut_short
-        self._note_verdicts([candidate for candidate in tried if is_known or id(candidate) in self._ablated])
+        self._note_verdicts(tried, settled=times.slowdown == 1.0 and not cut_short)
         return best, times.sec
+
+    @property
+    def _is_untuned(self) -> bool:
+        return not self.records and not records_of(self.candidates)
+
+    @property
+    def _is_thorough(self) -> bool:
+        """Whether there is time for ablations."""
+        return self.spare_sec(self.limits.ablation_sec) > 0
 
     def _choose(self, candidates: Sequence[Candidate]) -> None:
         """Choose the fastest candidates, and apply the verdicts of earlier compiles to them."""
         self._choose_fastest(candidates)
         for candidate in self._chosen:
-            verdict = self.findings.find("alternative", candidate.facts())
-            if verdict is not None:
+            verdict = self.findings.peek("alternative", candidate.facts())
+            if verdict is not None and (verdict.get("settled", True) or not self._is_thorough):
+                self.findings.find("alternative", candidate.facts())
                 self._judged.add(id(candidate))
                 candidate.chosen, candidate.reason = bool(verdict["chosen"]), str(verdict["reason"])
                 candidate.network_gain_sec = verdict["network_gain_sec"]
@@ -166,7 +181,8 @@ class AlternativeSelector:
     def _is_judged(self, candidate: Candidate) -> bool:
         return id(candidate) in self._judged
 
-    def _note_verdicts(self, candidates: Sequence[Candidate]) -> None:
+    def _note_verdicts(self, candidates: Sequence[Candidate], *, settled: bool) -> None:
+        """Remember the verdicts, settled ones for all later compiles."""
         for candidate in candidates:
             if self._is_judged(candidate):
                 continue
@@ -174,6 +190,7 @@ class AlternativeSelector:
                 "chosen": candidate.chosen,
                 "reason": candidate.reason,
                 "network_gain_sec": candidate.network_gain_sec,
+                "settled": settled or id(candidate) in self._ablated,
             }
             self.findings.note("alternative", candidate.facts(), verdict)
 

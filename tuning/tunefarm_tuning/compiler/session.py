@@ -33,6 +33,8 @@ class CompileLimits:
         kernel_ratio: How many times the untuned kernel's time a tuned kernel may take before it falls back. A little
             above one, since measurements of equal kernels differ by that.
         model_ratio: The same for the whole network.
+        ablation_sec: Seconds for timing the network without one of its other algorithms, to find those that do not pay there, and half
+            as many for what the others gain. 0 takes over what earlier compiles found out, also where it is uncertain.
         timing_sec: Seconds for timing the network beyond the usual number of samples, while a busy machine leaves it unclear how
             much faster it is.
         timing_blocks: Samples of the whole network at most, before that time begins to count.
@@ -47,6 +49,7 @@ class CompileLimits:
     model_sec: float = 600.0
     kernel_ratio: float = 1.05
     model_ratio: float = 1.02
+    ablation_sec: float = 60.0
     timing_sec: float = 5.0
     timing_blocks: int = 15
     whole_sec: float | None = None

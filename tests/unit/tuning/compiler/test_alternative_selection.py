@@ -44,7 +44,7 @@ class Networks:
         inexact: frozenset[str] = frozenset(),
         watched: Watched | None = None,
     ) -> None:
-        self._sec = sec
+        self.sec = sec
         self._watched = watched
         self._inexact = inexact
         self.built: dict[str, dict[str, str]] = {str(DIRECT): {}}
@@ -63,7 +63,7 @@ class Networks:
         choices = self.built[params["path"]]
         if method == "time_model":
             watched = None if self._watched is None else self._watched.to_json()
-            return {"samples_sec": [self._sec[frozenset(choices)]], "watched": watched}
+            return {"samples_sec": [self.sec[frozenset(choices)]], "watched": watched}
         assert method == "check_model"
         ok = not self._inexact & set(choices.values())
         comparison = Comparison(
@@ -115,10 +115,11 @@ def selector_of(networks: Networks, folder: Path, *candidates: Candidate) -> Alt
 
 
 def again(
-    networks: Networks, folder: Path, findings: Findings, *candidates: Candidate
+    networks: Networks, folder: Path, findings: Findings, *candidates: Candidate, ablation_sec: float = 60.0
 ) -> SelectedAlternatives:
     """Select with what an earlier selection found out."""
     selector = selector_of(networks, folder, *candidates)
+    selector.limits = CompileLimits(ablation_sec=ablation_sec)
     selector.findings = Findings(findings.noted.get).within()
     return selector.select()
 
@@ -217,7 +218,7 @@ def test_a_clear_winner_is_ablated_to_tell_its_gain(tmp_path: Path) -> None:
 def test_a_clear_winner_is_not_ablated_where_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tunefarm_tuning.compiler.alternative_selection._CLEAR_WINNER_ABLATION_SEC", -1.0)
+    monkeypatch.setattr("tunefarm_tuning.compiler.alternative_selection._CLEAR_WINNERS_SHARE", -1.0)
     networks, selector = three(tmp_path)
     selected = selector.select()
     assert len(networks.built) == 3
@@ -258,7 +259,9 @@ def test_nothing_goes_in_that_makes_no_network_faster(tmp_path: Path) -> None:
 BUSY = Watched(wall_sec=0.05, cores=1, others_sec=0.025, steal_sec=0.0, switches=0, stalled_sec=None)
 
 
-def test_timings_that_others_slowed_remove_no_alternative_and_are_not_remembered(tmp_path: Path) -> None:
+def test_timings_that_others_slowed_remove_no_alternative_and_hold_for_the_hurried_alone(
+    tmp_path: Path,
+) -> None:
     a, b = kernel("a", 0.020), kernel("b", 0.020)
     networks = Networks(
         sets_of(("", 0.050), ("a", 0.035), ("b", 0.060), ("a b", 0.045)), watched=BUSY
@@ -269,7 +272,19 @@ def test_timings_that_others_slowed_remove_no_alternative_and_are_not_remembered
     selected = selector.select()
     assert networks.built[str(selected.library)] == {"a": "winograd-4", "b": "winograd-4"}
     assert [each.reason for each in selected.candidates] == ["", ""]
-    assert findings.noted == {}
+    untimed, fresh = Networks({}), (candidate(a, 0.005), candidate(b, 0.005))
+    again(untimed, tmp_path, findings, *fresh, ablation_sec=0.0)
+    assert len(untimed.built) == 2, "the network with both alternatives alone is built"
+    quiet = Networks(networks.sec)
+    assert again(quiet, tmp_path, findings, *fresh).algorithms == {"a": "winograd-4"}
+
+
+def test_an_untuned_network_in_a_hurry_is_timed_by_the_next_phase_alone(tmp_path: Path) -> None:
+    networks = Networks({})
+    selector = selector_of(networks, tmp_path, candidate(kernel("a", 0.020, tuned=False), 0.005))
+    selector.candidates[0].tuned = kernel("a-matmul", 5e-5, tuned=False)
+    selector.limits = CompileLimits(ablation_sec=0.0)
+    assert networks.built[str(selector.select().library)] == {"a": "winograd-4"}
 
 
 @pytest.mark.parametrize("sec", [0.055, 0.150])

@@ -21,7 +21,7 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 _KIND = "latency"
 _QUIET = 1.1
-"""Latencies are remembered if other work may have slowed none of them by more."""
+"""Other work may have slowed none of the remembered latencies by more, unless the compile shall be done soon (`ablation_sec` 0)."""
 _AS_LONG = 1.1
 """The network takes as long as before if its median is within this many times the earlier one, above and below."""
 
@@ -71,7 +71,7 @@ def known_latency(
         request, built, input_set, number=number, threads=threads, baseline=baseline, baselines=baselines
     )
     known = None if facts is None else request.findings.peek(_KIND, facts)
-    if facts is None or known is None:
+    if facts is None or known is None or not (known.get("quiet", True) or request.limits.ablation_sec == 0):
         return None
     latency = {str(name): Latency.from_json(json) for name, json in known["latency"].items()}
     again = time_models(
@@ -107,16 +107,17 @@ def note_latency(
     baseline: bool,
     baselines: Baselines,
 ) -> None:
-    """Remember latencies that were measured side by side on a device that was quiet enough, unless a baseline failed."""
+    """Remember latencies that were measured side by side, and whether the device was quiet; unless a baseline failed."""
     facts = _facts(
         request, built, input_set, number=number, threads=threads, baseline=baseline, baselines=baselines
     )
     if not baselines.running.keys() <= latency.keys():
         return
-    if facts is not None and all(each.slowdown <= _QUIET for each in latency.values()):
+    if facts is not None:
         finding = {
             "latency": {name: each.to_json() for name, each in latency.items()},
             "measured_at": time.time(),
+            "quiet": all(each.slowdown <= _QUIET for each in latency.values()),
         }
         if baselines.running:
             finding["baselines"] = {name: each.facts.to_json() for name, each in baselines.running.items()}

@@ -107,11 +107,13 @@ def again(
     baseline: bool = True,
     baselines: Baselines = Baselines(),  # noqa: B008  (frozen)
     on: RemoteDevice | None = None,
+    limits: CompileLimits | None = None,
 ) -> Any:
     """Ask a later compile for what the first one noted; return its answer and what it counts as reused."""
     later = Findings(noted.noted.get)
+    request = replace(request_of(folder, later), device=on)
     known = known_latency(
-        replace(request_of(folder, later), device=on),
+        request if limits is None else replace(request, limits=limits),
         built_of(config or Config(0, ())),
         TUNED,
         input_set,
@@ -180,11 +182,14 @@ def test_another_network_is_not_known(tmp_path: Path, noted: Findings) -> None:
     assert device.timed == set()
 
 
-def test_what_others_disturbed_is_not_remembered(tmp_path: Path) -> None:
+def test_what_others_disturbed_is_known_to_the_hurried_alone(tmp_path: Path) -> None:
     findings = Findings()
     disturbed = replace(LATENCY["untuned"], disturbance=Disturbance(blocks=15, slowdown=1.3))
     note(tmp_path, findings, {**LATENCY, "untuned": disturbed})
-    assert findings.noted == {}
+    assert again(tmp_path, findings, Device(0.010))[0] is None
+    known, _ = again(tmp_path, findings, Device(0.010), limits=CompileLimits(ablation_sec=0.0))
+    assert known is not None
+    assert known[0]["untuned"].slowdown == 1.3
 
 
 def baselines_of(version: str) -> Baselines:
