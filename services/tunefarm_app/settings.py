@@ -265,6 +265,11 @@ class Settings(BaseSettings):
         """The folder of the store with the object code of kernels that compiles made."""
         return self.store_dir / "kernels"
 
+    @property
+    def references_dir(self) -> Path:
+        """The folder of the store with the outputs of ONNX Runtime that compiles compared with."""
+        return self.store_dir / "references"
+
 
 def load_settings(**overrides: Any) -> Settings:
     """Read the environment; `overrides` win.

@@ -70,7 +70,10 @@ def run_compile(context: StepContext) -> None:
         wait_for_device(context, job)
         return
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
-    findings = Findings(_known_findings(context), objects=context.services.settings.objects_dir)
+    settings = context.services.settings
+    findings = Findings(
+        _known_findings(context), objects=settings.objects_dir, references=settings.references_dir
+    )
     history = History((engine_record(record) for record in [*best.values(), *others]), findings)
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # the next compile removes the files of a killed worker

@@ -76,12 +76,13 @@ def run_draft(context: StepContext) -> None:
     with closing(ScratchDir()) as scratch, _giving_way(context, job) as watch:
         try:
             model = job_model(services, job, row)
+            findings = Findings(
+                objects=services.settings.objects_dir, references=services.settings.references_dir
+            )
             compiled = context.engine.compile(
                 model,
                 target,
-                History(
-                    map(engine_record, records.values()), Findings(objects=services.settings.objects_dir)
-                ),
+                History(map(engine_record, records.values()), findings),
                 precision=precision_of(job).of_network,
                 max_error=max_error_of(job),
                 other_shapes=False,

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.reference.kept_outputs import KeptOutputs
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.reference.samples import SampleFeed
 from tunefarm_tuning.workload.model import Model
@@ -74,12 +75,14 @@ class References:
         request = self._request
         folder = request.folder / name
         folder.mkdir(exist_ok=True)
+        kept = request.history.findings.references
         reference = self._make_reference(
             model,
             folder,
             threads=self._threads,
             memory_bytes=request.limits.memory_bytes,
             timeout_sec=request.limits.model_sec,
+            kept=None if kept is None else KeptOutputs(kept),
         )
         self._stack.enter_context(closing(reference))
         self._stack.enter_context(request.cancellation.attach(reference))

@@ -28,6 +28,7 @@ MACHINE_STATE = "tunefarm.machine_state"
 REFERENCE_LOOP = "tunefarm.reference_loop"
 BASELINE = "tunefarm.baseline"
 LIBRARIES = "tunefarm.libraries"
+RECEIVE_FILE = "tunefarm.receive_file"
 """The names under which a session calls them; older devices know the same names."""
 
 ARRAY_FILES = ("inputs", "expected", "widths")

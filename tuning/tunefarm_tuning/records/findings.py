@@ -25,18 +25,25 @@ class Findings:
     Args:
         known: Returns an earlier finding by its key, or None; by default nothing is known.
         objects: A folder where compiles keep scheduled kernels and their object code for later ones; None keeps none.
+        references: The same for the outputs of ONNX Runtime.
 
     Attributes:
         objects: As given.
+        references: Likewise.
         noted: New findings by key, for the caller to store.
         reused: How many earlier findings were used, by kind.
     """
 
     def __init__(
-        self, known: Callable[[str], Finding | None] | None = None, *, objects: Path | None = None
+        self,
+        known: Callable[[str], Finding | None] | None = None,
+        *,
+        objects: Path | None = None,
+        references: Path | None = None,
     ) -> None:
         self._known = known or (lambda _key: None)
         self.objects = objects
+        self.references = references
         self.noted: dict[str, Finding] = {}
         self.reused: Counter[str] = Counter()
 

@@ -11,6 +11,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.process import Access, ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.reference.comparison import BFLOAT16, STEPS
+from tunefarm_tuning.reference.kept_outputs import KeptOutputs
 from tunefarm_tuning.reference.random_inputs import InputKind, kinds_for
 from tunefarm_tuning.reference.samples import SampleFeed
 from tunefarm_tuning.workload.model import Model
@@ -59,6 +60,14 @@ class InputSet:
     entry: str = "main"
     parts: tuple[RecordedPart, ...] = ()
 
+    def files(self) -> dict[str, Path]:
+        """Return its files by their names in this set; that of widths may be missing."""
+        files = {"inputs": self.inputs, "expected": self.expected}
+        files |= {} if self.widths is None else {"widths": self.widths}
+        for number, part in enumerate(self.parts):
+            files |= {f"part-{number}-inputs": part.inputs, f"part-{number}-outputs": part.outputs}
+        return files
+
     @property
     def folders(self) -> set[Path]:
         """Where its files are."""
@@ -87,15 +96,24 @@ class Reference:
         threads: The number of threads that it runs on.
         memory_bytes: Address space of the child.
         timeout_sec: Wall-clock limit of each call.
+        kept: Outputs of earlier compiles, which are not computed again; None keeps none.
     """
 
     def __init__(
-        self, model: Model, folder: Path, *, threads: int, memory_bytes: int, timeout_sec: float
+        self,
+        model: Model,
+        folder: Path,
+        *,
+        threads: int,
+        memory_bytes: int,
+        timeout_sec: float,
+        kept: KeptOutputs | None = None,
     ) -> None:
         self._model = model
         self._folder = folder
         self._threads = threads
         self._timeout_sec = timeout_sec
+        self._kept = kept
         self._child = ChildProcess(
             _MODULE,
             limits=ChildLimits(memory_bytes=memory_bytes),
@@ -157,8 +175,8 @@ class Reference:
             ),
         ]
         self._child.allow(*(feed.path for feed in feeds))
-        reply = self._call(
-            "make_reference",
+        reply = self._made(
+            sets,
             {
                 **self._common(),
                 "budget_sec": self._budget_sec if thorough else min(_SHORT_BUDGET_SEC, self._budget_sec),
@@ -203,6 +221,27 @@ class Reference:
             replace(input_set, rounding=coarse, widths=None if self.runs is None else input_set.widths)
             for input_set in sets
         ]
+
+    def _made(self, sets: Sequence[InputSet], params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the child's reply once the sets' files are written; of sets without samples, it may be that of an earlier compile."""
+        kept = None if any(input_set.sample for input_set in sets) else self._kept
+        if kept is None:
+            return self._call("make_reference", params)  # type: ignore[no-any-return]
+        files = {
+            f"{number}-{name}": path
+            for number, input_set in enumerate(sets)
+            for name, path in input_set.files().items()
+        }
+        facts = {
+            "file": self._model.sha256,
+            "sets": [[input_set.kind, input_set.seed] for input_set in sets],
+            **{name: params[name] for name in ("binding", "threads", "budget_sec", "probes", "parts")},
+        }
+        reply = kept.restore(facts, files)
+        if reply is None:
+            reply = self._call("make_reference", params)
+            kept.keep(facts, files, reply)
+        return reply
 
     def _recorded(self, stem: str) -> tuple[RecordedPart, ...]:
         """Return the files of what each part for ONNX Runtime is given and returns on a set of inputs."""

@@ -1,21 +1,24 @@
 """The relay's process: ``python -m tunefarm_tuning.process.relay CONTROL_FD LISTENER_FD SANDBOX``.
 
-The first line on the control socket is the device's address, each further one a request (`client`), answered by a line. Ends when
-the other end of the control socket closes.
+The first line on the control socket is the device's address, each further one a request (`client`), answered by a line; a request to
+send a file comes with its descriptor. Ends when the other end of the control socket closes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tunefarm_tuning.core.untrusted_text import clean
@@ -32,6 +35,8 @@ from tunefarm_tuning.process.sandbox import enter
 from tunefarm_tuning.process.tunnel import carry, client_context, dial, receive_message, send_message
 
 _MOST_KEY_BYTES = 4096
+_MOST_REQUEST_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 20
 _GREETING_SEC = 30.0
 _MOST_GREETING = 16
 _PAUSE_SEC = 0.1
@@ -45,12 +50,57 @@ def main(argv: list[str]) -> int:
     control = socket.socket(fileno=int(control_fd))
     listener = socket.socket(fileno=int(listener_fd))
     enter(order)
-    with control, listener, control.makefile("rw") as lines:
-        relay = _Relay(DeviceAddress.from_json(json.loads(lines.readline())), listener)
-        for line in lines:
-            lines.write(json.dumps(relay.answer(json.loads(line))) + "\n")
-            lines.flush()
+    with control, listener:
+        requests = _requests(control)
+        relay = _Relay(DeviceAddress.from_json(next(requests)[0]), listener)
+        for request, descriptors in requests:
+            control.sendall(json.dumps(relay.answer(request, descriptors)).encode() + b"\n")
     return 0
+
+
+def _requests(control: socket.socket) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    """Yield each line that the client sends, with the descriptors that came with it: it waits for an answer to each."""
+    data, descriptors = b"", list[int]()
+    while True:
+        piece, received, _, _ = socket.recv_fds(control, _MOST_REQUEST_BYTES, 1)
+        if not piece:
+            return
+        data += piece
+        descriptors += received
+        while b"\n" in data:
+            line, _, data = data.partition(b"\n")
+            yield json.loads(line), descriptors
+            descriptors = []
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that follows a request: the device reads it from the connection, past TVM's serving loop, which takes 20 ns for each byte.
+
+    Attributes:
+        token: An argument of the request.
+        descriptor: Where it is read; this object's own.
+        size: Its bytes.
+    """
+
+    token: bytes
+    descriptor: int
+    size: int
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield its bytes, once.
+
+        Raises:
+            ConnectionError: If it is shorter: the device waits for more.
+        """
+        left = self.size
+        with os.fdopen(self.descriptor, "rb", buffering=0) as file:
+            while left:
+                piece = file.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise ConnectionError("a file became shorter while it was sent")
+                left -= len(piece)
+                yield piece
 
 
 class _Relay:
@@ -64,12 +114,18 @@ class _Relay:
         self._violation = ""
         # The connections that have not asked for a token yet, the oldest first.
         self._greeting: dict[socket.socket, None] = {}
+        self._file: _File | None = None
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
         if request["ask"] == "violation":
             return {"violation": self._violation}
+        if request["ask"] == "send":
+            if self._file is not None:  # its request failed before it was sent
+                os.close(self._file.descriptor)
+            self._file = _File(request["token"].encode(), descriptors[0], request["size"])
+            return {}
         try:
             return self._open(request)
         except NotAnAnswerError as error:
@@ -121,6 +177,26 @@ class _Relay:
             receive_exactly(device, size)
         return device, host, port
 
+    def _pass(self, client: socket.socket, device: socket.socket) -> None:
+        """Pass on both directions until either side ends; of the device's, only answers.
+
+        Raises:
+            NotAnAnswerError: If the device sent something else.
+        """
+        for side in (client, device):
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        requests = Requests()
+        carry(client, device, to_right=partial(self._passed_on, requests), to_left=Answers(requests).take)
+
+    def _passed_on(self, requests: Requests, piece: memoryview) -> Iterator[bytes | memoryview]:
+        """Yield a piece of what the client sends, and the file that follows the request that it ends."""
+        requests.take(piece)
+        yield piece
+        file = self._file
+        if file is not None and requests.is_whole and file.token in requests.call:
+            self._file = None
+            yield from file.pieces()
+
     def _accept(self) -> None:
         while True:
             try:
@@ -155,7 +231,7 @@ class _Relay:
                 client.sendall(_INT.pack(RPC_MAGIC) + _INT.pack(0))
                 client.settimeout(None)
                 try:
-                    _pass(client, device)
+                    self._pass(client, device)
                 except NotAnAnswerError as error:
                     self._violation = str(error)
                 except OSError:  # the session ended
@@ -178,23 +254,6 @@ def _closed_after_error(connection: socket.socket) -> Iterator[None]:
     except BaseException:
         connection.close()
         raise
-
-
-def _pass(client: socket.socket, device: socket.socket) -> None:
-    """Pass on both directions until either side ends; of the device's, only answers.
-
-    Raises:
-        NotAnAnswerError: If the device sent something else.
-    """
-    for side in (client, device):
-        side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    requests = Requests()
-
-    def read(piece: memoryview) -> tuple[memoryview]:
-        requests.take(piece)
-        return (piece,)
-
-    carry(client, device, to_right=read, to_left=Answers(requests).take)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,22 @@ class Relay:
             raise DeviceLostError(f"cannot open a session with device {key}: {reply['error']}")
         return RelayedSession(**reply)
 
+    def send_after(self, token: str, descriptor: int, size: int) -> None:
+        """Have a file sent after the next request that calls a function with this token.
+
+        Args:
+            token: Nothing that other requests have in them.
+            descriptor: The file, open and at its beginning.
+            size: Its bytes.
+
+        Raises:
+            DeviceLostError: If the relay ended.
+        """
+        request = json.dumps({"ask": "send", "token": token, "size": size}).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):  # reading tells
+            socket.send_fds(self._control, [request], [descriptor])
+        self._answer()
+
     def check(self) -> None:
         """Check that the device has only answered so far.
 
@@ -104,6 +120,9 @@ class Relay:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self._send(request)
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
         line = self._lines.readline()
         if not line:
             raise DeviceLostError(f"the relay to device {clean(self.address.key)} ended")

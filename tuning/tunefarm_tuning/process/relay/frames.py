@@ -13,7 +13,7 @@ import math
 import struct
 from collections.abc import Iterator
 
-_SHUTDOWN, _RETURN, _EXCEPTION, _COPY_FROM, _COPY_ACK = 1, 4, 5, 6, 8
+_SHUTDOWN, _CALL, _RETURN, _EXCEPTION, _COPY_FROM, _COPY_ACK = 1, 3, 4, 5, 6, 8
 _NONE, _INT, _BOOL, _FLOAT, _POINTER, _DATA_TYPE, _DEVICE, _TENSOR_POINTER = range(8)
 _RAW_TEXT, _RAW_BYTES = 8, 9
 _SMALL_TEXT, _SMALL_BYTES, _TEXT, _BYTES, _TENSOR = 11, 12, 65, 66, 70
@@ -29,6 +29,7 @@ _MOST_DIMENSIONS = 64
 _MOST_BITS = 128
 _MOST_ELEMENTS = 1 << 48
 _MOST_VALUES = 3
+_MOST_CALL_BYTES = 1 << 12
 
 
 class NotAnAnswerError(ConnectionError):
@@ -40,14 +41,22 @@ class Requests:
 
     Attributes:
         copy_bytes: The size of the copy that the client waits for; None if its last request was another. A client waits for each answer.
+        call: The last request's arguments, their first 4 KiB, if it calls a function.
     """
 
     def __init__(self) -> None:
         self.copy_bytes: int | None = None
+        self.call = bytearray()
+        self._is_call = False
         self._head = bytearray()
         self._end = bytearray()
         self._is_copy = False
         self._left = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the pieces so far end with a request."""
+        return not self._left and not self._head
 
     def take(self, piece: memoryview) -> None:
         """Read a piece, before it is passed on."""
@@ -56,6 +65,8 @@ class Requests:
                 read = piece[: self._left]
                 piece = piece[len(read) :]
                 self._left -= len(read)
+                if self._is_call:
+                    self.call += read[: _MOST_CALL_BYTES - len(self.call)]
                 if self._is_copy:  # its last value is its size
                     self._end = (self._end + read[-_LENGTH.size :])[-_LENGTH.size :]
                     if not self._left:
@@ -67,7 +78,8 @@ class Requests:
             if len(self._head) == _HEAD.size:
                 length, code = _HEAD.unpack(self._head)
                 self._left, self._is_copy = length - _CODE.size, code == _COPY_FROM
-                self.copy_bytes = None
+                self.copy_bytes, self._is_call = None, code == _CALL
+                self.call.clear()
                 self._head.clear()
                 self._end.clear()
 

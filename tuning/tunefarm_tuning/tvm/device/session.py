@@ -7,8 +7,10 @@ processes, whose parents watch the clock.
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,13 @@ from tvm import rpc
 
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.device_functions import RECEIVE_FILE
 from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.relay.client import Relay, relay_to
 from tunefarm_tuning.process.sandbox import Access, sandbox_order
 
 _uploads = itertools.count()
+_LEAST_SENT_BYTES = 1 << 16
 
 
 class DeviceSession:
@@ -67,9 +71,23 @@ class DeviceSession:
         """Send a file of this machine to a remote session; return its name in the session's working folder."""
         if self._remote is None:
             raise InvariantError("there is no other side to upload to")
-        name = f"{next(_uploads)}-{Path(path).name}"
-        self._remote.upload(str(path), name)
+        name, size = f"{next(_uploads)}-{Path(path).name}", Path(path).stat().st_size
+        if self._relay is None or size < _LEAST_SENT_BYTES or self._receive_file is None:
+            self._remote.upload(str(path), name)
+            return name
+        token = secrets.token_hex(16)
+        with Path(path).open("rb") as file:
+            self._relay.send_after(token, file.fileno(), size)
+        self._receive_file(name, size, token)
         return name
+
+    @cached_property
+    def _receive_file(self) -> Any | None:
+        """The device's function that takes a file past TVM's protocol; None if its agent is older."""
+        try:
+            return self.function(RECEIVE_FILE)
+        except AttributeError:
+            return None
 
     def function(self, name: str) -> Any:
         """Return a function that is registered on the device under a name."""
@@ -121,6 +139,7 @@ class DeviceSession:
 
     def close(self) -> None:
         """Close the connection; the device is free for the next session."""
+        self.__dict__.pop("_receive_file", None)
         self._remote = None
 
 

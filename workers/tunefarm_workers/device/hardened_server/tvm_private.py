@@ -5,12 +5,17 @@ A contract test calls `check`: a new TVM that moved one of them fails there, not
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.measure.device_functions import RECEIVE_FILE
+
 TVM_SERIES = "0.27."
+_PIECE_BYTES = 1 << 20
 _RANDOM_FILL = "tvm.contrib.random.random_fill"
 _libraries: list[Any] = []
 
@@ -35,6 +40,34 @@ class Workspace:
         if not path.is_relative_to(self.folder):
             raise ValueError("a session's files stay in its own folder")
         return str(path)
+
+    def receive(self, descriptor: int, name: str, size: int) -> None:
+        """Write a file whose bytes come next on a connection.
+
+        Raises:
+            OSError: If it cannot be written; its bytes are read nevertheless, so that the next request is.
+            EOFError: If the connection ends before.
+            ValueError: As `relpath`.
+        """
+        buffer = memoryview(bytearray(_PIECE_BYTES))
+        error: Exception | None = None
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(Path(self.relpath(name)).open("wb"))
+            except (OSError, ValueError) as failure:
+                error = failure
+            while size > 0:
+                count = os.readv(descriptor, [buffer[: min(size, len(buffer))]])
+                if not count:
+                    raise EOFError("the connection ended within a file")
+                size -= count
+                if error is None:
+                    try:
+                        file.write(buffer[:count])
+                    except OSError as failure:
+                        error = failure
+        if error is not None:
+            raise error
 
 
 def check() -> None:
@@ -101,8 +134,14 @@ def _load_the_whole_runtime(tvm: Any) -> None:
 
 def serve(descriptor: int, workspace: Workspace) -> None:
     """Serve the client on the socket until it hangs up; runs the client's code."""
+    from tvm import register_global_func
     from tvm.rpc import server
 
+    def receive_file(name: str, size: int, _token: str) -> None:
+        """Write a file of the session: its bytes follow this call on the connection."""
+        workspace.receive(descriptor, str(name), int(size))
+
+    register_global_func(RECEIVE_FILE, receive_file, override=True)
     server._server_env("", workspace)  # noqa: SLF001
     server._ffi_api.ServerLoop(descriptor)  # noqa: SLF001
 
