@@ -28,12 +28,14 @@ from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.relay.client import Relay
 from tunefarm_tuning.process.sandbox import Access, sandbox_order
 from tunefarm_tuning.testing.local_rpc import local_rpc
+from tunefarm_tuning.tvm.device.session import DeviceSession
 from tunefarm_workers.device.rpc.process import RpcProcess, server_command, server_environment
 from tunefarm_workers.device.tunnel.certificate import DeviceKey
 from tunefarm_workers.device.tunnel.link import GatewayAccess, GatewayLink
 
 _CALLS_A_ROUND = 200
 _LARGE_BYTES = 16 << 20
+_FILE_BYTES = 64 << 20
 _DEVICE = "dev_1/key"
 _ORDER = sandbox_order(Access(network=True))
 
@@ -47,6 +49,14 @@ def call_sec(remote: Any) -> float:
         ask("")
         seconds.append(time.perf_counter() - begin)
     return median(seconds)
+
+
+def file_sec(remote: Any, relay: Relay | None, file: Path) -> float:
+    """Return the seconds of a file of 64 MiB to the device."""
+    session = DeviceSession(remote, relay=relay)
+    begin = time.perf_counter()
+    session.upload(file)
+    return time.perf_counter() - begin
 
 
 def copy_sec(remote: Any) -> tuple[float, float]:
@@ -77,8 +87,8 @@ def _running(module: str, *arguments: str) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def over_gateway(folder: Path) -> Iterator[Callable[[], Any]]:
-    """Start a gateway and a device that is connected with it; yield what opens a session."""
+def over_gateway(folder: Path) -> Iterator[tuple[Callable[[], Any], Relay]]:
+    """Start a gateway and a device that is connected with it; yield what opens a session, and the relay to it."""
     authority = ensure_authority(folder / "keys")
     signer = TicketSigner.read(folder / "keys" / "worker" / "tickets.key")
     with (
@@ -92,7 +102,7 @@ def over_gateway(folder: Path) -> Iterator[Callable[[], Any]]:
             authority=authority.certificate,
         )
         with closing(Relay(address, _ORDER)) as relay:
-            yield lambda: _over(relay, signer.sign(_DEVICE, 1))
+            yield (lambda: _over(relay, signer.sign(_DEVICE, 1))), relay
 
 
 def _over(relay: Relay, ticket: str | None = None) -> Any:
@@ -138,8 +148,11 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         local_rpc() as local,
         closing(Relay(local.device.address, _ORDER)) as relay,
-        over_gateway(Path(folder)) as open_over_gateway,
+        over_gateway(Path(folder)) as (open_over_gateway, relay_to_gateway),
     ):
+        file = Path(folder, "file")
+        file.write_bytes(bytes(_FILE_BYTES))
+        relays = {"over the relay": relay, "over relay and gateway": relay_to_gateway}
         address = local.device.address
         tracker = rpc.connect_tracker("127.0.0.1", address.tracker_port)
         ways: dict[str, Callable[[], Any]] = {
@@ -153,12 +166,15 @@ def main() -> None:
                 begin = time.perf_counter()
                 remote = ways[name]()
                 opened_sec = time.perf_counter() - begin
-                measured.append((opened_sec, call_sec(remote), *copy_sec(remote)))
+                seconds = (opened_sec, call_sec(remote), *copy_sec(remote))
+                measured.append((*seconds, file_sec(remote, relays.get(name), file)))
                 del remote
-    print("| | A session, ms | A call, µs | 16 MiB there, ms | back, ms |\n|---|---:|---:|---:|---:|")
+    print(
+        "| | A session, ms | A call, µs | 16 MiB there, ms | back, ms | a file of 64 MiB there, ms |\n|---|---:|---:|---:|---:|---:|"
+    )
     for name, measured in rows.items():
-        session, call, there, back = (median(column) for column in zip(*measured, strict=True))
-        times = f"{1e3 * session:.1f} | {1e6 * call:.0f} | {1e3 * there:.0f} | {1e3 * back:.0f}"
+        session, call, there, back, sent = (median(column) for column in zip(*measured, strict=True))
+        times = f"{1e3 * session:.1f} | {1e6 * call:.0f} | {1e3 * there:.0f} | {1e3 * back:.0f} | {1e3 * sent:.0f}"
         print(f"| {name} | {times} |")
 
 

@@ -54,7 +54,7 @@ _MAX_RUNNERS = 4
 _COST_MODEL = "tunefarm_tuning.cost_model.xgb"
 _DRAFT_BLOCKS = 3
 """Samples of a draft's latency: other work disturbs them in any case."""
-_QUICK_TIMING_SEC = 5.0
+_QUICK_TIMING_SEC, _QUICK_BLOCKS = 5.0, 10
 _NETWORK_TIMEOUT_SEC = 60.0
 
 
@@ -210,7 +210,10 @@ class TvmEngine:
         )
         if quick:
             limits = replace(
-                limits, ablation_sec=0.0, timing_sec=min(_QUICK_TIMING_SEC, self._settings.timing_sec)
+                limits,
+                ablation_sec=0.0,
+                timing_sec=min(_QUICK_TIMING_SEC, self._settings.timing_sec),
+                timing_blocks=_QUICK_BLOCKS,
             )
         if device is None:
             # On a busy machine a draft takes any time at all, up to the step's own limit.

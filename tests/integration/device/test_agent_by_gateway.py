@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -51,6 +52,26 @@ def test_a_device_is_measured_through_without_a_port(api: FarmApi, agent: AgentP
     for pid in (agent.pid, online["server_pid"]):
         connections = psutil.Process(pid).net_connections()
         assert [link for link in connections if link.status == psutil.CONN_LISTEN] == []
+
+
+def test_a_large_file_arrives_whole(hold: Hold, tmp_path: Path) -> None:
+    holder, file = hold(1), tmp_path / "network.so"
+    holder.open()
+    for size in (1 << 10, 1 << 16, (5 << 20) + 7):
+        file.write_bytes(os.urandom(size))
+        assert holder.send(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    holder.run("good")
+
+
+def test_a_file_that_cannot_be_written_costs_no_session(hold: Hold, tmp_path: Path) -> None:
+    holder, file = hold(1), tmp_path / "network.so"
+    file.write_bytes(os.urandom(3 << 20))
+    holder.open()
+    with pytest.raises(Exception, match="own folder"):
+        holder.send(file, "../../escaped")
+    assert not list(tmp_path.rglob("escaped"))
+    holder.run("good")
+    assert holder.send(file) == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_a_killed_server_comes_back(api: FarmApi, agent: AgentProcess, hold: Hold) -> None:

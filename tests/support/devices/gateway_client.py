@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,14 @@ class LeaseHolder:
         """Begin to call a kernel; `child.finish_call` waits for its end."""
         self.child.start_call("run", {"library": str(self._kernels), "kernel": kernel})
 
+    def send(self, file: Path, name: str | None = None) -> str:
+        """Send a file to the open session; return the SHA-256 of what arrived.
+
+        With a name, it is sent under that name, however that begins.
+        """
+        params = {"file": str(file), "name": name}
+        return str(self.child.call("send", params, timeout_sec=2 * PATIENCE_SEC))
+
     def is_alive(self) -> bool:
         """Whether the open session still answers."""
         return bool(self.child.call("is_alive", {}, timeout_sec=2 * PATIENCE_SEC))
@@ -85,6 +94,21 @@ def _run(params: dict[str, Any]) -> None:
     _session.load(params["library"])[params["kernel"]]()
 
 
+def _send(params: dict[str, Any]) -> str:
+    assert _session is not None
+    file, name = Path(params["file"]), params["name"]
+    if name is None:
+        name = _session.upload(file)
+    else:
+        relay, receive = _session._relay, _session._receive_file
+        assert relay is not None
+        assert receive is not None
+        with file.open("rb") as opened:
+            relay.send_after("a-token", opened.fileno(), file.stat().st_size)
+        receive(name, file.stat().st_size, "a-token")
+    return hashlib.sha256(bytes(_session.function("tvm.rpc.server.download")(name))).hexdigest()
+
+
 def _is_alive(_params: dict[str, Any]) -> bool:
     return _session is not None and _session.is_alive()
 
@@ -96,4 +120,4 @@ def _leave(_params: dict[str, Any]) -> None:
         _session = None
 
 
-HANDLERS = {"open": _open, "run": _run, "is_alive": _is_alive, "leave": _leave}
+HANDLERS = {"open": _open, "run": _run, "send": _send, "is_alive": _is_alive, "leave": _leave}

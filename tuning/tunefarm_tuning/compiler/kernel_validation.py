@@ -98,7 +98,8 @@ class KernelValidator:
         folder: Where libraries are written. They are deleted as soon as they have been run.
         seed: Seed of the inputs.
         limits: Limits of a build and of a run, and how slow a tuned kernel may be.
-        findings: What earlier compiles found out. Kernels that passed there, or were clearly slower, are not built and run again.
+        findings: What earlier compiles found out. Kernels that passed there, or were clearly slower, are not built and run again; nor are
+            those that were just slower, if the compile shall be done soon (`CompileLimits.ablation_sec` 0).
         substitute: Given a kernel's name and its built library, returns the library to run. The default returns the same;
             tests return another.
     """
@@ -133,21 +134,22 @@ class KernelValidator:
         facts = kernel_facts(task, record, seed=self._seed, limits=self._limits)
         if (known := self._findings.find("kernel", facts)) is not None:
             return CheckedKernel(task=task, record=record, miss=None, evidence=known)
-        if (slow := self._findings.find("slow-kernel", facts)) is not None:
+        slow = self._findings.peek("slow-kernel", facts)
+        if slow is not None and (slow.get("clear", True) or self._limits.ablation_sec == 0):
+            self._findings.find("slow-kernel", facts)
             miss = missed(task, MissReason.SLOWER_THAN_UNTUNED, str(slow["message"]))
             return CheckedKernel(task=task, record=record, miss=miss, evidence=slow["evidence"])
         checked = self._check_anew(task, record)
         if checked.hit is not None:
             self._findings.note("kernel", facts, checked.evidence)
-        elif checked.miss is not None and self._is_clearly_slow(checked):
-            finding = {"message": checked.miss.message, "evidence": checked.evidence}
+        elif checked.miss is not None and checked.miss.reason is MissReason.SLOWER_THAN_UNTUNED:
+            clear = self._is_clearly_slow(checked)
+            finding = {"message": checked.miss.message, "evidence": checked.evidence, "clear": clear}
             self._findings.note("slow-kernel", facts, finding)
         return checked
 
     def _is_clearly_slow(self, checked: CheckedKernel) -> bool:
-        """Return whether even the fastest sample of a tuned kernel is too slow: other work makes samples longer, never shorter."""
-        if checked.miss is None or checked.miss.reason is not MissReason.SLOWER_THAN_UNTUNED:
-            return False
+        """Return whether even the fastest sample of a slow kernel is too slow: other work makes samples longer, never shorter."""
         tuned_sec, untuned_sec = checked.evidence["tuned_sec"], checked.evidence["untuned_sec"]
         return bool(min(tuned_sec) > self._limits.kernel_ratio * max(untuned_sec))
 

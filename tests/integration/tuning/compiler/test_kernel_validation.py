@@ -170,9 +170,14 @@ def test_only_a_kernel_that_is_slower_in_every_sample_is_remembered_as_slow(
     findings = Findings()
     limits = replace(LIMITS, kernel_ratio=1.05)
 
-    def validator(known: Findings) -> KernelValidator:
+    def validator(known: Findings, ablation_sec: float = 60.0) -> KernelValidator:
         return KernelValidator(
-            bench.compiler, bench.device, bench.folder, seed=0, limits=limits, findings=known.within()
+            bench.compiler,
+            bench.device,
+            bench.folder,
+            seed=0,
+            limits=replace(limits, ablation_sec=ablation_sec),
+            findings=known.within(),
         )
 
     call = bench.device.call
@@ -188,12 +193,12 @@ def test_only_a_kernel_that_is_slower_in_every_sample_is_remembered_as_slow(
     assert checked.miss is not None
     assert checked.miss.reason is MissReason.SLOWER_THAN_UNTUNED
     later = Findings(findings.noted.get)
+    if not remembered:
+        validator(later).check(task, record)
+        assert later.reused == {}
     monkeypatch.setattr(bench.compiler, "build_kernel", None)
-    if remembered:
-        assert validator(later).check(task, record) == checked
-        assert later.reused == {"slow-kernel": 1}
-    else:
-        assert findings.noted == {}
+    assert validator(later, 60.0 if remembered else 0.0).check(task, record) == checked
+    assert later.reused == {"slow-kernel": 1}
 
 
 def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:

@@ -281,8 +281,8 @@ def test_timings_that_others_slowed_remove_no_alternative_and_hold_for_the_hurri
 
 def test_an_untuned_network_in_a_hurry_is_timed_by_the_next_phase_alone(tmp_path: Path) -> None:
     networks = Networks({})
-    selector = selector_of(networks, tmp_path, candidate(kernel("a", 0.020, tuned=False), 0.005))
-    selector.candidates[0].tuned = kernel("a-matmul", 5e-5, tuned=False)
+    offered = untuned(candidate(kernel("a", 0.020, tuned=False), 1.0), 0.5)
+    selector = selector_of(networks, tmp_path, offered)
     selector.limits = CompileLimits(ablation_sec=0.0)
     assert networks.built[str(selector.select().library)] == {"a": "winograd-4"}
 
@@ -395,9 +395,7 @@ def test_an_untuned_alternative_goes_in_if_it_is_clearly_faster(tmp_path: Path) 
 def test_a_compile_without_any_record_does_not_ablate_to_tell_gains(tmp_path: Path) -> None:
     a, b = kernel("a", 0.020, tuned=False), kernel("b", 0.020, tuned=False)
     networks = Networks(sets_of(("", 4.0), ("a b", 0.5)))
-    selector = selector_of(
-        networks, tmp_path, untuned(candidate(a, 1.0), 0.5), untuned(candidate(b, 1.0), 0.5)
-    )
-    selected = selector.select()
+    offered = [untuned(candidate(direct, 1.0), 0.5) for direct in (a, b)]
+    selected = selector_of(networks, tmp_path, *offered).select()
     assert selected.algorithms == {"a": "winograd-4", "b": "winograd-4"}
     assert len(networks.built) == 2, "the direct network and that with both: each clearly wins"

@@ -125,6 +125,22 @@ def test_a_copy_of_another_size_does_not_pass(size: int) -> None:
         passed([struct.pack("<Qi", 4 + size, COPY_ACK)], [request_for_copy(64)])
 
 
+def test_a_call_is_known_by_its_arguments_when_it_is_whole() -> None:
+    draw = random.Random(0)
+    call = frame(CALL_FUNC, sequence(handle(POINTER, 1), text(b"name.so"), text(b"the-token")))
+    for _ in range(50):
+        requests = Requests()
+        *pieces, last = filter(None, pieces_of(frame(COPY_TO, b"the-token") + call, draw))
+        for piece in pieces:
+            requests.take(memoryview(piece))
+            assert not (requests.is_whole and b"the-token" in requests.call)
+        requests.take(memoryview(last))
+        assert requests.is_whole
+        assert b"the-token" in requests.call
+    requests.take(memoryview(frame(CALL_FUNC, b"x" * 100_000)))
+    assert (len(requests.call), b"the-token" in requests.call) == (4096, False)
+
+
 def test_a_copy_is_sent_once() -> None:
     copy = frame(COPY_ACK, b"x" * 64)
     with pytest.raises(NotAnAnswerError, match="nobody asked"):
@@ -174,8 +190,9 @@ def test_the_codes_are_tvms() -> None:
     assert names is not None
     codes = re.findall(r"^\s+(k\w+),", names[1], re.MULTILINE)
     assert {
-        codes.index(name) for name in ("kShutdown", "kReturn", "kException", "kCopyFromRemote", "kCopyAck")
-    } == {*(SHUTDOWN, RETURN, EXCEPTION, COPY_FROM, COPY_ACK)}
+        codes.index(name)
+        for name in ("kShutdown", "kCallFunc", "kReturn", "kException", "kCopyFromRemote", "kCopyAck")
+    } == {*(SHUTDOWN, CALL_FUNC, RETURN, EXCEPTION, COPY_FROM, COPY_ACK)}
     spec = find_spec("tvm_ffi")
     assert spec is not None
     assert spec.origin is not None

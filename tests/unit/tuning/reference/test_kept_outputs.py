@@ -1,0 +1,73 @@
+"""Outputs of ONNX Runtime that are kept: whole, for the same facts, and bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.reference import kept_outputs
+from tunefarm_tuning.reference.kept_outputs import KeptOutputs
+
+FACTS = {"file": "f" * 64, "threads": 2}
+REPLY = {"outputs": ["y"], "made": 1}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    written = {"0-inputs": tmp_path / "inputs.npz", "0-expected": tmp_path / "expected.npz"}
+    for name, path in written.items():
+        path.write_bytes(name.encode() * 1000)
+    return {**written, "0-widths": tmp_path / "widths.npz"}
+
+
+@pytest.fixture
+def kept(tmp_path: Path, files: dict[str, Path]) -> KeptOutputs:
+    outputs = KeptOutputs(tmp_path / "references")
+    outputs.keep(FACTS, files, REPLY)
+    return outputs
+
+
+def test_what_was_kept_comes_back(kept: KeptOutputs, files: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "later").mkdir()
+    later = {name: tmp_path / "later" / path.name for name, path in files.items()}
+    assert kept.restore(FACTS, later) == REPLY
+    assert [later[name].read_bytes() for name in list(files)[:2]] == [
+        files[name].read_bytes() for name in list(files)[:2]
+    ]
+    assert not later["0-widths"].exists(), "the child had written none"
+
+
+def test_other_facts_are_not_known(kept: KeptOutputs, files: dict[str, Path]) -> None:
+    assert kept.restore({**FACTS, "threads": 1}, files) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "emptied"])
+def test_a_damaged_entry_is_not_known(damage: str, kept: KeptOutputs, files: dict[str, Path]) -> None:
+    (entry,) = kept.folder.iterdir()
+    data = bytearray(entry.read_bytes())
+    if damage == "changed":
+        data[data.index(b"0-expected0-expected") + 5] ^= 1
+    entry.write_bytes({"cut": data[:-40], "changed": data, "emptied": b""}[damage])
+    assert kept.restore(FACTS, files) is None
+
+
+def test_large_outputs_and_unwritable_folders_keep_nothing(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    KeptOutputs(tmp_path / "file" / "references").keep(FACTS, files, REPLY)
+    monkeypatch.setattr(kept_outputs, "_ENTRY_BYTES", 10_000)
+    outputs = KeptOutputs(tmp_path / "references")
+    outputs.keep(FACTS, files, REPLY)
+    assert list(outputs.folder.iterdir()) == []
+
+
+def test_entries_that_nobody_used_for_longest_go_first(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_outputs, "_ALL_BYTES", 50_000)
+    outputs = KeptOutputs(tmp_path / "references")
+    for threads in range(4):  # 21 KB each
+        outputs.keep({**FACTS, "threads": threads}, files, REPLY)
+    assert len(list(outputs.folder.iterdir())) == 2
