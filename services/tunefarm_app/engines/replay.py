@@ -1,9 +1,8 @@
 """`ReplayEngine`: a farm without a compiler or devices (``TUNEFARM_ENGINE=replay``), for tests and drills.
 
 Everything around the engine is real: uploads, queues, leases, rounds, records. Only the results of measurements are
-not: they come from a synthetic landscape, at once or after `Scenario.trial_sec`; or from recorded measurements, after
-the time that these took (`Recording`). A "model" is a scenario: a byte that ONNX files begin with, then JSON
-(`Scenario.to_bytes` writes one).
+not: they come from a synthetic landscape, at once or after `Scenario.trial_sec`; or from recorded measurements, after the time that
+these took (`Recording`). A "model" is a scenario: a byte that ONNX files begin with, then JSON (`Scenario.to_bytes` writes one).
 """
 
 from __future__ import annotations

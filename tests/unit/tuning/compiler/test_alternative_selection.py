@@ -288,9 +288,7 @@ def test_an_untuned_network_in_a_hurry_is_timed_by_the_next_phase_alone(tmp_path
 
 
 @pytest.mark.parametrize("sec", [0.055, 0.150])
-def test_the_kernels_own_times_keep_nothing_that_the_network_does_not_bear_out(
-    tmp_path: Path, sec: float
-) -> None:
+def test_nothing_stays_that_the_network_does_not_bear_out(tmp_path: Path, sec: float) -> None:
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", sec)), watched=BUSY)
     selected = selector_of(networks, tmp_path, candidate(a, 0.005)).select()
