@@ -2,7 +2,7 @@
 
     flock -x LOCK python -m benchmarks.whole_job net.onnx --minutes 1 [--jobs 2] [--output benchmarks/results/whole_job.md]
 
-Each run has a farm of its own without records, which is started before the clock. The first job of it has everything before it; the
+Each run has a farm of its own without records, whose device is online before the clock starts. The first job of it has everything before it; the
 next ones of the same farm have the network, its records and what earlier compiles found out.
 """
 
@@ -42,7 +42,9 @@ class WholeJob:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.whole_job", description=__doc__)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--minutes", type=float, default=1.0, help="of the whole job")
+    parser.add_argument(
+        "--minutes", type=float, default=1.0, help="of the whole job; 0 compiles without a search"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="one after another, in one farm")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
@@ -53,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         farm.wait_ready()
         with Client(farm.url, farm.api_key) as client:
+            while not any(device.state == "online" for device in client.devices.list()):
+                time.sleep(0.2)
             for number in range(1, options.jobs + 1):
                 jobs.append(
                     run_job(client, options.model, options.minutes, Path(folder, str(number)), number)
@@ -66,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_job(client: Client, model: Path, minutes: float, folder: Path, number: int) -> WholeJob:
     """Run one job to its artifact."""
     began = time.monotonic()
-    handle = client.tune(model, minutes=minutes, progress_bar=False)
+    handle = client.tune(model, minutes=minutes, progress_bar=False) if minutes else client.compile(model)
     job = handle.wait(poll_sec=0.2, progress_bar=False)
     report = handle.report()
     handle.download(folder)
@@ -77,7 +81,7 @@ def run_job(client: Client, model: Path, minutes: float, folder: Path, number: i
         search_sec=job.tuned_sec,
         trials=job.trials,
         compile_sec=sum(report["phases_sec"].values()),
-        expected_sec=job.raw["options"]["expected_compile_sec"],
+        expected_sec=job.raw["options"].get("expected_compile_sec", 0.0),
         latency_sec=report["latency"]["tuned"]["median_sec"],
         untuned_sec=report["latency"]["untuned"]["median_sec"],
     )
@@ -90,7 +94,7 @@ def render(jobs: Sequence[WholeJob]) -> str:
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {job.number} | {job.budget_sec:g} | {job.sec:.1f} | {job.sec / job.budget_sec:.2f} | {job.search_sec:.1f} ({job.trials}) "
+        f"| {job.number} | {job.budget_sec:g} | {job.sec:.1f} | {f'{job.sec / job.budget_sec:.2f}' if job.budget_sec else '–'} | {job.search_sec:.1f} ({job.trials}) "
         f"| {job.compile_sec:.1f} ({job.expected_sec:.1f}) | {1e3 * job.latency_sec:.1f} ({1e3 * job.untuned_sec:.1f}) |"
         for job in jobs
     ]

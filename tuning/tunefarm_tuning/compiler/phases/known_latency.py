@@ -20,6 +20,7 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 _KIND = "latency"
+_ROUNDS = 5
 _QUIET = 1.1
 """Other work may have slowed none of the remembered latencies by more, unless the compile shall be done soon (`ablation_sec` 0)."""
 _AS_LONG = 1.1
@@ -83,6 +84,7 @@ def known_latency(
         limits=request.limits,
         on_round=request.progress.step,
         entry=input_set.entry,
+        rounds=_ROUNDS,
     )["tuned"]
     ratio = again.median_sec / latency["tuned"].median_sec
     if not 1 / _AS_LONG <= ratio <= _AS_LONG:

@@ -168,11 +168,11 @@ def _build_ahead(request: CompileRequest, compiler: CompileSession, loading: Fut
         if request.findings.peek("kernel", facts) is None:
             kernels |= {kernel.name: (kernel.name, None) for kernel in (task, *fixed)}
     if request.spare_sec(1.0):  # alternatives without a record will be timed by their default schedules
+        direct = {task.workload_key: task for task in info.tasks}
         for number in largest_first(info.alternatives):
             alternative = info.alternatives[number]
-            kernels |= {
-                kernel.name: (kernel.name, None) for kernel in (alternative.tuned, *alternative.fixed)
-            }
+            timed = (direct[alternative.workload_key], alternative.tuned, *alternative.fixed)
+            kernels |= {kernel.name: (kernel.name, None) for kernel in timed}
     if kernels:
         compiler.build_ahead(list(kernels.values()))
 
