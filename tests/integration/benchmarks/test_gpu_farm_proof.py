@@ -18,7 +18,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def transpose(size: int) -> onnx.ModelProto:
-    """Return a network that transposes a square image of this size to channels first, and changes its signs on the way.
+    """Return a network that transposes a square image of bytes to channels first, and changes its signs on the way.
 
     Its search space has one config. That is several times as fast as the default schedule, on one core as well: whether
     the kernel counts as tuned depends neither on luck nor on what else the machine does.
@@ -29,8 +29,8 @@ def transpose(size: int) -> onnx.ModelProto:
             helper.make_node("Neg", ["t"], ["y"]),
         ],
         "transpose",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, size, size, CHANNELS])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, CHANNELS, size, size])],
+        [helper.make_tensor_value_info("x", TensorProto.INT8, [1, size, size, CHANNELS])],
+        [helper.make_tensor_value_info("y", TensorProto.INT8, [1, CHANNELS, size, size])],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 

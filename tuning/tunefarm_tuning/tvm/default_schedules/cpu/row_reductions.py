@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
@@ -11,7 +12,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_of
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, nominal_size, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, nominal_size, stage_of
 
 _MIN_ROW = 32
 """Least number of elements of a row that is reduced in SIMD lanes."""
@@ -19,21 +20,36 @@ _MIN_ROW = 32
 
 def lanes_of(stage: Stage, machine: Machine) -> int:
     """Return the number of SIMD lanes for a reduction along contiguous elements; 0 for any other stage."""
-    if stage.is_injective or len(stage.writes) != 1 or len(stage.reduction) != 1:
+    reduction = stage.reduction
+    if not reduction or len(stage.writes) != 1 or reduction[0] != len(stage.extents) - len(reduction):
         return 0
-    loop = stage.reduction[0]
-    if stage.extents[loop] < _MIN_ROW or any(read.strides[loop] not in (0, 1) for read in stage.reads):
+    points = prod(stage.extents[loop] for loop in reduction)
+    if points < _MIN_ROW or not all(_runs_on(read, stage) for read in stage.reads):
         return 0
     most = lanes = machine.lanes(stage.writes[0].dtype)
-    while lanes > 1 and stage.extents[loop] % lanes:
+    while lanes > 1 and points % lanes:
         lanes //= 2
     # A tail would need a condition, which `compute_at` loses.
     return lanes if lanes >= min(4, most) else 0
 
 
-def split_lanes(sch: Any, block: Any, lanes: int) -> Any:
+def _runs_on(read: Access, stage: Stage) -> bool:
+    """Return whether the loops of a reduction, as one, read neighbouring elements, or all of them the same one."""
+    strides = [read.strides[loop] for loop in stage.reduction]
+    if not any(strides):
+        return None not in strides
+    step = 1
+    for loop, stride in reversed(list(zip(stage.reduction, strides, strict=True))):
+        if stride != step and stage.extents[loop] > 1:
+            return False
+        step *= stage.extents[loop]
+    return True
+
+
+def split_lanes(sch: Any, block: Any, stage: Stage, lanes: int) -> Any:
     """Split a reduction into partial results, one per lane, and their combination; return the block of the partial results."""
-    loop = list(sch.get_loops(block))[-1]
+    reduced = list(sch.get_loops(block))[-len(stage.reduction) :]
+    loop = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
     _, inner = sch.split(loop, [None, lanes])
     partial = sch.rfactor(inner, len(list(sch.get(block).writes[0].region)))
     sch.set_scope(partial, 0, "local")
@@ -60,7 +76,7 @@ def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     for block, stage in zip(blocks[:-1], known[:-1], strict=True):
         lanes = lanes_of(stage, machine)
         if lanes:
-            parts.append((split_lanes(sch, block, lanes), lanes, True))
+            parts.append((split_lanes(sch, block, stage, lanes), lanes, True))
             parts.append((block, 1, False))
         else:
             parts.append((block, machine.lanes(stage.writes[0].dtype), False))
@@ -90,7 +106,7 @@ def schedule_row_reduction(sch: Any, block: Any, machine: Machine) -> bool:
     lanes = lanes_of(stage, machine)
     if not lanes or not stage.spatial:
         return False
-    partial = split_lanes(sch, block, lanes)
+    partial = split_lanes(sch, block, stage, lanes)
     loops = list(sch.get_loops(block))
     count = len(stage.spatial)
     rows = sch.fuse(*loops[:count]) if count > 1 else loops[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import tvm
@@ -12,7 +14,7 @@ from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import int64_sizes, walk
 from tunefarm_tuning.tvm.default_schedules.cpu.transposes import write_transpose
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
-from tunefarm_tuning.tvm.default_schedules.stage import Machine
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, finished
 
 HOST = parse_target("host")
 AVX512 = parse_target("llvm -mcpu=x86-64-v4")
@@ -74,9 +76,51 @@ def test_other_copies_are_left_to_other_rules(
     assert write_transpose(transpose(shape, axes, dtype), Machine.of(AVX512)) is None
 
 
-def test_a_copy_that_computes_something_or_of_a_part_is_left_to_other_rules() -> None:
+def affine(shape: tuple[int, ...]) -> tuple[list[te.Tensor], te.Tensor]:
+    """Return channels first of an image, each times a factor, plus a bias, not negative."""
+    channels = shape[-1]
+    x, factors, bias = (
+        te.placeholder(int64_sizes(size), "float32", name=name)
+        for name, size in (("x", shape), ("factors", (channels, 1, 1)), ("bias", (channels, 1, 1)))
+    )
+    return [x, factors, bias], topi.nn.relu(topi.transpose(x, (0, 3, 1, 2)) * factors + bias)
+
+
+def residual(shape: tuple[int, ...]) -> tuple[list[te.Tensor], te.Tensor]:
+    """Return the sum of two images that are transposed, of one that is not, and of a row of it, as numbers of another type."""
+    batch, rows, columns, channels = shape
+    x, y = (te.placeholder(int64_sizes(shape), "float32", name=name) for name in "xy")
+    there = te.placeholder(int64_sizes((batch, channels, rows, columns)), "float32", name="there")
+    row = te.placeholder(int64_sizes((columns,)), "float32", name="row")
+    sums = topi.transpose(x, (0, 3, 1, 2)) + topi.transpose(y, (0, 3, 1, 2)) + there + row
+    return [x, y, there, row], topi.cast(sums, "float64")
+
+
+@pytest.mark.parametrize("kernel", [affine, residual])
+@pytest.mark.parametrize("shape", [(1, 16, 16, 32), (2, 5, 7, 37), (1, 1, 9, 4), (3, 12, 1, 17)])
+def test_what_is_computed_of_transposed_elements_is_computed_of_each(
+    kernel: Callable[[tuple[int, ...]], tuple[list[te.Tensor], te.Tensor]], shape: tuple[int, ...]
+) -> None:
+    inputs, result = kernel(shape)
+    func = te.create_prim_func([*inputs, result], index_dtype_override="int64")
+    written = write_transpose(func.with_attr("global_symbol", "main"), Machine.of(HOST))
+    assert written is not None
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal([int(size) for size in x.shape]).astype(np.float32) for x in inputs]
+    results = []
+    for version in (finished(written, func), func):
+        module = tvm.IRModule({"main": version.with_attr("global_symbol", "main")})
+        main = tvm.compile(module, target=tvm_target(HOST))["main"]
+        empty = np.full([int(size) for size in result.shape], np.nan, str(result.dtype))
+        results.append(tvm.runtime.tensor(empty))
+        main(*map(tvm.runtime.tensor, arrays), results[-1])
+    np.testing.assert_allclose(results[0].numpy(), results[1].numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_transpose_of_a_part_or_with_a_border_is_left_to_other_rules() -> None:
     x = te.placeholder(int64_sizes((64, 64)), "float32", name="x")
-    for result in (topi.transpose(x) + 1.0, te.compute(int64_sizes((32, 64)), lambda i, j: x[j, i])):
+    bordered = topi.transpose(topi.nn.pad(x, [0, 0], [1, 0]))
+    for result in (bordered, te.compute(int64_sizes((32, 64)), lambda i, j: x[j, i])):
         func = te.create_prim_func([x, result], index_dtype_override="int64")
         assert write_transpose(func, Machine.of(AVX512)) is None
 
