@@ -205,8 +205,8 @@ def _columns(
     rows = [tirx.Var(f"row{number}_{row}", f"{dtype}x{lanes}") for row in range(lanes)]
     step = squares.along.read[number]
     statements += [
-        tirx.Bind(row, tirx.BufferLoad(flat, [_run(first + place * step, lanes)]))
-        for place, row in enumerate(rows)
+        tirx.Bind(row, tirx.BufferLoad(flat, [_run(first + step_number * step, lanes)]))
+        for step_number, row in enumerate(rows)
     ]
     return _transposed(rows, statements, f"{number}_")
 
@@ -227,13 +227,13 @@ def _stores(squares: _Squares, columns: dict[int, list[Any]], at: dict[_Dim, Any
     ]
     for row in range(lanes):
         lane = tirx.Var("lane", _INDEX)
-        place = tirx.const(row * lanes, _INDEX) + lane
+        index = tirx.const(row * lanes, _INDEX) + lane
         inside = {squares.across: at[squares.across] + row, squares.along: at[squares.along] + lane}
         values = list(_values(squares, {**at, **inside}))
 
-        def element(load: Any, place: Any = place) -> Any:
+        def element(load: Any, index: Any = index) -> Any:
             number = next((n for n in local if load.source.same_as(reads[n].source)), None)
-            return load if number is None else tirx.BufferLoad(local[number], [place])
+            return load if number is None else tirx.BufferLoad(local[number], [index])
 
         store = tvm_ffi.structural_map(squares.block.body, [(tvm.ir.expr.TensorLoad, element)])
         statements.append(
