@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from benchmarks.arm.tiles import (
@@ -15,6 +17,7 @@ from benchmarks.arm.tiles import (
     tile_body,
     tiles,
 )
+from emulated_arm import CORTEX_A72, emulated_machine, run_folders
 
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
@@ -67,3 +70,36 @@ def test_cycles_come_from_llvm() -> None:
     assert MCA is not None
     single, sixteen = (cycles_per_fmla(tile_body(*tile), "neoverse-n1", MCA) for tile in ((1, 1), (8, 2)))
     assert 0.4 < sixteen < single / 2
+
+
+HANGS = """
+import sys
+from pathlib import Path
+for folder in sorted(Path(sys.argv[1]).iterdir()):
+    if (folder / "result").exists():
+        continue
+    hangs = folder / "hangs"
+    left = int(hangs.read_text()) if hangs.exists() else 0
+    if left:
+        hangs.write_text(str(left - 1))
+        while True:
+            pass
+    (folder / "result").write_text("done")
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("hangs", [1, 3])
+def test_an_emulated_machine_that_hangs_is_killed_and_goes_on_where_it_was(
+    hangs: int, tmp_path: Path
+) -> None:
+    machine = emulated_machine(CORTEX_A72)
+    (tmp_path / "run.py").write_text(HANGS)
+    folders = tmp_path / "folders"
+    for name in ("a", "b", "c"):
+        (folders / name).mkdir(parents=True)
+    (folders / "b" / "hangs").write_text(str(hangs))
+    with pytest.raises(AssertionError, match="QEMU hung three times") if hangs == 3 else nullcontext():
+        run_folders(machine, tmp_path / "run.py", folders, "result", timeout_sec=20.0)
+    ended = {folder.name for folder in folders.iterdir() if (folder / "result").exists()}
+    assert ended == ({"a"} if hangs == 3 else {"a", "b", "c"})

@@ -67,6 +67,8 @@ MEMORY_FILES = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
 """Memory that the limit on a process's address space does not count; CUDA's driver takes some."""
 SOCKET_PAIRS = {"socketpair": (53, 199)}
 """Sockets of this machine in pairs: an open file that was sent into one is nowhere to be seen, see `process.disk_watch`."""
+DESCRIPTOR_SENDERS = {"sendmsg": (46, 211), "sendmmsg": (307, 269)}
+"""They send open files through a socket: into one that was inherited, too, whose other end the parent holds."""
 _ACCEPTING = ("accept", "accept4")
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SET_AFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SECCOMP = (317, 277)
@@ -133,7 +135,8 @@ def restrict(
         sockets: Which sockets it may open.
         may_start_programs: Whether it may start processes, each with this filter.
         may_lead_groups: Whether these may leave its process group.
-        has_gpu: Whether it may open sockets of this machine and files in memory, too: CUDA's driver passes descriptors through one.
+        has_gpu: Whether it may open sockets of this machine, send open files through them and make files in memory, too: CUDA's
+            driver passes descriptors through one.
 
     Raises:
         OSError: If there are no filters here, or a thread has another one.
@@ -197,6 +200,8 @@ def filter_program(
         **({} if may_start_programs else PROGRAMS),
         **({} if may_lead_groups else GROUPS),
         **({} if has_gpu else {**MEMORY_FILES, **SOCKET_PAIRS}),
+        # Looking names up takes them as well.
+        **({} if has_gpu or sockets is Sockets.ALL else DESCRIPTOR_SENDERS),
     }
     for numbers in refused.values():
         if (number := numbers[column]) is not None:

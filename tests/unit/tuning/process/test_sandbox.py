@@ -301,6 +301,19 @@ def test_which_sockets_a_child_opens(*, has_gpu: bool, sockets: seccomp.Sockets)
     assert set(opened) == local | streams | datagrams
 
 
+@pytest.mark.skipif(platform.machine() not in seccomp.MACHINES, reason="needs a filter")
+@pytest.mark.parametrize("sockets", seccomp.Sockets)
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_no_open_file_leaves_a_child_through_a_socket_that_it_inherited(
+    *, has_gpu: bool, sockets: seccomp.Sockets
+) -> None:
+    """A deleted file that waits in the parent's end is in no sum of what the child wrote."""
+    with ChildProcess("reaching_handlers", access=None, env=ENV) as free:
+        params = {"has_gpu": has_gpu, "sockets": sockets.value}
+        passed = free.call("sends_after", params, timeout_sec=LONG_SEC)
+    assert passed == ["x", *(["open file"] if has_gpu or sockets is seccomp.Sockets.ALL else [])]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
 @pytest.mark.skipif(platform.machine() not in seccomp.MACHINES, reason="needs a filter")
 def test_an_ordinary_users_linking_child_cannot_start_processes_without_end() -> None:

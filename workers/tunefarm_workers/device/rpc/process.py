@@ -25,6 +25,8 @@ _MEMORY_SLACK_BYTES = 4 << 30
 
 _MAX_EVENTS = 1000
 _HAND_OVER_SEC = 3.0
+_PASS_RIGHTS = 83
+"""``SO_PASSRIGHTS`` (Linux 6.16 and later): whether a socket takes open files."""
 
 SERVER_MODULE = "tunefarm_workers.device.hardened_server"
 
@@ -115,6 +117,7 @@ class RpcProcess:
             OSError: If the server has ended, or takes nothing.
         """
         ours, theirs = socket.socketpair()
+        _refuse_open_files(ours)
         with theirs, self._door_lock:
             try:
                 socket.send_fds(self._door, [b"x"], [theirs.fileno()])
@@ -165,3 +168,12 @@ class RpcProcess:
                     event = json.loads(line)
                     if isinstance(event, dict):
                         self._events.append(event)
+
+
+def _refuse_open_files(connection: socket.socket) -> None:
+    """Have the kernel refuse what the other side sends of open files: here, a session's deleted ones would be in no sum.
+
+    Without a GPU, a session's sandbox refuses it, too; CUDA's driver needs such calls. An older kernel does not know this.
+    """
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, _PASS_RIGHTS, 0)

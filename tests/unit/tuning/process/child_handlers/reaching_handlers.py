@@ -137,6 +137,22 @@ def sockets_after(params: dict[str, Any]) -> list[str]:
     return opened
 
 
+def sends_after(params: dict[str, Any]) -> list[str]:
+    """Return what passes through an inherited socket of this machine: bytes, and open files."""
+    near, far = socket.socketpair()
+    seccomp.restrict(
+        may_start_programs=False, sockets=seccomp.Sockets(params["sockets"]), has_gpu=params["has_gpu"]
+    )
+    passed = []
+    with near, far:
+        near.sendall(b"x")
+        passed.append(far.recv(1).decode())
+        with contextlib.suppress(PermissionError):
+            socket.send_fds(near, [b"y"], [1])
+            passed.append("open file")
+    return passed
+
+
 def bomb_as(params: dict[str, Any]) -> int:
     """Become a user, enter the sandbox of a child that links, and start as many processes as that lets."""
     order = sandbox_order(Access(programs=True))
@@ -226,6 +242,7 @@ HANDLERS = {
         connect,
         listen,
         sockets_after,
+        sends_after,
         bomb_as,
         threads_beside_a_crowd,
         enter_homeless,
