@@ -37,7 +37,7 @@ class KernelSums(JsonFields):
         return self.tuned_sec <= _ALIKE * self.untuned_sec
 
     def __str__(self) -> str:
-        return f"alone its kernels take {seconds(self.tuned_sec)}, untuned {seconds(self.untuned_sec)}"
+        return f"alone, the tuned kernels take {seconds(self.tuned_sec)}, and untuned they take {seconds(self.untuned_sec)}"
 
 
 def kernel_sums(
