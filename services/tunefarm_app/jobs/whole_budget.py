@@ -72,7 +72,7 @@ def search_sec(job_sec: float, spent_sec: float, compile_sec: float) -> float:
     return max(job_sec * (1.0 - _SPARE_SHARE) - spent_sec - compile_sec, _LEAST_SHARE * job_sec)
 
 
-def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
+def expected_compile_sec(repos: Repositories, job: Job, kernels: int, *, other_shapes: bool = True) -> float:
     """Return how long the job's compile should take, from compiles that were measured; the runtimes that it times beside included.
 
     The longest of the last compiles of its model counts: a search changes kernels, which then are checked and timed anew. If there is
@@ -82,6 +82,7 @@ def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
         repos: The database.
         job: The job.
         kernels: The number of its kernels.
+        other_shapes: Whether to count code for all sizes, if the job wants it.
     """
     own = repos.overview.compile_times(job, same_model=True, limit=_SAME_MODEL)
     others = repos.overview.compile_times(job, same_model=False, limit=_OTHER_MODELS)
@@ -89,7 +90,7 @@ def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
         _baseline_sec(name, [times for *_, times in own], [times for *_, times in others])
         for name in baselines_of(job)
     )
-    if wants_other_shapes(job) and binding_of(repos.models.get(job.model_id)).shapes:
+    if other_shapes and wants_other_shapes(job) and binding_of(repos.models.get(job.model_id)).shapes:
         beside_sec += _other_shapes_sec(own, others, kernels)
     if own:
         return beside_sec + max(sec for sec, _, _ in own)
@@ -129,6 +130,10 @@ def with_search_time(repos: Repositories, job: Job, *, kernels: int, extract_sec
     """Store the estimate of the job's compile, and, if the whole job has a budget, the time that is left for its search."""
     compile_sec = expected_compile_sec(repos, job, kernels)
     prepared_sec = spent_before_sec(repos, job) + extract_sec
+    job_sec = (job.budget or {}).get("job_sec")
+    if job_sec is not None:  # code for all sizes gives way where the whole job has no time for it
+        least_sec = expected_compile_sec(repos, job, kernels, other_shapes=False)
+        compile_sec = min(compile_sec, max(least_sec, (1.0 - _LEAST_SHARE) * job_sec - prepared_sec))
     estimates = {EXPECTED: round(compile_sec, 1), PREPARED: round(prepared_sec, 1)}
     asked = {**job.budget, "wall_sec": own_wall_sec(job)} if job.budget else {}
     budget, options = settled_limits(asked, {**job.options, **estimates})

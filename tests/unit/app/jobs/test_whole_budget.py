@@ -241,3 +241,16 @@ def test_a_compile_of_a_network_of_open_sizes_is_expected_to_build_code_for_all(
     )
     give_report(farm, without.id, {"phases_sec": {"load": 22.0}})
     assert (expected(farm, job, 2), expected(farm, without, 2)) == (52.0, 22.0)
+
+
+def test_code_for_all_sizes_that_will_give_way_is_not_expected(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(update(ModelRow).values(shapes={"x": [1, 8]}))
+    expected_sec = []
+    for job_sec in (18.0, 600.0):
+        job = farm.submit(model, budget=JobBudget(job_sec=job_sec, trials=2))
+        farm.run()
+        expected_sec.append(farm.job(job.id).options["expected_compile_sec"])
+    assert expected_sec == [15.7, 16.9]
