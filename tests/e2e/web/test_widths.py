@@ -122,6 +122,11 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     page.goto(f"{server.url}/jobs")
     expect(page.get_by_role("row").nth(1)).to_contain_text("between")
     nothing_is_cut_off(page)
+    page.goto(f"{server.url}/models")
+    page.get_by_role("link", name="ch_ppocr_mobile_v2.0_cls_infer").click()
+    page.locator("summary", has_text="Delete").click()
+    expect(page.get_by_role("button", name="Delete the model")).to_be_in_viewport(ratio=1)
+    nothing_is_cut_off(page)
 
 
 @WIDTHS
