@@ -143,5 +143,5 @@ def _speedup(ratio: Mapping[str, Any] | None, medians: float | None) -> str:
         return quantities.ratio(medians)
     low, high = ratio.get("low"), ratio.get("high")
     text = quantities.speedup(ratio["value"], low, high)
-    known = low is not None and not quantities.is_wide(low, high)
+    known = low is not None and low != high and not quantities.is_wide(low, high)
     return f"{text} ({quantities.interval(low, high)})" if known else text

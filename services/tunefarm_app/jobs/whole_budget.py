@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tunefarm_app.storage.rows import EXPECTED, OWN_LIMIT, PREPARED, baselines_of, own_wall_sec
+from tunefarm_app.storage.rows import (
+    EXPECTED,
+    OWN_LIMIT,
+    PREPARED,
+    baselines_of,
+    binding_of,
+    own_wall_sec,
+    wants_other_shapes,
+)
+from tunefarm_db.repositories.farm.overview import OTHER_SHAPES
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json
 from tunefarm_tuning.search.budget import Budget
@@ -24,9 +33,12 @@ _PER_KERNEL_SEC = 0.85
 """Where nothing was measured yet: the first compile of ResNet-18 (25 kernels), after a search of 9 s, takes 31 to 36 s on two cores (Zen 4), with a goal."""
 _PER_BASELINE_SEC = 5.0
 """The same of another runtime beside the network: starting and opening it, and fifteen samples."""
+_PER_KERNEL_OTHER_SHAPES_SEC = 0.6
+"""The same of code for all sizes: PP-OCR's direction classifier (55 kernels) takes 34 s."""
 _LEAST_SHARE = 0.15
 _SPARE_SHARE = 0.04
 _IMPORTED_LATELY_SEC = 60.0
+_Times = tuple[float, int, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +72,7 @@ def search_sec(job_sec: float, spent_sec: float, compile_sec: float) -> float:
     return max(job_sec * (1.0 - _SPARE_SHARE) - spent_sec - compile_sec, _LEAST_SHARE * job_sec)
 
 
-def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
+def expected_compile_sec(repos: Repositories, job: Job, kernels: int, *, other_shapes: bool = True) -> float:
     """Return how long the job's compile should take, from compiles that were measured; the runtimes that it times beside included.
 
     The longest of the last compiles of its model counts: a search changes kernels, which then are checked and timed anew. If there is
@@ -70,6 +82,7 @@ def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
         repos: The database.
         job: The job.
         kernels: The number of its kernels.
+        other_shapes: Whether to count code for all sizes, if the job wants it.
     """
     own = repos.overview.compile_times(job, same_model=True, limit=_SAME_MODEL)
     others = repos.overview.compile_times(job, same_model=False, limit=_OTHER_MODELS)
@@ -77,11 +90,21 @@ def expected_compile_sec(repos: Repositories, job: Job, kernels: int) -> float:
         _baseline_sec(name, [times for *_, times in own], [times for *_, times in others])
         for name in baselines_of(job)
     )
+    if other_shapes and wants_other_shapes(job) and binding_of(repos.models.get(job.model_id)).shapes:
+        beside_sec += _other_shapes_sec(own, others, kernels)
     if own:
         return beside_sec + max(sec for sec, _, _ in own)
     if others:
         return beside_sec + kernels * median(sec / max(tasks, 1) for sec, tasks, _ in others)
     return beside_sec + _FIXED_SEC + kernels * _PER_KERNEL_SEC
+
+
+def _other_shapes_sec(own: Sequence[_Times], others: Sequence[_Times], kernels: int) -> float:
+    """Return how long code for all sizes should take: by compiles of the model that built it, else per kernel by those of other models."""
+    if known := [times[OTHER_SHAPES] for *_, times in own if OTHER_SHAPES in times]:
+        return max(known)
+    per_kernel = [times[OTHER_SHAPES] / max(tasks, 1) for _, tasks, times in others if OTHER_SHAPES in times]
+    return kernels * (median(per_kernel) if per_kernel else _PER_KERNEL_OTHER_SHAPES_SEC)
 
 
 def _baseline_sec(
@@ -107,6 +130,10 @@ def with_search_time(repos: Repositories, job: Job, *, kernels: int, extract_sec
     """Store the estimate of the job's compile, and, if the whole job has a budget, the time that is left for its search."""
     compile_sec = expected_compile_sec(repos, job, kernels)
     prepared_sec = spent_before_sec(repos, job) + extract_sec
+    job_sec = (job.budget or {}).get("job_sec")
+    if job_sec is not None:  # code for all sizes gives way where the whole job has no time for it
+        least_sec = expected_compile_sec(repos, job, kernels, other_shapes=False)
+        compile_sec = min(compile_sec, max(least_sec, (1.0 - _LEAST_SHARE) * job_sec - prepared_sec))
     estimates = {EXPECTED: round(compile_sec, 1), PREPARED: round(prepared_sec, 1)}
     asked = {**job.budget, "wall_sec": own_wall_sec(job)} if job.budget else {}
     budget, options = settled_limits(asked, {**job.options, **estimates})

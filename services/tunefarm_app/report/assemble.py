@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
+from tunefarm_app.models.stored_file import stored_file_end
 from tunefarm_app.records.rooflines import TimedKernel, kernel_roofline, task_computations, trusted_peak
 from tunefarm_app.report.document import (
     FORMAT,
@@ -69,7 +70,8 @@ def job_report(services: Services, job_id: str) -> JobReport:
         workloads = _workloads(repos, tasks)
         computations = task_computations(repos, job.target_key, tasks)
         networks = repos.network_timings.of(job_id)
-    report = assemble_report(job, model, artifact, tasks, outcomes, workloads, computations)
+    end = stored_file_end(services, model)
+    report = assemble_report(job, model, artifact, tasks, outcomes, workloads, computations, end=end)
     return report.model_copy(update={"networks": networks_of(networks)})
 
 
@@ -87,8 +89,10 @@ def assemble_report(
     outcomes: Outcomes,
     workloads: Mapping[str, Workload],
     computations: Mapping[str, Computation],
+    *,
+    end: str | None = None,
 ) -> JobReport:
-    """Return the report of what was read of a job; `outcomes` are the trials' by the task's position."""
+    """Return the report of what was read of a job; `outcomes` are the trials' by the task's position, `end` is that of the file's name."""
     evidence = Evidence(artifact.manifest, artifact.report) if artifact else Evidence({}, {})
     latency, numbers = evidence.latency(), kernel_numbers(tasks, evidence)
     timed = {
@@ -136,7 +140,7 @@ def assemble_report(
         versions=evidence.texts("versions"),
         phases_sec=evidence.seconds("phases_sec"),
         reused={kind: int(count) for kind, count in evidence.seconds("reused").items()},
-        reproduce=reproduce(job, model, artifact, evidence),
+        reproduce=reproduce(job, model, artifact, evidence, end=end),
     )
     unreadable = sorted(set(evidence.unreadable))
     broken = contradictions(report)

@@ -165,7 +165,15 @@ def untried(tasks: Iterable[JobTask], covered: Collection[str] = ()) -> list[Job
 
 def untried_sentence(tasks: Sequence[JobTask], report: Mapping[str, Any] | None = None) -> str:
     """Return how much of the network the search did not reach; empty if it reached all of it, or there was no search."""
-    missing = untried(tasks, Evidence(manifest={}, report=report or {}).hits() or ())
+    evidence = Evidence(manifest={}, report=report or {})
+    coverage = evidence.coverage()
+    # What an earlier job tuned is slower than untuned, or fell back with all others: it was tried.
+    known = {
+        miss.workload_key
+        for miss in (coverage.misses if coverage else ())
+        if miss.reason not in (MissReason.NO_RECORD.value, NOT_TRIED)
+    }
+    missing = untried(tasks, {*(evidence.hits() or ()), *known})
     if not report:  # without an artifact, what earlier jobs found counts
         missing = [task for task in missing if task.best_cost_sec is None]
     own = sum(task.alternative is None for task in tasks)

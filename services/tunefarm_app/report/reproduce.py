@@ -46,9 +46,11 @@ _NAMED_BY_THE_COMMAND = (
 """Options of a job that the command repeats."""
 
 
-def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evidence) -> ReportReproduce:
-    """Return the steps and their caveats."""
-    file = f"{file_stem(model.name)}{file_end(model.name)}"
+def reproduce(
+    job: Job, model: Model, artifact: Artifact | None, evidence: Evidence, *, end: str | None = None
+) -> ReportReproduce:
+    """Return the steps and their caveats; `end` is the end of the file's name (``.tflite``), None by the model's name."""
+    file = f"{file_stem(model.name)}{end or file_end(model.name)}"
     steps = [_step("The tuned file, with this SHA-256.", "text", f"{model.sha256}  {file}")]
     if versions := evidence.texts("versions"):
         python = versions.get("python", "")

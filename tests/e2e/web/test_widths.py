@@ -85,7 +85,28 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
             ],
         }
         (report,) = connection.execute("SELECT report FROM artifacts").fetchone()
-        report = json.dumps({**json.loads(report), "coverage": coverage, "latency": _LATENCY})
+        shapes = [
+            {
+                "inputs": [{"name": "x", "shape": [1, 3, 48, width]}],
+                "latency": _LATENCY,
+                "fallback": "the network took 15.2 ms tuned and 15.2 ms untuned, too uncertain to decide",
+            }
+            for width in (160, 320)
+        ]
+        open_shape = ["p2o.DynamicDimension.0", 3, 48, "p2o.DynamicDimension.1"]
+        others = {"entry": "main_2", "inputs": [{"name": "x", "shape": open_shape}], "latency_sec": 0.02}
+        report = json.dumps(
+            {
+                **json.loads(report),
+                "coverage": coverage,
+                "latency": _LATENCY,
+                "shapes": shapes,
+                "other_shapes": others,
+            }
+        )
+        speedups = {name: {"value": 1.1, "low": 0.39, "high": 12.3} for name in ("untuned", "onnxruntime")}
+        connection.execute("UPDATE jobs SET speedups = ?, model_id = model_id", (json.dumps(speedups),))
+        connection.execute("UPDATE models SET name = 'ch_ppocr_mobile_v2.0_cls_infer'")
         connection.execute("UPDATE artifacts SET report = ?", (report,))
     connection.close()
     page = seat.sign_in()
@@ -96,6 +117,16 @@ def test_long_names_of_kernels(seat: Any, server: ReplayServer, tmp_path: Path) 
     expect(page.get_by_role("region", name="Measured latency")).to_contain_text("between")
     nothing_is_cut_off(page)
     assert link.evaluate("link => link.getBoundingClientRect().height") < 80, "at most three lines"
+    sets = page.get_by_role("region", name="Latency in each set of shapes").get_by_role("row").nth(1)
+    assert sets.evaluate("row => row.getBoundingClientRect().height") < 250
+    page.goto(f"{server.url}/jobs")
+    expect(page.get_by_role("row").nth(1)).to_contain_text("between")
+    nothing_is_cut_off(page)
+    page.goto(f"{server.url}/models")
+    page.get_by_role("link", name="ch_ppocr_mobile_v2.0_cls_infer").click()
+    page.locator("summary", has_text="Delete").click()
+    expect(page.get_by_role("button", name="Delete the model")).to_be_in_viewport(ratio=1)
+    nothing_is_cut_off(page)
 
 
 @WIDTHS

@@ -89,6 +89,7 @@ def test_wrong_usage_is_2() -> None:
         (["jobs", "list", "--json", "--limt", "1"], "No such option: --limt"),
         (["jobs", "--json"], "No such option: --json"),
         (["jobs", "show", "--json"], "Missing argument 'JOB_ID'"),
+        (["jobs", "list", "--sort", "best", "--json"], "Invalid value for '--sort': 'best' is not one of"),
     ],
 )
 def test_wrong_usage_is_json_where_json_is_asked_for(arguments: list[str], message: str) -> None:

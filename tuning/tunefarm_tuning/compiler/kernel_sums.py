@@ -37,7 +37,9 @@ class KernelSums(JsonFields):
         return self.tuned_sec <= _ALIKE * self.untuned_sec
 
     def __str__(self) -> str:
-        return f"alone its kernels take {seconds(self.tuned_sec)}, untuned {seconds(self.untuned_sec)}"
+        return (
+            f"the tuned kernels alone take {seconds(self.tuned_sec)}, and {seconds(self.untuned_sec)} untuned"
+        )
 
 
 def kernel_sums(

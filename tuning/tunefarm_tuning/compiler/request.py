@@ -28,6 +28,8 @@ OnProgress = Callable[[str, float], None]
 
 LAST_CHECKS_SEC = 15.0
 """Seconds that the last ablation, comparing, timing and packing the network take at the end of a compile, as a rule."""
+PACK_SEC = 3.0
+"""The same of packing alone."""
 
 PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "other-shapes", "pack")
 """The phases of a compile, in order."""
@@ -130,6 +132,16 @@ class CompileRequest:
         if self.goal_sec is None:
             return most_sec
         return min(most_sec, max(self.goal_sec - self.progress.elapsed_sec - ahead_sec, 0.0))
+
+    @property
+    def optional_sec(self) -> float | None:
+        """How long something may take that the artifact can do without: what the goal leaves; None without a limit.
+
+        A goal of 0 says that nothing may be refined, and limits nothing else.
+        """
+        if not self.goal_sec:
+            return None
+        return max(self.goal_sec - self.progress.elapsed_sec - PACK_SEC, 0.0)
 
     def find_record(self, task: KernelInfo) -> tuple[TuningRecord | None, MissReason | None, str]:
         """Return a task's best record that holds for this target, device model and toolchain; else why there is none."""

@@ -240,14 +240,18 @@ class CompileSession:
             llvm=clean(str(reply["llvm"]), 100),
         )
 
-    def load_other_shapes(self) -> OpenShapes:
+    def load_other_shapes(self, timeout_sec: float | None = None) -> OpenShapes:
         """Prepare the network for all sizes of the dimensions that its file leaves open.
+
+        Args:
+            timeout_sec: How long it may take; by default as the limits say.
 
         Raises:
             InvalidModelError: If some of its nodes can be compiled for fixed sizes only.
         """
         self._reload()
-        reply = self._child.call("load_other_shapes", {}, timeout_sec=self._limits.load_sec)
+        limit_sec = self._limits.load_sec if timeout_sec is None else min(self._limits.load_sec, timeout_sec)
+        reply = self._child.call("load_other_shapes", {}, timeout_sec=limit_sec)
         return OpenShapes.from_json(reply)
 
     def build_kernel(

@@ -49,8 +49,11 @@ def speedup(slow: Latency, fast: Latency) -> Ratio:
     """Return how many times as fast `fast` is as `slow`: the ratio of the medians, and its 95 % interval.
 
     The interval is a bootstrap's. If other work slowed the samples (`Disturbance.slowdown`), neither latency is known better than
-    that: each end moves by as much as the one that would move it was slowed.
+    that: each end moves by as much as the one that would move it was slowed. One measurement beside itself is 1, whatever disturbed
+    it: an artifact without tuned kernels is the untuned network, which is timed once.
     """
+    if slow == fast:
+        return Ratio(value=1.0, low=1.0, high=1.0)
     low, high = _interval(slow.samples_sec, fast.samples_sec)
     value = slow.median_sec / fast.median_sec
     if low is None or high is None:

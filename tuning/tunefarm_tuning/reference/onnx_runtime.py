@@ -132,6 +132,7 @@ class Reference:
         rounding: str = "float32",
         feeds: Sequence[SampleFeed] = (),
         thorough: bool = True,
+        narrow: str | None = None,
     ) -> list[InputSet]:
         """Run the model on the user's samples, then on one set of random inputs of each kind that fits it.
 
@@ -144,6 +145,7 @@ class Reference:
             feeds: The user's samples.
             thorough: Whether to take all kinds of random inputs, not the first alone, and all the time that there is for other
                 ways; and to find out how well the comparison notices faults.
+            narrow: The dtype that the compile rounds the factors of products to; None if it does not.
 
         Raises:
             InvalidModelError: If ONNX Runtime cannot run the model.
@@ -181,6 +183,7 @@ class Reference:
                 **self._common(),
                 "budget_sec": self._budget_sec if thorough else min(_SHORT_BUDGET_SEC, self._budget_sec),
                 "probes": thorough,
+                "narrow": narrow,
                 "parts": [
                     {
                         "inputs": [spec.name for spec in part.inputs],

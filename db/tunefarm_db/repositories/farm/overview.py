@@ -33,6 +33,8 @@ from tunefarm_db.values import DeviceState, Event, Job, Json, ModelState, StepKi
 
 _JOBS = table_of(JobRow)
 _EVENTS = table_of(EventRow)
+OTHER_SHAPES = "other-shapes"
+"""The phase of a compile that builds code for all sizes; its seconds are under this name in `compile_times`."""
 _NEWEST = 20
 _OF_LATENCY = ("round", "confirmed", "network-timed")
 
@@ -156,9 +158,10 @@ class Overview(Repository):
     def compile_times(
         self, job: Job, *, same_model: bool, limit: int
     ) -> list[tuple[float, int, dict[str, float]]]:
-        """Return seconds, number of tasks, and seconds of each other runtime that was timed, of the newest compiles, the newest first.
+        """Return seconds, number of tasks, and seconds of what not every compile has, of the newest compiles, the newest first.
 
-        They followed a search, on such devices. The first seconds are without those of the other runtimes.
+        They followed a search, on such devices. What not every compile has is each other runtime that was timed, and `OTHER_SHAPES`
+        where that code was built; the first seconds are without it.
 
         Args:
             job: For its pool and target.
@@ -167,7 +170,12 @@ class Overview(Repository):
         """
         tasks = select(func.count()).where(JobTaskRow.job_id == JobRow.id).scalar_subquery()
         query = (
-            select(ArtifactRow.report["phases_sec"], tasks, ArtifactRow.report["baselines_sec"])
+            select(
+                ArtifactRow.report["phases_sec"],
+                tasks,
+                ArtifactRow.report["baselines_sec"],
+                ArtifactRow.report["other_shapes"],
+            )
             .join(JobRow, JobRow.id == ArtifactRow.job_id)
             .where(
                 JobRow.device_key == job.device_key,
@@ -178,11 +186,15 @@ class Overview(Repository):
             .order_by(JobRow.id.desc())
             .limit(limit)
         )
-        return [
-            (max(float(sum(phases.values())) - sum((others or {}).values()), 0.0), count, dict(others or {}))
-            for phases, count, others in self._run(query)
-            if phases
-        ]
+        times = []
+        for phases, count, baselines, other_shapes in self._run(query):
+            if phases:
+                sec = sum(phases.values()) - sum((baselines or {}).values()) - phases.get(OTHER_SHAPES, 0.0)
+                optional = dict(baselines or {})
+                if OTHER_SHAPES in phases and (other_shapes or {}).get("entry"):
+                    optional[OTHER_SHAPES] = phases[OTHER_SHAPES]
+                times.append((max(float(sec), 0.0), count, optional))
+        return times
 
     def earlier_report(self, job: Job) -> Json | None:
         """Return the newest report of an earlier job of the same model, target and pool."""

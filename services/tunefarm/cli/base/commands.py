@@ -97,6 +97,9 @@ def _paragraphs(function: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
+_PYDANTIC_PREFIX = "Value error, "
+
+
 class Group(TyperGroup):
     """A group of commands. It reports wrong usage as typer does, or as JSON if ``--json`` is among the arguments."""
 
@@ -125,6 +128,16 @@ class Group(TyperGroup):
         if as_json:
             sys.exit(code)
         return code
+
+    def invoke(self, ctx: Any) -> Any:
+        """Invoke a command; wrong usage is told without pydantic's prefix, which typer shows."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if hasattr(error, "format_message"):
+                told: Any = error
+                told.message = str(told.message).removeprefix(_PYDANTIC_PREFIX)
+            raise
 
 
 def wants_json(args: Sequence[str]) -> bool:

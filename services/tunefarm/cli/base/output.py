@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tunefarm.cli.base.references import is_whole_id
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -28,6 +29,8 @@ T = TypeVar("T", bound="Answer")
 _WIDTH_WITHOUT_TERMINAL = 200
 _ROOM = 13
 """Terminal columns for each column of a table with which whole ids leave room for the others."""
+_LAST = 6
+"""Characters of an id that a narrow table shows, as pages do; commands take them."""
 _ID = re.compile(r"[a-z]{3}_[0-9a-z]{26}")
 
 
@@ -105,10 +108,17 @@ class Output:
     ) -> None:
         """Print a table. A column whose name begins with ``>`` is aligned to the right.
 
-        Cells are shown as they are: no markup, no control characters.
+        Cells are shown as they are: no markup, no control characters. In a terminal that is too narrow, ids are their last
+        characters, if commands take these: an id in three lines cannot be copied, and leaves no room for the others.
         """
-        room = self.stdout.width >= _ROOM * len(columns)
-        self.stdout.print(make_table(columns, rows, title=title, whole_ids=room))
+        whole_ids = self.stdout.width >= _ROOM * len(columns)
+        if not whole_ids:
+            rows = [[_short_id(cell) for cell in row] for row in rows]
+        self.stdout.print(make_table(columns, rows, title=title, whole_ids=whole_ids))
+
+
+def _short_id(cell: object) -> object:
+    return f"…{cell[-_LAST:]}" if isinstance(cell, str) and is_whole_id(cell) else cell
 
 
 def make_table(

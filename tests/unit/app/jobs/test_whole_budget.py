@@ -20,7 +20,7 @@ from tunefarm_app.jobs.whole_budget import (
     settled_limits,
 )
 from tunefarm_db.states.job import JobState
-from tunefarm_db.tables import ArtifactRow, StepRow
+from tunefarm_db.tables import ArtifactRow, ModelRow, StepRow
 from tunefarm_db.values import StepKind
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.search.budget import Budget
@@ -218,3 +218,39 @@ def test_a_compile_beside_other_runtimes_is_expected_to_take_longer(farm) -> Non
     assert expected(farm, elsewhere, 2) == pytest.approx(24.0 + 12.0), (
         "24 s of other models for as many kernels"
     )
+
+
+def test_a_compile_of_a_network_of_open_sizes_is_expected_to_build_code_for_all(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    job = farm.submit(model, trials=8)
+    plain_sec = expected(farm, job, 2)
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(update(ModelRow).values(shapes={"x": [1, 8]}))
+    assert expected(farm, job, 10) - expected(farm, job, 9) == pytest.approx(0.85 + 0.6)
+    assert expected(farm, job, 2) == pytest.approx(plain_sec + 1.2)
+    without = submit_job(
+        farm.services, JobRequest(model_id=model.id, budget=Budget(trials=8), other_shapes=False)
+    ).job
+    assert expected(farm, without, 2) == plain_sec
+    farm.run_until_quiet()
+    give_report(
+        farm,
+        job.id,
+        {"phases_sec": {"load": 20.0, "other-shapes": 30.0}, "other_shapes": {"entry": "main_1"}},
+    )
+    give_report(farm, without.id, {"phases_sec": {"load": 22.0}})
+    assert (expected(farm, job, 2), expected(farm, without, 2)) == (52.0, 22.0)
+
+
+def test_code_for_all_sizes_that_will_give_way_is_not_expected(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=2))
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(update(ModelRow).values(shapes={"x": [1, 8]}))
+    expected_sec = []
+    for job_sec in (18.0, 600.0):
+        job = farm.submit(model, budget=JobBudget(job_sec=job_sec, trials=2))
+        farm.run()
+        expected_sec.append(farm.job(job.id).options["expected_compile_sec"])
+    assert expected_sec == [15.7, 16.9]

@@ -236,6 +236,12 @@ def test_what_an_earlier_job_tuned_is_not_missed() -> None:
     tasks = [task(trials=trials, workload_key=key) for key, trials in (("a", 0), ("b", 9), ("c", 0))]
     report = {"coverage": {"hits": [{"workload_key": "a"}], "misses": []}}
     assert untried_sentence(tasks, report).startswith("The search ended before 1 kernel of 3")
+    slower = {"workload_key": "a", "name": "a", "weight": 1, "reason": "slower-than-untuned", "message": ""}
+    untuned = {**slower, "workload_key": "c", "reason": "no-record"}
+    report = {"coverage": {"tasks": 3, "covered": 1, "hits": [], "misses": [slower, untuned]}}
+    assert untried_sentence(tasks, report).startswith("The search ended before 1 kernel of 3"), (
+        "an earlier job's record was tried, and is slower"
+    )
 
 
 def test_without_an_artifact_a_kernel_with_a_record_of_an_earlier_job_is_not_missed() -> None:

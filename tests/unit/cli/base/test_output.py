@@ -26,3 +26,14 @@ def test_an_id_gives_way_where_it_would_squeeze_the_others(
     out = capsys.readouterr().out
     assert "cancelled" in out
     assert f"job_{'0' * 26}" not in out
+    assert "…000000 " in out, "as pages show it, on one line; commands take it"
+
+
+def test_an_id_of_which_commands_take_no_part_is_shown_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    Output().table(("samples", "state", "name", "size", "created"), [(f"smp_{'0' * 26}", "a", "b", "c", "d")])
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert out.count("0") == 26

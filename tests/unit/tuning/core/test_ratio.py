@@ -31,6 +31,15 @@ def test_it_holds_the_true_ratio_nearly_always(spread: float) -> None:
     assert all(ratio.low is not None and ratio.low <= ratio.value <= (ratio.high or 0) for ratio in ratios)
 
 
+def test_one_measurement_beside_itself_is_one_whatever_disturbed_it() -> None:
+    """An artifact without tuned kernels is the untuned network, which is timed once."""
+    disturbance = Disturbance(blocks=32, dropped=25, slowdown=1.4)
+    latency = replace(samples(3, 0.2, 15, 1), disturbance=disturbance)
+    assert speedup(latency, latency) == Ratio(value=1.0, low=1.0, high=1.0)
+    other = replace(samples(3, 0.2, 15, 2), disturbance=disturbance)
+    assert not speedup(other, latency).is_tight
+
+
 def lasting(
     blocks: list[tuple[float, float]], alike: float, count: int, rng: random.Random
 ) -> list[tuple[float, float]]:

@@ -24,13 +24,18 @@ from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_run import RunFailed
-from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildTimedOut
 from tunefarm_tuning.workload.binding import Binding
 from tunefarm_tuning.workload.model import Model, entry_name
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
 
 _TIMINGS = 5
 _LEAST_BUILD_SEC = 120.0
+_LEAST_OPTIONAL_SEC = 5.0
+_NO_TIME = (
+    "the job's time was spent before the code for them was built; a larger budget leaves time for it, and "
+    "`tunefarm compile` builds it without a search"
+)
 _ODD = (3, 5, 7, 11, 13)
 _REACHES = (64, 16, 5, 3)
 """How far from sizes to look for others that meet all conditions, by the number of dimensions."""
@@ -116,11 +121,18 @@ def add_other_shapes(
         return OtherShapes(library=timed.library, reason="ONNX Runtime runs parts of the network")
     if checked.plain or built.plain:
         return OtherShapes(library=timed.library, reason="default schedules do not work for this network")
+    optional_sec = request.optional_sec
+    if optional_sec is not None and optional_sec < _LEAST_OPTIONAL_SEC:
+        return OtherShapes(library=timed.library, reason=_NO_TIME)
     with request.progress.phase("other-shapes"):
         try:
             return _add(request, loaded, built, timed, open_compiler)
         except ChildClosed:
             raise
+        except ChildTimedOut as error:
+            # What takes longer than all before it takes too long with any budget.
+            is_out_of_time = request.optional_sec == 0.0
+            return OtherShapes(library=timed.library, reason=_NO_TIME if is_out_of_time else error.message)
         except (ChildFailed, InvalidInputError, InvalidModelError, RunFailed) as error:
             return OtherShapes(library=timed.library, reason=error.message)
 
@@ -136,7 +148,7 @@ def _add(
     path = request.folder / "model-other-shapes.so"
     tuned = timed.fallback is None and built.tuned != built.untuned
     with open_compiler(request.precision) as compiler:
-        taken = compiler.load_other_shapes()
+        taken = compiler.load_other_shapes(request.optional_sec)
         request.progress.step(0.2)
         compiler.build_model(
             path,
@@ -195,12 +207,14 @@ def _add(
 
 
 def _build_sec(request: CompileRequest) -> float:
-    """Return how long the build may take: as long as all before it, but not so long that the caller stops the compile.
+    """Return how long the build may take: as long as all before it, but not so long that the caller stops the compile, nor beyond its goal.
 
     LLVM does not end in reasonable time with some kernels of open sizes: a reshape of an open image to six dimensions.
     """
     elapsed_sec, whole_sec = request.progress.elapsed_sec, request.limits.whole_sec
     build_sec = max(_LEAST_BUILD_SEC, elapsed_sec)
+    if request.optional_sec is not None:
+        build_sec = min(build_sec, request.optional_sec)
     return build_sec if whole_sec is None else min(build_sec, (whole_sec - elapsed_sec) / 3)
 
 

@@ -26,8 +26,9 @@ from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_netw
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
+from tunefarm_tuning.frontend.onnx.reference.sessions import open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
-from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants, open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits
 from tunefarm_tuning.measure.machine_watch import Watched, machine_state
 from tunefarm_tuning.reference.comparison import STEPS, width_with_shares
@@ -48,7 +49,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         params: ``path``, ``binding``, ``threads``, ``budget_sec`` (for all runs but the plain ones); ``probes``: whether to find out how
-            well the comparison notices faults; ``parts``: of each part that ONNX Runtime runs in the artifact, the names that it takes (``inputs``) and gives (``outputs``); and ``sets``: of
+            well the comparison notices faults; ``narrow``: the dtype that the compile rounds the factors of products to, or null; ``parts``: of each part that ONNX Runtime runs in the artifact, the names that it takes (``inputs``) and gives (``outputs``); and ``sets``: of
             ``{"kind", "seed", "inputs", "outputs", "widths", "parts"}``, all but the first two being files to write, ``parts``
             ``{"inputs", "outputs"}`` of each part. A set of kind null is a sample set of the user's: its ``inputs`` are there, and
             ``seed`` is its index.
@@ -78,6 +79,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         threads=params["threads"],
         budget_sec=params["budget_sec"],
         probes=params["probes"],
+        narrow=params["narrow"],
     )
     # What is left of a set by the order of a selection has another shape in another run.
     widened = not (bfloat16 or params["parts"])

@@ -82,6 +82,13 @@ def test_the_times_of_compiles(seed: Any, uow: UnitOfWork) -> None:
             {"phases_sec": {"load": 4, "measure": 6.0}, "baselines_sec": {"openvino": 5.0, "litert": 1.0}},
         ),
         (model, "p", 5, {}),
+        (
+            model,
+            "p",
+            5,
+            {"phases_sec": {"load": 1.0, "other-shapes": 30.0}, "other_shapes": {"entry": "main_1"}},
+        ),
+        (model, "p", 5, {"phases_sec": {"load": 2.0, "other-shapes": 3.0}, "other_shapes": {"entry": None}}),
     ]
     jobs = [seed.job(model, device_key=pool) for model, pool, _, _ in facts]
     with uow.write() as repos:
@@ -93,7 +100,11 @@ def test_the_times_of_compiles(seed: Any, uow: UnitOfWork) -> None:
                 job_id=job.id, sha256=digest, size_bytes=1, name="a", manifest={}, report=report
             )
     with uow.read() as repos:
-        assert repos.overview.compile_times(jobs[0], same_model=True, limit=9) == [(3.5, 0, {})]
+        assert repos.overview.compile_times(jobs[0], same_model=True, limit=9) == [
+            (2.0, 0, {}),
+            (1.0, 0, {"other-shapes": 30.0}),
+            (3.5, 0, {}),
+        ], "what was not built in time says nothing of how long it takes"
         assert repos.overview.compile_times(jobs[0], same_model=False, limit=9) == [
             (4.0, 0, {"openvino": 5.0, "litert": 1.0})
         ]

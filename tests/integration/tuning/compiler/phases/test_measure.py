@@ -69,4 +69,4 @@ def test_where_other_work_disturbs_the_timings_the_kernels_own_times_decide(
     assert (latency["rejected"] is None) == kept
     warning = artifact.report["warnings"][0]
     assert ("were kept" if kept else "all kernels fell back") in warning
-    assert "alone its kernels take" in warning
+    assert "the tuned kernels alone take" in warning

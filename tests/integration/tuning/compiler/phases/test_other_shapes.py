@@ -273,6 +273,26 @@ def test_code_that_takes_too_long_to_build_is_left_out(
     assert y.shape == (2, 4)
 
 
+def test_a_job_whose_time_is_spent_builds_no_code_for_all_sizes(tmp_path: Path) -> None:
+    model = import_model(written(mlp(batch="batch", features=(8, 4)), tmp_path), shapes={"x": (2, 8)})
+    artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False, goal_sec=1.0)
+    assert "a larger budget leaves time for it" in artifact.report["other_shapes"]["reason"]
+    assert "other-shapes" not in artifact.report["phases_sec"]
+    (y,) = load(artifact.path)(np.ones((2, 8), np.float32)).values()
+    assert y.shape == (2, 4)
+
+
+def test_the_build_of_code_for_all_sizes_ends_with_the_time_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins with some seconds left, and is ended when they are over."""
+    monkeypatch.setattr(other_shapes, "_LEAST_OPTIONAL_SEC", -1.0)
+    model = import_model(written(mlp(batch="batch", features=(8, 4)), tmp_path), shapes={"x": (2, 8)})
+    artifact = tunefarm_tuning.compile(model, output=tmp_path / "net", baseline=False, goal_sec=1.0)
+    assert "a larger budget leaves time for it" in artifact.report["other_shapes"]["reason"]
+    assert artifact.report["phases_sec"]["other-shapes"] < 5.0
+
+
 def test_why_there_is_no_code_for_all_sizes(tmp_path: Path) -> None:
     g = GraphBuilder()
     x = g.input("x", [1, "n"])

@@ -17,13 +17,14 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, in_float64
 from tunefarm_tuning.frontend.onnx.reference.moved import median_size, moved_array, with_moved_weights
+from tunefarm_tuning.frontend.onnx.reference.narrow import with_narrow_factors
 from tunefarm_tuning.frontend.onnx.reference.rounding import computes_in_float16
 from tunefarm_tuning.frontend.onnx.reference.scaled import weighted_nodes, with_scales
+from tunefarm_tuning.frontend.onnx.reference.sessions import open_session, run_session
 from tunefarm_tuning.reference.comparison import STEPS, compare_outputs, width_with_shares
-from tunefarm_tuning.reference.widths import Width, reference_of, width_of, width_of_steps
+from tunefarm_tuning.reference.widths import Width, reference_of, width_of, width_of_steps, with_tail
 from tunefarm_tuning.workload.task import TensorSpec
 
 Arrays = list[NDArray[Any]]
@@ -42,6 +43,9 @@ PROBE_SCALE = 1.001
 _OPTIMISED = "with all graph optimisations"
 _LEGAL_MULTIPLE = 64.0
 """How many times the median error of the other runs that of an optimised one may be."""
+_TIMES_NARROW = 2
+"""How often a network is run with rounded factors: as it is, and with weights moved by `_MOVED_WHERE_NARROW`, which rounds them otherwise."""
+_MOVED_WHERE_NARROW = 2.0**-12
 _JUMPING = frozenset({
     "ArgMax", "ArgMin", "Ceil", "Floor", "Mod", "NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique",
 })  # fmt: skip
@@ -82,6 +86,7 @@ class _Input:
     runs: list[Arrays]
     optimised: list[Arrays] = field(default_factory=list)
     stirred: list[Arrays] = field(default_factory=list)
+    narrow: list[Arrays] = field(default_factory=list)
     exact: Arrays | None = None
 
 
@@ -91,54 +96,6 @@ class Expected:
 
     outputs: Arrays
     widths: list[Width]
-
-
-def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
-    """Load a network.
-
-    Raises:
-        InvalidModelError: reference-failed.
-    """
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # Otherwise the file's name can make ONNX Runtime read its own format.
-    options.add_session_config_entry("session.load_model_format", "ONNX")
-    try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise failed("load", error) from error
-
-
-def run_session(
-    session: onnxruntime.InferenceSession, names: Sequence[str], arrays: Sequence[NDArray[Any]]
-) -> Arrays:
-    """Run a network on arrays by the names of its inputs.
-
-    Raises:
-        InvalidModelError: reference-failed.
-    """
-    try:
-        outputs = session.run(None, dict(zip(names, arrays, strict=True)))
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise failed("run", error) from error
-    return [np.asarray(output) for output in outputs]
-
-
-def failed(action: str, error: Exception) -> InvalidModelError:
-    """Return the error of a network that ONNX Runtime cannot load or run."""
-    reason = clean_message(error)
-    return InvalidModelError(
-        f"ONNX Runtime cannot {action} the model, so its results cannot be checked: {reason}",
-        code="reference-failed",
-    )
 
 
 class Variants:
@@ -151,6 +108,7 @@ class Variants:
         threads: Of the plain run.
         budget_sec: Seconds for all ways but the plain one; what does not fit is left out.
         probes: Whether to find out how well the comparison notices faults.
+        narrow: The dtype that a compile rounds the factors of products to; None if it does not.
     """
 
     def __init__(
@@ -162,6 +120,7 @@ class Variants:
         threads: int,
         budget_sec: float,
         probes: bool = True,
+        narrow: str | None = None,
     ) -> None:
         self.report = Runs()
         self._source = source
@@ -170,6 +129,7 @@ class Variants:
         self._names = [spec.name for spec in specs]
         self._threads = threads
         self._probes = probes
+        self._narrow = narrow
         self._until = time.monotonic() + budget_sec
         self._halves = computes_in_float16(model.graph)
         self._inputs: list[_Input] = []
@@ -203,6 +163,8 @@ class Variants:
             amounts += [(_STIRRED, True)] * _TIMES_STIRRED
         for seed, (moved_by, stirred) in enumerate(amounts):
             self._attempt_moved(moved_by, stirred=stirred, seed=seed)
+        for seed in range(_TIMES_NARROW if self._narrow else 0):
+            self._attempt_narrow(seed)
         self._take_optimised()
         expected = [self._expected(given) for given in self._inputs]
         self._probe(expected)
@@ -269,6 +231,7 @@ class Variants:
             width = width_of(outputs[-1], runs, [run[position] for run in given.stirred])
             if exact is None and self._halves:  # nothing moves what is rounded to float16
                 width = width_with_shares(outputs[-1], width, "float16")
+            width = with_tail(outputs[-1], width, [run[position] for run in given.narrow])
             widths.append(width)
         return Expected(outputs=outputs, widths=widths)
 
@@ -314,6 +277,22 @@ class Variants:
             f"with inputs and weights moved by up to {moved_by:.0e} of themselves",
             lambda: self._moved(moved_by, stirred=stirred, seed=seed),
         )
+
+    def _attempt_narrow(self, seed: int) -> None:
+        def run() -> bool:
+            model = self._model
+            if seed:
+                moved = with_moved_weights(model, _MOVED_WHERE_NARROW, np.random.default_rng(seed))
+                model = onnx.ModelProto.FromString(moved)
+            source = with_narrow_factors(model, self._specs, self._narrow or "")
+            if source is None:
+                return False
+            session = open_session(source, max(2, self._threads), optimised=False)
+            for given, outputs in self._on_all(session, lambda array: array):
+                given.narrow.append(outputs)
+            return True
+
+        self._attempt(f"with the factors of products rounded to {self._narrow}", run)
 
     def _moved(self, moved_by: float, *, stirred: bool, seed: int) -> bool:
         rng = np.random.default_rng(seed)

@@ -14,7 +14,8 @@ from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.reference.moved import moved_array
-from tunefarm_tuning.frontend.onnx.reference.variants import Variants, open_session
+from tunefarm_tuning.frontend.onnx.reference.sessions import open_session
+from tunefarm_tuning.frontend.onnx.reference.variants import Variants
 from tunefarm_tuning.reference.comparison import STEPS, TIES, compare_arrays
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.workload.task import TensorSpec
