@@ -160,6 +160,62 @@ def recurrent(kind: str = "LSTM", gates: int = 4, hidden: int = 20) -> onnx.Mode
     return g.model()
 
 
+def classic() -> onnx.ModelProto:
+    """What scikit-learn's converters write around and in place of networks, each on rows of four columns."""
+    g, ml = GraphBuilder(), {"domain": "ai.onnx.ml"}
+    x = g.input("x", ["rows", 4])
+    scaled = g.node("Scaler", x, offset=[0.1, 0.2, 0.3, 0.4], scale=[2.0, 3.0, 4.0, 5.0], **ml)
+    scaled = g.node("Scaler", scaled, offset=[0.1], scale=[1.5], **ml)
+    filled = g.node("Imputer", scaled, imputed_value_floats=[1.0] * 4, replaced_value_float=0.0, **ml)
+    taken = g.node("ArrayFeatureExtractor", filled, g.ints(3, 1), **ml)
+    beside = g.node("FeatureVectorizer", filled, taken, inputdimensions=[4, 2], **ml)
+    g.output(g.node("Normalizer", beside, norm="L2", **ml))
+    g.output(g.node("Binarizer", x, threshold=0.3, **ml))
+    encoded = g.node("LabelEncoder", x, keys_floats=[0.0, 1.0], values_int64s=[7, 8], default_int64=3, **ml)
+    g.output(g.node("OneHotEncoder", encoded, cats_int64s=[3, 7, 8], zeros=1, **ml))
+    g.output(g.node("LinearRegressor", filled, coefficients=[0.1, -0.2, 0.3, 0.4], intercepts=[0.5], **ml))
+    options = {"coefficients": np.eye(4).reshape(-1).tolist(), "intercepts": [0.0] * 4}
+    label, scores = g.node(
+        "LinearClassifier",
+        x,
+        outputs=2,
+        classlabels_ints=range(4),
+        post_transform="SOFTMAX",
+        **options,
+        **ml,
+    )
+    g.output(label, None, INT64)
+    g.output(scores)
+    vectors = {
+        "support_vectors": np.linspace(-1, 1, 8).tolist(),
+        "n_supports": 2,
+        "kernel_type": "RBF",
+        "kernel_params": [0.3, 0.0, 0.0],
+    }
+    g.output(g.node("SVMRegressor", x, coefficients=[0.5, -0.7], rho=[0.1], **vectors, **ml))
+    nodes: dict[str, list[Any]] = {
+        "treeids": [0, 0, 0],
+        "nodeids": [0, 1, 2],
+        "featureids": [2, 0, 0],
+        "modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "values": [0.25, 0.0, 0.0],
+        "truenodeids": [1, 0, 0],
+        "falsenodeids": [2, 0, 0],
+    }
+    leaves: dict[str, list[Any]] = {
+        "treeids": [0, 0],
+        "nodeids": [1, 2],
+        "ids": [0, 0],
+        "weights": [0.5, -0.25],
+    }
+    tree = {f"nodes_{name}": values for name, values in nodes.items()}
+    tree |= {f"target_{name}": values for name, values in leaves.items()}
+    g.output(g.node("TreeEnsembleRegressor", x, n_targets=1, **tree, **ml))
+    model = g.model()
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 2))
+    return model
+
+
 def with_open(model: onnx.ModelProto, shapes: Sequence[OpenShape]) -> onnx.ModelProto:
     """Return a network whose file leaves the same dimensions open."""
     for value, shape in zip(model.graph.input, shapes, strict=True):
@@ -262,6 +318,7 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "upsampled by an attribute": (lambda: upsampled(8), [(1, 3, H, W)], [{"h": 3, "w": 9}]),
     "quantised": (quantised, [(N, 4, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 2}]),
     "quantised per channel": (lambda: quantised(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
+    "classic": (classic, [(N, 4)], [{"n": 1}, {"n": 7}, {"n": 130}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }
 
