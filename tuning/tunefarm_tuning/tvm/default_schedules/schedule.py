@@ -12,11 +12,11 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
 from tvm.s_tir import Schedule
 
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
@@ -100,7 +100,7 @@ def with_default_schedules(
     for name, func in module.functions.items():
         if not isinstance(func, tvm.tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
             continue
-        if relax.analysis.has_reshape_pattern(func):
+        if is_reshape(func):
             continue  # its unscheduled loops show TVM that nothing needs to be run
         with suppress(NoDefaultSchedule):
             scheduled = default_schedule(func, target)

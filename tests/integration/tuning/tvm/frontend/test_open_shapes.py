@@ -216,6 +216,22 @@ def classic() -> onnx.ModelProto:
     return model
 
 
+def relative_positions() -> onnx.ModelProto:
+    """Products with embeddings of all distances between two steps, of which there are twice the steps less one, as a Conformer has."""
+    g = GraphBuilder()
+    x = g.input("x", [1, "length", 8])
+    length = g.node("Gather", g.node("Shape", x), g.ints(1), axis=0)
+    start, end = g.node("Sub", g.ints(50), length), g.node("Add", g.ints(49), length)
+    distances = g.node("Slice", g.weight(1, 99, 8), start, end, g.ints(1))
+    heads = [g.node("Reshape", value, g.ints(1, -1, 2, 4)) for value in (x, distances)]
+    queries, keys = (
+        g.node("Transpose", value, perm=list(perm))
+        for value, perm in zip(heads, ((0, 2, 1, 3), (0, 2, 3, 1)), strict=True)
+    )
+    g.output(g.node("MatMul", queries, keys, out="y"), [1, 2, "length", "distances"])
+    return g.model()
+
+
 def with_open(model: onnx.ModelProto, shapes: Sequence[OpenShape]) -> onnx.ModelProto:
     """Return a network whose file leaves the same dimensions open."""
     for value, shape in zip(model.graph.input, shapes, strict=True):
@@ -318,12 +334,17 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "upsampled by an attribute": (lambda: upsampled(8), [(1, 3, H, W)], [{"h": 3, "w": 9}]),
     "quantised": (quantised, [(N, 4, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 2}]),
     "quantised per channel": (lambda: quantised(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
+    "relative positions": (relative_positions, [(1, W, 8)], [{"w": 1}, {"w": 7}, {"w": 40}]),
     "classic": (classic, [(N, 4)], [{"n": 1}, {"n": 7}, {"n": 130}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }
 
 
-MAXIMA = {"text_encoder": {"w": 64}, "fused_text_encoder": {"w": 64}}  # as many as there are positions
+MAXIMA = {
+    "relative positions": {"w": 50},
+    "text_encoder": {"w": 64},
+    "fused_text_encoder": {"w": 64},
+}  # as many as there are positions
 
 
 @pytest.mark.parametrize("name", NETWORKS)
