@@ -232,6 +232,16 @@ def relative_positions() -> onnx.ModelProto:
     return g.model()
 
 
+def triangle() -> onnx.ModelProto:
+    """The lower triangle of a product, as causal attention without a softmax has it: loops are compared with each other."""
+    g = GraphBuilder()
+    x = g.input("x", [1, "length", 16])
+    keys = g.node("Transpose", g.linear(x, 16, 8), perm=[0, 2, 1])
+    scores = g.node("MatMul", g.linear(x, 16, 8), keys)
+    g.output(g.node("MatMul", g.node("Trilu", scores, upper=0), x, out="y"), [1, "length", 16])
+    return g.model()
+
+
 def with_open(model: onnx.ModelProto, shapes: Sequence[OpenShape]) -> onnx.ModelProto:
     """Return a network whose file leaves the same dimensions open."""
     for value, shape in zip(model.graph.input, shapes, strict=True):
@@ -335,6 +345,7 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "quantised": (quantised, [(N, 4, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 2}]),
     "quantised per channel": (lambda: quantised(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
     "relative positions": (relative_positions, [(1, W, 8)], [{"w": 1}, {"w": 7}, {"w": 40}]),
+    "triangle": (triangle, [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
     "classic": (classic, [(N, 4)], [{"n": 1}, {"n": 7}, {"n": 130}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tunefarm_tuning.tvm.default_schedules.access import nominal_size
-from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import partition_points
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import TAIL_HINT, partition_points
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
 PARALLEL_POINTS = 1 << 15
 """Least number of elements for several threads: some microseconds of work."""
 _COSTLY = 8
 """Weight of a costly element, in cheap ones."""
-_TAIL_HINT = "pragma_loop_partition_hint"
 _TRANSPOSE_ROWS = 16
 _MAX_UNROLLED = 64
 _MAX_PIECES = 64
@@ -28,7 +27,7 @@ _LEAST_REPEATED = 4
 
 def hint_tail(sch: Any, loop: Any) -> None:
     """Make TVM compile the tail of a loop separately, so that the main part has no conditions."""
-    sch.annotate(loop, _TAIL_HINT, 1)
+    sch.annotate(loop, TAIL_HINT, 1)
 
 
 def is_worth_threads(stage: Stage) -> bool:
