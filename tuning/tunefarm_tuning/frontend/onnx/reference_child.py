@@ -26,7 +26,7 @@ from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bound_netw
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
 from tunefarm_tuning.frontend.onnx.reference.rounding import rounds_values
-from tunefarm_tuning.frontend.onnx.reference.sessions import open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.frontend.onnx.reference.variants import Expected, Variants
 from tunefarm_tuning.frontend.onnx.reference.vocabulary import index_limits

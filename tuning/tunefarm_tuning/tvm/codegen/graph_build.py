@@ -20,6 +20,7 @@ from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
+from tunefarm_tuning.tvm.base.reshapes import view_reshapes
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
@@ -88,7 +89,6 @@ def _build_model(
 ) -> None:
     machine = tvm_target(target)
     passes = [
-        relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
@@ -102,7 +102,7 @@ def _build_model(
     ]
 
     def build(scheduled: tvm.IRModule) -> None:
-        lowered = tvm.transform.Sequential(passes)(scheduled)
+        lowered = tvm.transform.Sequential(passes)(view_reshapes(scheduled))
         if target.kind == "llvm":
             _link_model(lowered, target, path, objects)
             return
@@ -113,7 +113,7 @@ def _build_model(
     if pipeline_name(target) != "cpu":
         # TVM recognises a reshape by its loops. If they were bound to threads, the reshape would be run.
         module = relax.transform.DeadCodeElimination(entry_names(module))(
-            relax.transform.RewriteDataflowReshape()(put_in(module, kernels))
+            view_reshapes(put_in(module, kernels))
         )
         kernels = {}
     module = _with_a_kernel(module)

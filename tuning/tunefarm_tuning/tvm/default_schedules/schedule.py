@@ -12,11 +12,11 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
 from tvm.s_tir import Schedule
 
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
@@ -26,7 +26,11 @@ from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
-from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import mark_tails
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import (
+    chooses_by_loops,
+    mark_tails,
+    without_tail_hints,
+)
 from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
 from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
     schedule_row_chain,
@@ -100,7 +104,7 @@ def with_default_schedules(
     for name, func in module.functions.items():
         if not isinstance(func, tvm.tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
             continue
-        if relax.analysis.has_reshape_pattern(func):
+        if is_reshape(func):
             continue  # its unscheduled loops show TVM that nothing needs to be run
         with suppress(NoDefaultSchedule):
             scheduled = default_schedule(func, target)
@@ -202,6 +206,8 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
         raise NoDefaultSchedule(clean(str(error), 300)) from error
     if by_rules is None and scheduled.same_as(unscheduled):
         raise NoDefaultSchedule("no rule fits")
+    if chooses_by_loops(func):
+        return finished(without_tail_hints(scheduled), func)
     return finished(mark_tails(scheduled), func)
 
 

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.schedule import ScheduleError
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.sym import Analyzer
 
 from tunefarm_tuning.target.cores import ANY_X86, Core, core_of
 from tunefarm_tuning.target.dot_products import (
@@ -25,12 +25,17 @@ from tunefarm_tuning.target.dot_products import (
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, type_key, walk
+from tunefarm_tuning.tvm.default_schedules.access import (
+    REDUCES,
+    Access,
+    access_of,
+    is_equal,
+    nominal_size,
+)
 from tunefarm_tuning.tvm.kernels.dot_products import KINDS
 
-_SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
+_SPATIAL = 0  # tvm.tirx.IterVar.DataPar
 _SELECTS = "if_then_else"
-_MAX_NEAR_EXTENT = 16
-_NOMINAL = 251
 _REUSE = 1.5
 """A stage is recomputed for each use if it is used at most this often per element."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
@@ -77,64 +82,6 @@ class Machine:
     def lanes(self, dtype: str) -> int:
         """Return how many elements of a type fit into a register."""
         return max(1, self.vector_bytes // itemsize(dtype))
-
-
-def nominal_size(size: Any) -> int:
-    """Return a size as a number for the rules' estimates.
-
-    A symbolic size counts as a number near to what it is for dimensions of `_NOMINAL`, and has the divisors that it has for any.
-    """
-    if isinstance(size, int | tirx.IntImm):
-        return int(size)
-    variables: list[Any] = []
-    for node in walk(size):
-        if isinstance(node, tirx.Var) and not any(node.same_as(known) for known in variables):
-            variables.append(node)
-    analyzer = Analyzer()
-    numbers = [(variable, tirx.const(_NOMINAL, str(variable.expr_ty().dtype))) for variable in variables]
-    value = int(analyzer.simplify(substitute(size, numbers)))
-    multiples = analyzer.modular_set(size)
-    step, rest = max(1, int(multiples.coeff)), int(multiples.base)
-    return step * _next_prime((value - rest) // step) + rest
-
-
-def _next_prime(number: int) -> int:
-    while number > 3 and any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
-        number += 1
-    return number
-
-
-def _is_equal(left: Any, right: Any) -> bool:
-    if isinstance(left, tirx.IntImm) and isinstance(right, tirx.IntImm):
-        return int(left) == int(right)
-    return bool(Analyzer().can_prove_equal(left, right))
-
-
-def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
-    """Return an expression with variables replaced by values (TVM 0.27 exposes no substitution to Python)."""
-
-    def of(variable: Any) -> Any:
-        return next((value for known, value in values if known.same_as(variable)), variable)
-
-    return tvm_ffi.structural_map(node, (tirx.Var, of))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """A stage's access to a tensor.
-
-    Attributes:
-        strides: For each loop, the elements between one iteration and the next; None if that is not constant. Loops in
-            `near` have stride 1.
-        near: Short loops whose elements lie close together, but not in order: `tvm.base.vector_loads` loads them like
-            contiguous ones.
-    """
-
-    buffer: str
-    dtype: str
-    elements: int
-    strides: tuple[int | None, ...]
-    near: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,23 +141,23 @@ def stage_of(sch: Any, block: Any) -> Stage | None:
         return None
     extents = []
     for loop, variable in zip(loops, variables, strict=True):
-        if int(loop.kind) != 0 or int(variable.iter_type) not in (_SPATIAL, _REDUCES):
+        if int(loop.kind) != 0 or int(variable.iter_type) not in (_SPATIAL, REDUCES):
             return None
-        if not _is_equal(loop.extent, variable.dom.extent):
+        if not is_equal(loop.extent, variable.dom.extent):
             return None
         extents.append(nominal_size(loop.extent))
     analyzer = Analyzer()
     for variable in variables:
         analyzer.bind(variable.var, tvm.ir.Range(0, variable.dom.extent))
-    reads = [_access(region, variables, analyzer) for region in node.reads]
-    writes = [_access(region, variables, analyzer) for region in node.writes]
+    reads = [access_of(region, variables, analyzer) for region in node.reads]
+    writes = [access_of(region, variables, analyzer) for region in node.writes]
     if any(access is None for access in (*reads, *writes)):
         return None
     nodes = list(walk(node.body))
     called = {str(item.name).rpartition(".")[2] for item in nodes if isinstance(item, tvm.ir.Op)}
     return Stage(
         extents=tuple(extents),
-        reduces=tuple(int(variable.iter_type) == _REDUCES for variable in variables),
+        reduces=tuple(int(variable.iter_type) == REDUCES for variable in variables),
         reads=tuple(access for access in reads if access is not None),
         writes=tuple(access for access in writes if access is not None),
         is_costly=any(isinstance(item, tirx.Div) for item in nodes) or bool(called - _CHEAP_CALLS),
@@ -233,56 +180,6 @@ def _shared_loops(node: Any, variables: list[Any]) -> tuple[int, ...]:
             }
             shared |= loops if len(loops) > 1 else set()
     return tuple(sorted(shared))
-
-
-def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
-    index: Any = tirx.const(0, "int64")
-    scale: Any = 1
-    single = True
-    for dim, extent in zip(reversed(list(region.region)), reversed(list(region.source.shape)), strict=True):
-        single = single and isinstance(dim.extent, tirx.IntImm) and int(dim.extent) == 1
-        index = index + tirx.Cast("int64", dim.min) * scale
-        scale = scale * (int(extent) if isinstance(extent, tirx.IntImm) else tirx.Cast("int64", extent))
-    index = analyzer.simplify(index)
-    strides = [_stride(index, variable.var) if single else None for variable in variables]
-    reduces = any(int(variable.iter_type) == _REDUCES for variable in variables)
-    near = [
-        axis
-        for axis, variable in enumerate(variables)
-        if single and reduces and strides[axis] is None and _is_near(index, variable, analyzer)
-    ]
-    return Access(
-        buffer=str(region.source.name),
-        dtype=str(region.source.dtype),
-        elements=prod(nominal_size(dim) for dim in region.source.shape),
-        strides=tuple(1 if axis in near else stride for axis, stride in enumerate(strides)),
-        near=tuple(near),
-    )
-
-
-def _stride(index: Any, variable: Any) -> int | None:
-    factors = list(detect_linear_equation(index, [variable]))
-    return int(factors[0]) if len(factors) == 2 and isinstance(factors[0], int | tirx.IntImm) else None
-
-
-def _is_near(index: Any, variable: Any, analyzer: Any) -> bool:
-    """Return whether the elements of a short loop lie within the length of two vectors."""
-    extent = nominal_size(variable.dom.extent)
-    if extent > _MAX_NEAR_EXTENT:
-        return False
-    distances = [
-        analyzer.simplify(_at(index, variable.var, step) - _at(index, variable.var, 0))
-        for step in range(extent)
-    ]
-    if not all(isinstance(distance, tirx.IntImm) for distance in distances):
-        return False
-    offsets = [int(distance) for distance in distances]
-    return max(offsets) - min(offsets) < 2 * extent
-
-
-def _at(index: Any, variable: Any, value: int) -> Any:
-    number = tirx.const(value, str(variable.expr_ty().dtype))
-    return substitute(index, [(variable, number)])
 
 
 def finished(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:

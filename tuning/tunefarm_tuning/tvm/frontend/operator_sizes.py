@@ -292,5 +292,28 @@ def grid_sample(conditions: SizeConditions, node: SizedNode) -> None:
     conditions.equal(node.shape(0)[0], node.shape(1)[0])
 
 
+def by_column(*attributes: str) -> Rule:
+    """Return the rule of an operator whose attributes have a number for each column, or one for all."""
+
+    def noted(conditions: SizeConditions, node: SizedNode) -> None:
+        for name in attributes:
+            if (count := len(node.attributes.get(name, ()))) > 1:
+                conditions.equal(node.shape(0)[-1], count)
+
+    return noted
+
+
+def columns_taken(conditions: SizeConditions, node: SizedNode) -> None:
+    """The columns are there."""
+    if (columns := constant(node.inputs[1])) is not None and columns.size:
+        conditions.least(node.shape(0)[-1], int(columns.max()) + 1)
+
+
+def side_by_side(conditions: SizeConditions, node: SizedNode) -> None:
+    """Rows are equally many."""
+    for number in range(1, len(node.inputs)):
+        conditions.equal(node.shape(0)[0], node.shape(number)[0])
+
+
 def _is(size: Any, number: int) -> bool:
     return isinstance(size, int) and size == number

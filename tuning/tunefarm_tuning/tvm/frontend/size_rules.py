@@ -92,6 +92,12 @@ _NOTED_BY_PARTS = (
 )  # fmt: skip
 """Converters that make nothing but other nodes, each with conditions of its own."""
 
+_OF_ROWS = (
+    "Binarizer", "LabelEncoder", "LinearClassifier", "LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier",
+    "SVMRegressor", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
+)  # fmt: skip
+"""Of ``ai.onnx.ml``: any number of rows. Converters need a fixed number of columns where it matters."""
+
 RULES: Mapping[str, sizes.Rule] = {
     **dict.fromkeys((*_OF_ONE_TENSOR, *_NOTED_BY_CONVERTERS, *_NOTED_BY_PARTS), sizes.none),
     **dict.fromkeys(_ELEMENTWISE, sizes.broadcast),
@@ -124,6 +130,11 @@ RULES: Mapping[str, sizes.Rule] = {
         ),
         sizes.per_axis,
     ),
+    **dict.fromkeys((f"ai.onnx.ml.{name}" for name in _OF_ROWS), sizes.none),
+    "ai.onnx.ml.ArrayFeatureExtractor": sizes.columns_taken,
+    "ai.onnx.ml.FeatureVectorizer": sizes.side_by_side,
+    "ai.onnx.ml.Imputer": sizes.by_column("imputed_value_floats"),
+    "ai.onnx.ml.Scaler": sizes.by_column("offset", "scale"),
     "Concat": sizes.concat,
     "ConvTranspose": sizes.conv_transpose,
     "DepthToSpace": sizes.depth_to_space,

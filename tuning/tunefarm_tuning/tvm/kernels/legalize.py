@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
+from tvm.sym import Analyzer
 from tvm.topi.image.resize import get_inx
 
 Legalize = Callable[[Any, Any], Any]
@@ -106,11 +107,18 @@ vectors, and the positions between columns are not computed again for each row."
 _COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
 
 
+_REPEATING = {"asymmetric": ("floor", ""), "half_pixel": ("round",), "pytorch_half_pixel": ("round",)}
+"""By coordinates, what the roundings begin with for which nearest resizing by a whole number repeats each element."""
+_FACTORS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
+
+
 def legalize_resize(builder: Any, call: Any) -> Any:
-    """Make the kernels of a ``resize2d``: our own for linear resizing of float32, else TVM's."""
+    """Make the kernels of a ``resize2d``: our own for linear resizing of float32 and for repeated elements, else TVM's."""
     attributes = call.attrs
     x, mode = call.args[0], str(attributes.coordinate_transformation_mode)
     axes = _AXES.get(str(attributes.layout))
+    if axes is not None and (factors := _repeated(call, axes)) is not None:
+        return builder.call_te(_repeat(factors), x, primfunc_name_hint="resize2d")
     fits = (
         str(attributes.method) == "linear"
         and mode in _COORDINATES
@@ -124,6 +132,39 @@ def legalize_resize(builder: Any, call: Any) -> Any:
     first, second = (_along(axis, int(call.ty.shape[axis]), mode) for axis in axes)
     x = builder.emit(builder.call_te(first, x, primfunc_name_hint="resize2d"))
     return builder.call_te(second, x, primfunc_name_hint="resize2d")
+
+
+def _repeated(call: Any, axes: tuple[int, int]) -> dict[int, int] | None:
+    """Return how often elements along each axis are repeated, if nearest resizing does nothing else."""
+    x, attributes = call.args[0], call.attrs
+    roundings = _REPEATING.get(str(attributes.coordinate_transformation_mode), ())
+    rounding = str(attributes.rounding_method)
+    is_known = any(rounding == known or (known and rounding.startswith(known)) for known in roundings)
+    is_cast = str(x.ty.dtype.dtype) != str(call.ty.dtype.dtype)
+    if str(attributes.method) != "nearest_neighbor" or not is_known or is_cast:
+        return None
+    analyzer = Analyzer()
+    factors = {}
+    for axis in axes:
+        before, after = x.ty.shape[axis], call.ty.shape[axis]
+        fitting = [factor for factor in _FACTORS if analyzer.can_prove_equal(before * factor, after)]
+        if not fitting:
+            return None
+        factors[axis] = fitting[0]
+    return factors
+
+
+def _repeat(factors: Mapping[int, int]) -> Callable[[Any], Any]:
+    """Return the kernel that repeats elements along some axes. A whole division needs no floats, and is read in vectors."""
+
+    def kernel(x: Any) -> Any:
+        def element(*indices: Any) -> Any:
+            return x(*(tirx.indexdiv(index, factors.get(axis, 1)) for axis, index in enumerate(indices)))
+
+        shape = [size * factors.get(axis, 1) for axis, size in enumerate(x.shape)]
+        return te.compute(shape, element, name="resize", tag="injective")
+
+    return kernel
 
 
 def _along(axis: int, after: int, mode: str) -> Callable[[Any], Any]:

@@ -8,12 +8,13 @@ from enum import StrEnum
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.relax_graph import entry_names, static_shape
+from tunefarm_tuning.tvm.base.reshapes import is_reshape
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
@@ -173,7 +174,7 @@ def as_kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
 def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
     if any(static_shape(param) is None for param in func.params):
         return NotTunable.SYMBOLIC_SHAPE
-    if relax.analysis.has_reshape_pattern(func):
+    if is_reshape(func):
         return NotTunable.RESHAPE
     if CPU_ONLY in func.attrs:
         return NotTunable.RECURRENT

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
-from tvm import te, tirx, topi
+from tvm import relax, te, tirx, topi
 
-from tunefarm_tuning.tvm.base.relax_graph import tensor_dtype
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, tensor_dtype
 from tunefarm_tuning.tvm.kernels.legalize import CPU_KERNELS, Legalize
+from tunefarm_tuning.tvm.kernels.scan import SCANS
 from tunefarm_tuning.tvm.transform.ragged_products import RAGGED_PRODUCTS
 
 _OUT_FUSABLE = 3
@@ -65,3 +66,18 @@ GPU_RULES: Mapping[str, Legalize] = {
     "relax.nn.relu": _relu,
 }
 """Rules of operators in which CUDA's ``fmaxf`` would lose a NaN, because it returns the other number."""
+
+
+def write_scans(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with kernels of ours in place of running sums and products, for which TVM's passes make theirs before ``LegalizeOps``."""
+    return rewrite_main(mod, _ScanWriter(mod))
+
+
+@relax.expr_functor.mutator
+class _ScanWriter(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: Any) -> Any:
+        rewritten = super().visit_call_(call)
+        legalize = SCANS.get(operator_name(call) or "")
+        if legalize is None:
+            return rewritten
+        return legalize(self.builder_, self.builder_.normalize(rewritten))

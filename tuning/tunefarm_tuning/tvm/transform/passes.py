@@ -42,7 +42,7 @@ from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import (
 from tunefarm_tuning.tvm.transform.int8_products import multiply_int8
 from tunefarm_tuning.tvm.transform.int8_recurrences import multiply_rounded_states
 from tunefarm_tuning.tvm.transform.layout import convert_layout, convolve_channels_last
-from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES
+from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES, write_scans
 from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
 from tunefarm_tuning.tvm.transform.simplify import (
     crop_kernels,
@@ -222,6 +222,7 @@ PASSES: tuple[GraphPass, ...] = (
     ),
     GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
     GraphPass("SplitExtremes", Level.SPECIALIZE, _ours(split_extremes), _on_cpu),
+    GraphPass("WriteScans", Level.LOWER, _ours(write_scans), _on_cpu),
     # GPUs have their own kernels for sorting and sampling: made before the generic ones of LegalizeOps
     GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),
     GraphPass("DispatchSortScan", Level.LOWER, relax.backend.DispatchSortScan()),

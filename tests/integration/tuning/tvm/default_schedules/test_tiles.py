@@ -18,10 +18,11 @@ from scheduled_networks import (
 
 from tunefarm_tuning.target.cores import _BY_NAME, ANY_ARM, FOUR_PIPES, IN_ORDER, TWO_PIPES, Core
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.default_schedules.access import Access
 from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import choose_tile
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_register_tile
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
-from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage
 
 
 def access(strides: Shape, elements: int) -> Access:

@@ -160,6 +160,88 @@ def recurrent(kind: str = "LSTM", gates: int = 4, hidden: int = 20) -> onnx.Mode
     return g.model()
 
 
+def classic() -> onnx.ModelProto:
+    """What scikit-learn's converters write around and in place of networks, each on rows of four columns."""
+    g, ml = GraphBuilder(), {"domain": "ai.onnx.ml"}
+    x = g.input("x", ["rows", 4])
+    scaled = g.node("Scaler", x, offset=[0.1, 0.2, 0.3, 0.4], scale=[2.0, 3.0, 4.0, 5.0], **ml)
+    scaled = g.node("Scaler", scaled, offset=[0.1], scale=[1.5], **ml)
+    filled = g.node("Imputer", scaled, imputed_value_floats=[1.0] * 4, replaced_value_float=0.0, **ml)
+    taken = g.node("ArrayFeatureExtractor", filled, g.ints(3, 1), **ml)
+    beside = g.node("FeatureVectorizer", filled, taken, inputdimensions=[4, 2], **ml)
+    g.output(g.node("Normalizer", beside, norm="L2", **ml))
+    g.output(g.node("Binarizer", x, threshold=0.3, **ml))
+    encoded = g.node("LabelEncoder", x, keys_floats=[0.0, 1.0], values_int64s=[7, 8], default_int64=3, **ml)
+    g.output(g.node("OneHotEncoder", encoded, cats_int64s=[3, 7, 8], zeros=1, **ml))
+    g.output(g.node("LinearRegressor", filled, coefficients=[0.1, -0.2, 0.3, 0.4], intercepts=[0.5], **ml))
+    options = {"coefficients": np.eye(4).reshape(-1).tolist(), "intercepts": [0.0] * 4}
+    label, scores = g.node(
+        "LinearClassifier",
+        x,
+        outputs=2,
+        classlabels_ints=range(4),
+        post_transform="SOFTMAX",
+        **options,
+        **ml,
+    )
+    g.output(label, None, INT64)
+    g.output(scores)
+    vectors = {
+        "support_vectors": np.linspace(-1, 1, 8).tolist(),
+        "n_supports": 2,
+        "kernel_type": "RBF",
+        "kernel_params": [0.3, 0.0, 0.0],
+    }
+    g.output(g.node("SVMRegressor", x, coefficients=[0.5, -0.7], rho=[0.1], **vectors, **ml))
+    nodes: dict[str, list[Any]] = {
+        "treeids": [0, 0, 0],
+        "nodeids": [0, 1, 2],
+        "featureids": [2, 0, 0],
+        "modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "values": [0.25, 0.0, 0.0],
+        "truenodeids": [1, 0, 0],
+        "falsenodeids": [2, 0, 0],
+    }
+    leaves: dict[str, list[Any]] = {
+        "treeids": [0, 0],
+        "nodeids": [1, 2],
+        "ids": [0, 0],
+        "weights": [0.5, -0.25],
+    }
+    tree = {f"nodes_{name}": values for name, values in nodes.items()}
+    tree |= {f"target_{name}": values for name, values in leaves.items()}
+    g.output(g.node("TreeEnsembleRegressor", x, n_targets=1, **tree, **ml))
+    model = g.model()
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 2))
+    return model
+
+
+def relative_positions() -> onnx.ModelProto:
+    """Products with embeddings of all distances between two steps, of which there are twice the steps less one, as a Conformer has."""
+    g = GraphBuilder()
+    x = g.input("x", [1, "length", 8])
+    length = g.node("Gather", g.node("Shape", x), g.ints(1), axis=0)
+    start, end = g.node("Sub", g.ints(50), length), g.node("Add", g.ints(49), length)
+    distances = g.node("Slice", g.weight(1, 99, 8), start, end, g.ints(1))
+    heads = [g.node("Reshape", value, g.ints(1, -1, 2, 4)) for value in (x, distances)]
+    queries, keys = (
+        g.node("Transpose", value, perm=list(perm))
+        for value, perm in zip(heads, ((0, 2, 1, 3), (0, 2, 3, 1)), strict=True)
+    )
+    g.output(g.node("MatMul", queries, keys, out="y"), [1, 2, "length", "distances"])
+    return g.model()
+
+
+def triangle() -> onnx.ModelProto:
+    """The lower triangle of a product, as causal attention without a softmax has it: loops are compared with each other."""
+    g = GraphBuilder()
+    x = g.input("x", [1, "length", 16])
+    keys = g.node("Transpose", g.linear(x, 16, 8), perm=[0, 2, 1])
+    scores = g.node("MatMul", g.linear(x, 16, 8), keys)
+    g.output(g.node("MatMul", g.node("Trilu", scores, upper=0), x, out="y"), [1, "length", 16])
+    return g.model()
+
+
 def with_open(model: onnx.ModelProto, shapes: Sequence[OpenShape]) -> onnx.ModelProto:
     """Return a network whose file leaves the same dimensions open."""
     for value, shape in zip(model.graph.input, shapes, strict=True):
@@ -262,11 +344,18 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "upsampled by an attribute": (lambda: upsampled(8), [(1, 3, H, W)], [{"h": 3, "w": 9}]),
     "quantised": (quantised, [(N, 4, H, W)], [{"n": 1, "h": 4, "w": 5}, {"n": 3, "h": 7, "w": 2}]),
     "quantised per channel": (lambda: quantised(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
+    "relative positions": (relative_positions, [(1, W, 8)], [{"w": 1}, {"w": 7}, {"w": 40}]),
+    "triangle": (triangle, [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
+    "classic": (classic, [(N, 4)], [{"n": 1}, {"n": 7}, {"n": 130}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }
 
 
-MAXIMA = {"text_encoder": {"w": 64}, "fused_text_encoder": {"w": 64}}  # as many as there are positions
+MAXIMA = {
+    "relative positions": {"w": 50},
+    "text_encoder": {"w": 64},
+    "fused_text_encoder": {"w": 64},
+}  # as many as there are positions
 
 
 @pytest.mark.parametrize("name", NETWORKS)

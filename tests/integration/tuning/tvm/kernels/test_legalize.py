@@ -180,3 +180,47 @@ def test_linear_resizing_is_what_onnxruntime_computes(
     np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-5)
     names = [kernel.name for kernel in primfunc_workloads(loaded.module)]
     assert len(names) == 1, names
+
+
+REPEATS = {
+    "asymmetric": "floor",
+    "half_pixel": "round_prefer_floor",
+    "pytorch_half_pixel": "round_prefer_ceil",
+}
+
+
+@pytest.mark.parametrize("mode", REPEATS)
+@pytest.mark.parametrize("factors", [(2, 2), (3, 4), (1, 8), (2, 5)])
+def test_nearest_resizing_by_whole_numbers_repeats_elements(
+    mode: str, factors: tuple[int, int], tmp_path: Path
+) -> None:
+    g = GraphBuilder()
+    x = g.input("x", [2, 5, 7, 16])
+    scales = g.constant(np.array([1, 1, *factors], np.float32))
+    options = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": REPEATS[mode]}
+    g.output(g.node("Resize", x, "", scales, **options))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    loaded = load_relax(path, Binding(), HOST)
+    text = loaded.module.script()
+    assert "//" in text
+    assert not any(name in text for name in ("T.round", "T.floor(", "T.ceil"))
+    values = [np.random.default_rng(1).standard_normal((2, 5, 7, 16)).astype(np.float32)]
+    (output,) = built_outputs(loaded, values, tmp_path, scheduled=True)
+    np.testing.assert_array_equal(output, reference_outputs(path, loaded, values)[0])
+
+
+@pytest.mark.parametrize(
+    ("mode", "nearest"), [("align_corners", "floor"), ("asymmetric", "ceil"), ("half_pixel", "floor")]
+)
+def test_other_nearest_resizing_repeats_nothing_evenly(mode: str, nearest: str, tmp_path: Path) -> None:
+    g = GraphBuilder()
+    x = g.input("x", [1, 3, 8, 8])
+    options = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": nearest}
+    g.output(g.node("Resize", x, "", g.constant(np.array([1, 1, 2, 2], np.float32)), **options))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    loaded = load_relax(path, Binding(), HOST)
+    values = [np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)]
+    (output,) = built_outputs(loaded, values, tmp_path, scheduled=True)
+    np.testing.assert_array_equal(output, reference_outputs(path, loaded, values)[0])

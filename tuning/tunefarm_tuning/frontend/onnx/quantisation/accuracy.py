@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
-from tunefarm_tuning.frontend.onnx.reference.sessions import open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_session
 from tunefarm_tuning.workload.quantisation import OutputError
 
 Feeds = Mapping[str, NDArray[Any]]

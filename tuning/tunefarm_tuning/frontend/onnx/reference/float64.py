@@ -51,12 +51,33 @@ def in_float64(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> onnx.Mod
     """
     twin = onnx.ModelProto()
     twin.CopyFrom(model)
-    bind_shapes(twin, inputs)
+    return _Widening(_typed(twin, inputs)).run()
+
+
+def with_exact_sigmoids(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> onnx.ModelProto | None:
+    """Return the network with its `INEXACT` operators alone in float64, which costs little; None if it has none.
+
+    Args:
+        model: The network; it stays as it is.
+        inputs: Its inputs with all sizes known.
+
+    Raises:
+        NoFloat64: If its types cannot be inferred.
+    """
+    if not any(node.op_type in INEXACT for graph in all_graphs(model.graph) for node in graph.node):
+        return None
+    twin = onnx.ModelProto()
+    twin.CopyFrom(model)
+    return _Widening(_typed(twin, inputs)).run_inexact()
+
+
+def _typed(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> onnx.ModelProto:
+    """Return a network with its sizes bound and its types inferred."""
+    bind_shapes(model, inputs)
     try:
-        twin = shape_inference.infer_shapes(twin, strict_mode=False, data_prop=True)
+        return shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
     except Exception as error:
         raise NoFloat64("its types cannot be inferred") from error
-    return _Widening(twin).run()
 
 
 def bind_shapes(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> None:
@@ -91,6 +112,35 @@ class _Widening:
         for graph in list(all_graphs(self._model.graph)):
             self._widen_graph(graph)
         return self._model
+
+    def run_inexact(self) -> onnx.ModelProto | None:
+        """Widen the `INEXACT` operators alone; None if the types of all of them are unknown."""
+        widened = False
+        for graph in list(all_graphs(self._model.graph)):
+            nodes = list(graph.node)
+            del graph.node[:], graph.value_info[:]
+            for node in nodes:
+                written = self._inside_float64(node) if node.op_type in INEXACT else None
+                graph.node.extend([node] if written is None else written)
+                widened = widened or written is not None
+        return self._model if widened else None
+
+    def _inside_float64(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        kind = self._types.get(node.input[0])
+        rewrite = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if kind not in _NARROW or rewrite is None:
+            return None
+        (before,), (after,) = node.input, node.output
+        node.input[0], node.output[0] = f"{after} takes float64", f"{after} as float64"
+        written = rewrite(node, self._shapes, self._opsets.get("", 1))
+        if written is None:
+            node.input[0], node.output[0] = before, after
+            return None
+        return [
+            helper.make_node("Cast", [before], [f"{after} takes float64"], to=_WIDE),
+            *written,
+            helper.make_node("Cast", [f"{after} as float64"], [after], to=kind),
+        ]
 
     def _learn(self, graph: onnx.GraphProto) -> None:
         for value in (*graph.value_info, *graph.input, *graph.output):

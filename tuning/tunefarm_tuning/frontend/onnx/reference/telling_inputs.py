@@ -12,7 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.reference.sessions import run_session
+from tunefarm_tuning.frontend.onnx.reference.runtime import run_session
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.workload.task import TensorSpec
 

@@ -17,17 +17,17 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, in_float64
+from tunefarm_tuning.core.untrusted_text import clean_message
+from tunefarm_tuning.frontend.onnx.reference.float64 import NoFloat64, in_float64, with_exact_sigmoids
 from tunefarm_tuning.frontend.onnx.reference.moved import median_size, moved_array, with_moved_weights
 from tunefarm_tuning.frontend.onnx.reference.narrow import with_narrow_factors
 from tunefarm_tuning.frontend.onnx.reference.rounding import computes_in_float16
+from tunefarm_tuning.frontend.onnx.reference.runtime import Arrays, open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.scaled import weighted_nodes, with_scales
-from tunefarm_tuning.frontend.onnx.reference.sessions import open_session, run_session
 from tunefarm_tuning.reference.comparison import STEPS, compare_outputs, width_with_shares
 from tunefarm_tuning.reference.widths import Width, reference_of, width_of, width_of_steps, with_tail
 from tunefarm_tuning.workload.task import TensorSpec
 
-Arrays = list[NDArray[Any]]
 _MOVED = 2.0**-22
 _STIRRED = 2.0**-20
 """How far inputs and weights are moved, as a share of themselves: by a few units in the last place of float32."""
@@ -147,6 +147,8 @@ class Variants:
         several = max(2, self._threads)
         self.report.ways.append(f"without graph optimisations, on {_threads(self._threads)}")
         self._run_exact()
+        if not self.report.float64:
+            self._run_exact_sigmoids()
         self._attempt(
             f"{_OPTIMISED}, on {_threads(several)}",
             lambda: self._plain(several, optimised=True),
@@ -271,6 +273,28 @@ class Variants:
             return True
 
         self._attempt("in float64", run, _FLOAT64_RUNS)
+
+    def _run_exact_sigmoids(self) -> None:
+        """Take the network with sigmoids in float64 for the plain one, where all of it cannot be run so.
+
+        ONNX Runtime's sigmoid is the same everywhere below -18. No order of its runs would show this.
+        """
+
+        def run() -> bool:
+            try:
+                twin = with_exact_sigmoids(self._model, self._specs)
+                source = None if twin is None else twin.SerializeToString()
+            except (NoFloat64, ValueError) as error:
+                raise InvalidModelError(clean_message(error), code="reference-failed") from error
+            if twin is None or source is None:
+                return False
+            session = open_session(source, self._threads, optimised=False)
+            for given, outputs in self._on_all(session, lambda array: array):
+                given.runs = [outputs]
+            self._model = twin
+            return True
+
+        self._attempt("with sigmoids in float64", run)
 
     def _attempt_moved(self, moved_by: float, *, stirred: bool, seed: int) -> None:
         self._attempt(

@@ -19,6 +19,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tunefarm_tuning.target.dot_products import ByteProducts
 from tunefarm_tuning.tvm.base.bfloat16_instructions import dot_bfloat16, matrix_bfloat16
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
+from tunefarm_tuning.tvm.default_schedules.access import nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     schedule_elementwise,
@@ -26,7 +27,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import CROWDED, is_on_few_sets
 from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize, nominal_size, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, itemsize, stage_of
 from tunefarm_tuning.tvm.kernels.dot_products import (
     BFLOAT16,
     BFLOAT16_MATRICES,

@@ -7,25 +7,27 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import partition_points
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, nominal_size, stage_of
+from tunefarm_tuning.tvm.default_schedules.access import nominal_size
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import TAIL_HINT, partition_points
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
 PARALLEL_POINTS = 1 << 15
 """Least number of elements for several threads: some microseconds of work."""
 _COSTLY = 8
 """Weight of a costly element, in cheap ones."""
-_TAIL_HINT = "pragma_loop_partition_hint"
 _TRANSPOSE_ROWS = 16
 _MAX_UNROLLED = 64
 _MAX_PIECES = 64
 _UNROLLED_BY_LLVM = 32
 """LLVM unrolls a loop of at most so many iterations, and then vectorises the loop around it, whose elements lie far apart."""
 _LONG_ROW = 64
+_LEAST_REPEATED = 4
+"""Lanes of a vector that is read by a shuffle."""
 
 
 def hint_tail(sch: Any, loop: Any) -> None:
     """Make TVM compile the tail of a loop separately, so that the main part has no conditions."""
-    sch.annotate(loop, _TAIL_HINT, 1)
+    sch.annotate(loop, TAIL_HINT, 1)
 
 
 def is_worth_threads(stage: Stage) -> bool:
@@ -56,6 +58,8 @@ def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
     points = partition_points(sch, block) if stage.selects else {}
     in_order = all(read.strides[last] in (0, 1) for read in stage.reads)
     if last in points and in_order and _partition(sch, loops, stage, points[last], lanes):
+        return True
+    if not in_order and not points and _repeat(sch, loops, stage, lanes):
         return True
     behind = _behind_points(stage, points, lanes)
     start = max(_contiguous_from(stage), behind)
@@ -139,6 +143,24 @@ def _partition(sch: Any, loops: list[Any], stage: Stage, points: list[int], lane
         sch.vectorize(inner)
     step = width if vectors else 1
     sch.loop_partition(loop, [*(piece // step for piece in pieces[:-1]), None])
+    return True
+
+
+def _repeat(sch: Any, loops: list[Any], stage: Stage, lanes: int) -> bool:
+    """Vectorise the last loop if it reads elements in order, some of them several times in a row, as a nearest resizing does.
+
+    `tvm.base.vector_loads` makes a load and a shuffle of what such a vector reads, if the vector divides the row.
+    """
+    last = len(loops) - 1
+    while lanes > 1 and stage.extents[last] % lanes:
+        lanes //= 2
+    if lanes < _LEAST_REPEATED or not all(
+        read.strides[last] in (0, 1) or read.repeats[last] for read in stage.reads
+    ):
+        return False
+    outer, inner = _split_lanes(sch, loops[last], stage.extents[last], lanes)
+    sch.vectorize(inner)
+    _parallel(sch, [*loops[:last], outer], stage, max(last, 1))
     return True
 
 

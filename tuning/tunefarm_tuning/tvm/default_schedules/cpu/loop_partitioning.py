@@ -19,10 +19,14 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer, detect_linear_equation
 
+from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 
 SPLIT_TAILS: dict[str, Any] = {"s_tir.LoopPartition": {"partition_const_loop": True}}
 """Configuration of a build's `PassContext`: compile the marked tails as separate loops."""
+
+TAIL_HINT = "pragma_loop_partition_hint"
+"""Annotation of a loop whose tail is to be compiled by itself."""
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
     tirx.LT: lambda difference: difference < 0,
@@ -78,6 +82,40 @@ def _marked(stmt: Any) -> Any:
     if isinstance(stmt, SBlockRealize):
         return SBlockRealize(stmt.iter_values, _likely(stmt.predicate), stmt.block)
     return stmt
+
+
+def chooses_by_loops(func: tirx.PrimFunc) -> bool:
+    """Return whether a kernel of open sizes selects by comparing loops with each other, as a triangle of a matrix does.
+
+    TVM 0.27 then partitions its loops wrongly: it writes outside of the result.
+    """
+    if all(static_shape(param) is not None for param in func.params):
+        return False
+    return any(_compares_loops(node.condition) for node in walk(func.body) if isinstance(node, tirx.Select))
+
+
+def _compares_loops(condition: Any) -> bool:
+    variables: list[Any] = []
+    for part in walk(condition):
+        if isinstance(part, tvm.ir.TensorLoad):
+            return False
+        if isinstance(part, tirx.Var) and not any(part.same_as(known) for known in variables):
+            variables.append(part)
+    return len(variables) > 1
+
+
+def without_tail_hints(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled kernel whose tails have their conditions in each iteration."""
+    return func.with_body(rebuilt(func.body, _without_hint))
+
+
+def _without_hint(stmt: Any) -> Any:
+    if not isinstance(stmt, tirx.For) or TAIL_HINT not in stmt.annotations:
+        return stmt
+    kept = {name: value for name, value in stmt.annotations.items() if str(name) != TAIL_HINT}
+    return tirx.For(
+        stmt.loop_var, stmt.min, stmt.extent, stmt.kind, stmt.body, stmt.thread_binding, kept, stmt.step
+    )
 
 
 def _likely(condition: Any) -> Any:

@@ -17,7 +17,8 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 
 from tunefarm_tuning.tvm.base.tir import is_number, rebuilt, type_key, walk
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, substitute
+from tunefarm_tuning.tvm.default_schedules.access import substitute
+from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 _MIN_EXTENT = 32
 _COMBINES = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)

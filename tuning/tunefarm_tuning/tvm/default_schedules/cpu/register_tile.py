@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
-from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, itemsize
+from tunefarm_tuning.tvm.default_schedules.access import Access
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, itemsize
 
 _TILE_CYCLES = 24.0  # cycles to clear and store a tile, and to start its loops
 _TAIL = 1.04  # factor on the cycles for each loop with a tail

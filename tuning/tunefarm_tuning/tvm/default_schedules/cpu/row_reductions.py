@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tunefarm_tuning.tvm.default_schedules.access import Access, nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     is_worth_threads,
@@ -12,7 +13,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_of
-from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, nominal_size, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
 _MIN_ROW = 32
 """Least number of elements of a row that is reduced in SIMD lanes."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm.s_tir.schedule import ScheduleError
 
+from tunefarm_tuning.tvm.default_schedules.access import Access, nominal_size
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     hint_tail,
@@ -26,7 +27,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
     shares_taps,
     vector_loop_of,
 )
-from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, nominal_size, stage_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 from tunefarm_tuning.tvm.kernels.weight_packing import (
     contiguous_run,
     given_order,

@@ -20,16 +20,15 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.base.tir import schedule_of
+from tunefarm_tuning.tvm.default_schedules.access import Access, substitute
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import is_worth_threads
 from tunefarm_tuning.tvm.default_schedules.stage import (
-    Access,
     Machine,
     Stage,
     blocks_of,
     inline_stages,
     itemsize,
     stage_of,
-    substitute,
     with_inlined_scalars,
 )
 

@@ -8,7 +8,7 @@ from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.reference.narrow import with_narrow_factors
-from tunefarm_tuning.frontend.onnx.reference.sessions import open_session, run_session
+from tunefarm_tuning.frontend.onnx.reference.runtime import open_session, run_session
 from tunefarm_tuning.frontend.onnx.reference.variants import Variants
 from tunefarm_tuning.reference.comparison import BFLOAT16, compare_arrays
 

@@ -13,7 +13,7 @@ from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.reference.parts import Network, Rounding
-from tunefarm_tuning.frontend.onnx.reference.sessions import open_session
+from tunefarm_tuning.frontend.onnx.reference.runtime import open_session
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnx_models import GraphBuilder
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.reference.sessions import open_session
+from tunefarm_tuning.frontend.onnx.reference.runtime import open_session
 from tunefarm_tuning.frontend.onnx.reference.telling_inputs import run_on_drawn
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.workload.task import TensorSpec

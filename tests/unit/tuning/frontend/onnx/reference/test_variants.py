@@ -14,7 +14,7 @@ from onnx_models import GraphBuilder
 
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.reference.moved import moved_array
-from tunefarm_tuning.frontend.onnx.reference.sessions import open_session
+from tunefarm_tuning.frontend.onnx.reference.runtime import open_session
 from tunefarm_tuning.frontend.onnx.reference.variants import Variants
 from tunefarm_tuning.reference.comparison import STEPS, TIES, compare_arrays
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
@@ -116,6 +116,32 @@ def test_float32_in_any_order_is_within_the_width(model: onnx.ModelProto) -> Non
         ours = reordered(model, feeds[0])
         comparison = compare_arrays("y", ours, given.outputs[0], width=given.widths[0])
         assert comparison.ok, comparison
+
+
+@pytest.mark.parametrize("offset", [-18.0, -20.0, -25.0, -60.0])
+@pytest.mark.parametrize("gate", [False, True])
+def test_sigmoids_near_zero_are_compared_where_float64_takes_too_long(offset: float, gate: bool) -> None:
+    """ONNX Runtime's own sigmoid is the same everywhere below -18, in all of its runs."""
+    model = convolutions("Sigmoid", offset)
+    if gate:  # a value times its sigmoid, as SiLU is exported
+        sigmoid = model.graph.node[-1]
+        model.graph.node.add(op_type="Mul", input=[sigmoid.input[0], sigmoid.output[0]], output=["gated"])
+        model.graph.output[0].name = "gated"
+    logits = convolutions("Identity", offset)
+    variants, expected = ran(model, budget_sec=15.0, seconds=1.0)
+    assert not variants.report.float64
+    assert "with sigmoids in float64" in variants.report.ways
+    specs = bind_inputs(model.graph, {})
+    for kind, given in zip((InputKind.NORMAL, InputKind.POSITIVE), expected, strict=True):
+        x = reordered(logits, random_inputs(specs, seed=1, kind=kind)[0]).astype(np.float64)
+        ours = ((x if gate else 1.0) / (1.0 + np.exp(-x))).astype(np.float32)
+        (output,), (width,) = given.outputs, given.widths
+        comparison = compare_arrays("y", ours, output, width=width)
+        assert comparison.ok, comparison
+        wrong = ours.copy()
+        wrong[np.unravel_index(np.abs(output).argmax(), output.shape)] *= np.float32(1.01)
+        for faulty in (wrong, ours * np.float32(1.001), np.zeros_like(ours)):
+            assert not compare_arrays("y", faulty, output, width=width).ok
 
 
 def test_a_network_that_jumps_is_run_with_a_larger_move() -> None:

@@ -68,6 +68,8 @@ def convert_linear_classifier(context: NodeContext, inputs: Sequence[Any], attri
     intercepts = np.array(attributes.get("intercepts", np.zeros(len(labels))), np.float32)
     x = context.emit(relax.op.astype(inputs[0], "float32"))
     columns = needed_open_shape(x)[-1]
+    if not isinstance(columns, int):
+        raise UnsupportedFormError("the number of its columns must be fixed")
     if rank_of(x) != 2 or len(coefficients) != len(labels) * columns or len(intercepts) != len(labels):
         raise UnsupportedFormError(f"it has {len(coefficients)} coefficients for {len(labels)} classes")
     product = context.node("MatMul", x, const(np.ascontiguousarray(coefficients.reshape(len(labels), -1).T)))

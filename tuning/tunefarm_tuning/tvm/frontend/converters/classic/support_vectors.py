@@ -218,7 +218,7 @@ def _rho(attributes: Mapping[str, Any], count: int) -> NDArray[np.float32]:
 
 def _check_columns(x: Any, count: int, what: str) -> None:
     shape = needed_open_shape(x)
-    if len(shape) != 2 or shape[1] != count:
+    if len(shape) != 2 or not isinstance(shape[1], int) or shape[1] != count:
         raise UnsupportedFormError(
             f"an input of shape {[str(size) for size in shape]} does not fit {count} {what}"
         )

@@ -1,4 +1,4 @@
-"""Load and run a network in ONNX Runtime, for its outputs alone."""
+"""Load a network in ONNX Runtime and run it, as a reference."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean_message
+
+Arrays = list[NDArray[Any]]
 
 
 def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
@@ -37,7 +39,7 @@ def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxr
 
 def run_session(
     session: onnxruntime.InferenceSession, names: Sequence[str], arrays: Sequence[NDArray[Any]]
-) -> list[NDArray[Any]]:
+) -> Arrays:
     """Run a network on arrays by the names of its inputs.
 
     Raises:
