@@ -117,10 +117,11 @@ def test_what_is_computed_of_transposed_elements_is_computed_of_each(
     np.testing.assert_allclose(results[0].numpy(), results[1].numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_a_transpose_of_a_part_or_with_a_border_is_left_to_other_rules() -> None:
+def test_a_transpose_of_a_part_or_with_a_border_or_beside_itself_is_left_to_other_rules() -> None:
     x = te.placeholder(int64_sizes((64, 64)), "float32", name="x")
     bordered = topi.transpose(topi.nn.pad(x, [0, 0], [1, 0]))
-    for result in (bordered, te.compute(int64_sizes((32, 64)), lambda i, j: x[j, i])):
+    both = x + topi.transpose(x)
+    for result in (bordered, both, te.compute(int64_sizes((32, 64)), lambda i, j: x[j, i])):
         func = te.create_prim_func([x, result], index_dtype_override="int64")
         assert write_transpose(func, Machine.of(AVX512)) is None
 
