@@ -200,8 +200,8 @@ def filter_program(
         **({} if may_start_programs else PROGRAMS),
         **({} if may_lead_groups else GROUPS),
         **({} if has_gpu else {**MEMORY_FILES, **SOCKET_PAIRS}),
-        # Looking names up takes them as well.
-        **({} if has_gpu or sockets is Sockets.ALL else DESCRIPTOR_SENDERS),
+        # Looking names up takes them as well. A child with a relay hands it files, one at a time.
+        **({} if has_gpu or sockets is not Sockets.NONE else DESCRIPTOR_SENDERS),
     }
     for numbers in refused.values():
         if (number := numbers[column]) is not None:

@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -54,7 +54,10 @@ def main(argv: list[str]) -> int:
         requests = _requests(control)
         relay = _Relay(DeviceAddress.from_json(next(requests)[0]), listener)
         for request, descriptors in requests:
-            control.sendall(json.dumps(relay.answer(request, descriptors)).encode() + b"\n")
+            answer = relay.answer(request, descriptors)
+            for stray in descriptors:
+                os.close(stray)
+            control.sendall(json.dumps(answer).encode() + b"\n")
     return 0
 
 
@@ -67,10 +70,12 @@ def _requests(control: socket.socket) -> Iterator[tuple[dict[str, Any], list[int
             return
         data += piece
         descriptors += received
-        while b"\n" in data:
-            line, _, data = data.partition(b"\n")
-            yield json.loads(line), descriptors
-            descriptors = []
+        *lines, data = data.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            # What came with descriptors ends what is received at once.
+            is_last = number == len(lines) and not data
+            yield json.loads(line), descriptors if is_last else []
+            descriptors = [] if is_last else descriptors
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +123,14 @@ class _Relay:
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def answer(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+    def answer(self, request: Mapping[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Answer a request; what it needs of its descriptors is taken out of them."""
         if request["ask"] == "violation":
             return {"violation": self._violation}
         if request["ask"] == "send":
             if self._file is not None:  # its request failed before it was sent
                 os.close(self._file.descriptor)
-            self._file = _File(request["token"].encode(), descriptors[0], request["size"])
+            self._file = _File(request["token"].encode(), descriptors.pop(), request["size"])
             return {}
         try:
             return self._open(request)

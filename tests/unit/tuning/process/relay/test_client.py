@@ -151,3 +151,21 @@ def test_a_relay_ends_with_its_owner() -> None:
         return False
 
     wait_until(ended, "the end of the relay")
+
+
+def test_a_relay_keeps_one_file_at_most(relay: Relay, tmp_path: Path) -> None:
+    """A child could leave more in it than it may have open, or than any sum of its files knows."""
+
+    def kept() -> int:
+        links = Path(f"/proc/{relay._process.pid}/fd").iterdir()
+        return sum(link.readlink() == tmp_path / "file" for link in links)
+
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    with (tmp_path / "file").open("rb") as file:
+        for _ in range(20):
+            relay.send_after("token", file.fileno(), 100)
+        assert kept() == 1
+        for _ in range(20):
+            socket.send_fds(relay._control, [b'{"ask": "violation"}\n'], [file.fileno()])
+            relay._answer()
+        assert kept() == 1
