@@ -150,8 +150,6 @@ class AlternativeSelector:
             times = self._time({"direct": self.direct, "chosen": best}, self._chosen)
         if times is None or times.sec["direct"] < times.sec["chosen"]:
             _withdraw(self._chosen, "the network with the alternatives is not faster than without")
-            if times is not None:
-                self._note_verdicts(tried, settled=False)
             return self.direct, {}
         if len(self._chosen) == 1:
             self._chosen[0].network_gain_sec = times.gain_sec("direct", "chosen")

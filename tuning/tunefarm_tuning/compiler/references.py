@@ -62,9 +62,7 @@ class References:
         The user's samples in these shapes, `feeds`, come first.
         """
         reference = self.of(number)
-        precision = self._request.precision
-        narrow = precision.value if precision.multiplies else None
-        sets = reference.make(self._request.seed, feeds=feeds, narrow=narrow)
+        sets = reference.make(self._request.seed, feeds=feeds, narrow=self._request.precision.narrow_factors)
         return [replace(input_set, entry=entry) for input_set in sets], reference
 
     def close(self) -> None:

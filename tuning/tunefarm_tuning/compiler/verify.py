@@ -98,7 +98,12 @@ def verify(
             )
             number = next(number for number, known in enumerate(model.each) if known.inputs == each.inputs)
             with closing(reference):
-                entry_sets = reference.make(seed, rounding=_tolerance(manifest), feeds=feeds.fitting(number))
+                entry_sets = reference.make(
+                    seed,
+                    rounding=_tolerance(manifest),
+                    feeds=feeds.fitting(number),
+                    narrow=parse_precision(manifest.get("precision")).narrow_factors,
+                )
             sets += [replace(input_set, entry=entry) for input_set in entry_sets]
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())

@@ -40,7 +40,7 @@ TIES = "ties"
 
 With a width, only elements that tied in one of its runs may be a step off, and a few more."""
 _TAIL_SHARE = 1e-2
-"""Of all elements, how many may be further off where rounded factors move few elements far (`Width.tail`)."""
+"""The share of elements that may be off by `Width.tail` more: one at least."""
 BFLOAT16 = "bfloat16"
 """The rounding of a network or kernel that computes in bfloat16, or has such weights: sums in another order may differ by a step of
 bfloat16, 0.4 %."""

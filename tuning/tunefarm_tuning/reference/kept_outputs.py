@@ -21,10 +21,11 @@ from typing import Any
 
 from tunefarm_tuning.core.kept_files import prune, usable_folder
 from tunefarm_tuning.target.host import host_device_model
-from tunefarm_tuning.workload.revisions import code_revision
+from tunefarm_tuning.workload.revisions import reference_revision
 
 _SUFFIX = ".reference"
 _REPLY = "reply.json"
+_PREFIX = 16
 _ENTRY_BYTES = 64 << 20
 _ALL_BYTES = 512 << 20
 
@@ -39,14 +40,17 @@ class KeptOutputs:
 
     folder: Path
 
-    def restore(self, facts: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Any] | None:
+    def restore(
+        self, sha256: str, facts: Mapping[str, Any], files: Mapping[str, Path]
+    ) -> dict[str, Any] | None:
         """Write the files of an entry; return the child's reply. None if nothing is kept, or it is damaged.
 
         Args:
-            facts: What the outputs depend on beside this machine, this code and ONNX Runtime.
+            sha256: Of the model's file.
+            facts: What the outputs depend on beside the file, this machine, this code and ONNX Runtime.
             files: Where each file goes, by a name that does not change.
         """
-        path = self._path(facts)
+        path = self._path(sha256, facts)
         try:
             with zipfile.ZipFile(path) as archive:
                 for name in archive.namelist():
@@ -59,7 +63,9 @@ class KeptOutputs:
             return None
         return reply
 
-    def keep(self, facts: Mapping[str, Any], files: Mapping[str, Path], reply: Mapping[str, Any]) -> None:
+    def keep(
+        self, sha256: str, facts: Mapping[str, Any], files: Mapping[str, Path], reply: Mapping[str, Any]
+    ) -> None:
         """Keep the files that were written, unless they are large, and the reply. A folder that cannot be written keeps nothing."""
         written = {name: path for name, path in files.items() if path.exists()}
         folder = usable_folder(self.folder)
@@ -67,19 +73,26 @@ class KeptOutputs:
             return
         part = folder / f".{secrets.token_hex(8)}{_SUFFIX}"
         with suppress(OSError):
-            with zipfile.ZipFile(part, "w") as archive:
+            with zipfile.ZipFile(part, "w", strict_timestamps=False) as archive:
                 for name, path in written.items():
                     archive.write(path, name)
                 archive.writestr(_REPLY, json.dumps(reply))
-            part.replace(self._path(facts))
+            part.replace(self._path(sha256, facts))
         part.unlink(missing_ok=True)
         prune(folder, (f"*{_SUFFIX}", f".*{_SUFFIX}"), limit_bytes=_ALL_BYTES)
 
-    def _path(self, facts: Mapping[str, Any]) -> Path:
+    def forget(self, sha256: str) -> None:
+        """Delete the entries of a file."""
+        with suppress(OSError):
+            for path in self.folder.glob(f"{sha256[:_PREFIX]}-*{_SUFFIX}"):
+                path.unlink(missing_ok=True)
+
+    def _path(self, sha256: str, facts: Mapping[str, Any]) -> Path:
         setting = {
-            "code": code_revision(),
+            "code": reference_revision(),
             "machine": host_device_model(),
             "onnxruntime": metadata.version("onnxruntime"),
         }
-        text = json.dumps({**facts, **setting}, sort_keys=True)
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}{_SUFFIX}"
+        text = json.dumps({"file": sha256, **facts, **setting}, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return self.folder / f"{sha256[:_PREFIX]}-{digest}{_SUFFIX}"

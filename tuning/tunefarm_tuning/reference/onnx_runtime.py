@@ -236,14 +236,15 @@ class Reference:
             for name, path in input_set.files().items()
         }
         facts = {
-            "file": self._model.sha256,
             "sets": [[input_set.kind, input_set.seed] for input_set in sets],
-            **{name: params[name] for name in ("binding", "threads", "budget_sec", "probes", "parts")},
+            **{name: value for name, value in params.items() if name not in ("path", "sets")},
         }
-        reply = kept.restore(facts, files)
+        reply = kept.restore(self._model.sha256, facts, files)
         if reply is None:
             reply = self._call("make_reference", params)
-            kept.keep(facts, files, reply)
+            # What a busy machine had no time for is made by a later compile.
+            if reply["made"] == len(sets) and not reply["hurried"]:
+                kept.keep(self._model.sha256, facts, files, reply)
         return reply
 
     def _recorded(self, stem: str) -> tuple[RecordedPart, ...]:

@@ -51,6 +51,11 @@ class Precision(StrEnum):
         return self in (Precision.BFLOAT16, Precision.FLOAT16)
 
     @property
+    def narrow_factors(self) -> str | None:
+        """The dtype that the factors of products are rounded to; None if they are not."""
+        return self.value if self.multiplies else None
+
+    @property
     def tolerance(self) -> str:
         """The dtype whose tolerance outputs are compared with, if no other part of the network needs a wider one."""
         return {

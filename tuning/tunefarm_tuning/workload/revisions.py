@@ -18,9 +18,12 @@ GRAPH_PASSES = 19
 SPACES = 4
 """Which configs a workload has. Configs of an earlier space may no longer apply."""
 
-KERNEL_CODE = 9
+KERNEL_CODE = 10
 """Which machine code a workload has under a config or a default schedule, and how kernels are checked. What earlier compiles found
 out about kernels (`records.findings`) no longer holds."""
+
+REFERENCES = 1
+"""How ONNX Runtime is asked for expected outputs, and how far outputs may be from them."""
 
 
 _release = cache(metadata.version)
@@ -29,3 +32,8 @@ _release = cache(metadata.version)
 def code_revision() -> tuple[str | int, ...]:
     """Return what machine code and findings about it depend on in this code: the release, and revisions."""
     return (_release("tunefarm"), GRAPH_PASSES, SPACES, KERNEL_CODE)
+
+
+def reference_revision() -> tuple[str | int, ...]:
+    """Return what expected outputs depend on in this code."""
+    return (_release("tunefarm"), IMPORTER, REFERENCES)

@@ -35,5 +35,6 @@ def test_a_later_reference_runs_nothing(tmp_path: Path) -> None:
         assert [file.read_bytes() for file in before.files().values()] == [
             file.read_bytes() for file in after.files().values()
         ]
-    with pytest.raises(ChildClosed):
-        later.make(1)
+    for changed in ({"seed": 1}, {"seed": 0, "narrow": "bfloat16"}, {"seed": 0, "thorough": False}):
+        with pytest.raises(ChildClosed):
+            later.make(**changed)

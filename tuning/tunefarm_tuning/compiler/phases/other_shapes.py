@@ -37,6 +37,8 @@ _NO_TIME = (
     "`tunefarm compile` builds it without a search"
 )
 _ODD = (3, 5, 7, 11, 13)
+_WIDER_THAN_TILES, _MOST_GROWTH = 67, 16
+"""A size beyond the widest tile of the default schedules, and how many times the elements of the main sizes are compared at most."""
 _REACHES = (64, 16, 5, 3)
 """How far from sizes to look for others that meet all conditions, by the number of dimensions."""
 
@@ -163,16 +165,21 @@ def _add(
     compared = []
     output_shapes = []
     refused: list[Mapping[str, tuple[int, ...]]] = []
-    for number, shapes in enumerate(shapes_to_compare(request.model, taken)):
+    listed, beyond = shapes_to_compare(request.model, taken), shapes_beyond_tiles(request.model, taken)
+    to_compare = listed if beyond is None or beyond in listed else [*listed, beyond]
+    for number, shapes in enumerate(to_compare):
         sets = main_sets
         if number:
             reference = loaded.references.of_model(
                 _in_shapes(request.model, shapes), f"other-shapes-{number}"
             )
             try:
-                sets = reference.make(request.seed + number, thorough=False)
+                sets = reference.make(
+                    request.seed + number, thorough=False, narrow=request.precision.narrow_factors
+                )
             except InvalidModelError as error:
-                if error.code == "reference-failed":
+                # Much larger sizes may be more than the network has positions for.
+                if error.code == "reference-failed" and shapes in listed:
                     refused.append(shapes)
                 continue
         own_sets = [
@@ -251,6 +258,19 @@ def shapes_to_compare(model: Model, taken: OpenShapes) -> list[dict[str, tuple[i
         if shapes is not None and shapes not in listed:
             listed.append(shapes)
     return listed
+
+
+def shapes_beyond_tiles(model: Model, taken: OpenShapes) -> dict[str, tuple[int, ...]] | None:
+    """Return shapes with the last sizes beyond a tile, as far as the work allows: code that writes behind a tile does it nowhere else."""
+    main = taken.sizes_of([spec.shape for spec in model.inputs])
+    multiples = {dimension.name: dimension.multiple for dimension in taken.dimensions}
+    larger, left = dict(main), float(_MOST_GROWTH)
+    for name, size in reversed(list(main.items())):
+        growth = _WIDER_THAN_TILES / size
+        if 1 < growth <= left:
+            larger[name] = -(-_WIDER_THAN_TILES // multiples[name]) * multiples[name]
+            left /= growth
+    return None if larger == main else _nearest(model, taken, larger)
 
 
 def _nearest(model: Model, taken: OpenShapes, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:

@@ -59,7 +59,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         ``rounds``: whether the network rounds activations to integers; ``bfloat16``: whether it computes in bfloat16. Of the latter
         no widths are written, and of the former only if the fixed shares are too small for ONNX Runtime's own runs. ``made``: how
         many of the sets were made; ``random_fails``: why the model was run on sample sets alone, or ``""``. ``runs``:
-        `reference.variants.Runs`, null without widths.
+        `reference.variants.Runs`, null without widths; ``hurried``: whether there was no time for all of them.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
@@ -127,6 +127,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         "made": len(sets),
         "random_fails": random_fails,
         "runs": None if every is None else variants.report.to_json(),
+        "hurried": variants.report.hurried,
     }
 
 

@@ -27,7 +27,7 @@ from tunefarm_tuning.tvm.default_schedules.cpu.dot_product import (
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import (
-    chooses_by_loops,
+    compares_loops,
     mark_tails,
     without_tail_hints,
 )
@@ -206,7 +206,7 @@ def _schedule_by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimF
         raise NoDefaultSchedule(clean(str(error), 300)) from error
     if by_rules is None and scheduled.same_as(unscheduled):
         raise NoDefaultSchedule("no rule fits")
-    if chooses_by_loops(func):
+    if compares_loops(scheduled):
         return finished(without_tail_hints(scheduled), func)
     return finished(mark_tails(scheduled), func)
 

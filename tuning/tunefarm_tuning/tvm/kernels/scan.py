@@ -1,12 +1,13 @@
 """Kernels of running sums and products along an axis, for CPUs.
 
-TVM's walks one column after the other: where the axis is not the last one, each step reads another cache line. Here the elements beside
+TVM's kernel walks the columns one after another: where the axis is not the last one, each step reads another cache line. Here the elements beside
 each other go along the axis together, in vectors. The order of additions is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -142,7 +143,9 @@ class _Writer:
             value = start if self.scan.is_exclusive else self._value(row, 0, column)
             T.buffer_store(self.y, value, [row, 0, column])
 
-        each(begin)
+        is_there = isinstance(steps, int) and steps > 0
+        with nullcontext() if is_there else T.serial(tirx.min(steps, 1)):
+            each(begin)
         with T.serial(steps - 1) as step:
 
             def go_on(column: Any) -> None:

@@ -69,7 +69,7 @@ GPU_RULES: Mapping[str, Legalize] = {
 
 
 def write_scans(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with kernels of ours in place of running sums and products, for which TVM's passes make theirs before ``LegalizeOps``."""
+    """Return the module with kernels of ours in place of running sums and products, because TVM's own passes would replace them before ``LegalizeOps``."""
     return rewrite_main(mod, _ScanWriter(mod))
 
 

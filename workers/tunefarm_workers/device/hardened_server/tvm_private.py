@@ -48,13 +48,14 @@ class Workspace:
             OSError: If it cannot be written; its bytes are read nevertheless, so that the next request is.
             EOFError: If the connection ends before.
             ValueError: As `relpath`.
+            RuntimeError: If links of its folder go round in circles.
         """
         buffer = memoryview(bytearray(_PIECE_BYTES))
         error: Exception | None = None
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(Path(self.relpath(name)).open("wb"))
-            except (OSError, ValueError) as failure:
+            except (OSError, ValueError, RuntimeError) as failure:
                 error = failure
             while size > 0:
                 count = os.readv(descriptor, [buffer[: min(size, len(buffer))]])

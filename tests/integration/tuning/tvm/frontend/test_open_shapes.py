@@ -232,13 +232,25 @@ def relative_positions() -> onnx.ModelProto:
     return g.model()
 
 
-def triangle() -> onnx.ModelProto:
-    """The lower triangle of a product, as causal attention without a softmax has it: loops are compared with each other."""
+def triangle(kind: str = "triangle") -> onnx.ModelProto:
+    """A part of a product, as causal attention has it: loops are compared with each other."""
     g = GraphBuilder()
     x = g.input("x", [1, "length", 16])
     keys = g.node("Transpose", g.linear(x, 16, 8), perm=[0, 2, 1])
     scores = g.node("MatMul", g.linear(x, 16, 8), keys)
-    g.output(g.node("MatMul", g.node("Trilu", scores, upper=0), x, out="y"), [1, "length", 16])
+    length = g.node("Gather", g.node("Shape", x), g.constant(np.int64(1)), axis=0)
+    places = g.node("Range", g.constant(np.int64(0)), length, g.constant(np.int64(1)))
+    along, down = (g.node("Unsqueeze", places, g.ints(axis)) for axis in (0, 1))
+    if kind == "triangle":
+        scores = g.node("Trilu", scores, upper=0)
+    elif kind == "band":
+        near = g.node("Less", g.node("Sub", along, down), g.constant(np.int64(4)))
+        scores = g.node("Mul", scores, g.node("Cast", near, to=1))
+    else:
+        seen = g.node("Cast", g.node("LessOrEqual", along, down), to=1)
+        hidden = g.node("Mul", g.node("Sub", g.constant(np.float32(1)), seen), g.constant(np.float32(-1e4)))
+        scores = g.node("Softmax", g.node("Add", scores, hidden), axis=-1)
+    g.output(g.node("MatMul", scores, x, out="y"), [1, "length", 16])
     return g.model()
 
 
@@ -346,6 +358,8 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], list[OpenShape], list[d
     "quantised per channel": (lambda: quantised(True), [(N, 4, H, W)], [{"n": 2, "h": 6, "w": 3}]),
     "relative positions": (relative_positions, [(1, W, 8)], [{"w": 1}, {"w": 7}, {"w": 40}]),
     "triangle": (triangle, [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
+    "mask": (lambda: triangle("mask"), [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
+    "band": (lambda: triangle("band"), [(1, W, 16)], [{"w": 64}, {"w": 128}, {"w": 33}, {"w": 1}]),
     "classic": (classic, [(N, 4)], [{"n": 1}, {"n": 7}, {"n": 130}]),
     "flattened_rows": (flattened_rows, [(N, 6, W)], [{"n": 1, "w": 3}, {"n": 4, "w": 19}]),
 }

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from tunefarm_tuning.compiler.phases.other_shapes import shapes_to_compare, without_refused
+from tunefarm_tuning.compiler.phases.other_shapes import (
+    shapes_beyond_tiles,
+    shapes_to_compare,
+    without_refused,
+)
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.open_shape import OpenDimension, OpenShapes
@@ -39,6 +43,15 @@ def test_larger_smaller_odd_and_smallest_shapes_are_compared() -> None:
     assert compared == [(8, 16), (9, 17), (6, 12), (3, 5), (1, 1)]
     compared = [shapes["x"] for shapes in shapes_to_compare(model(64, 96), taken("hw", multiple=32, h=64))]
     assert compared == [(64, 96), (96, 128), (64, 64), (96, 160), (64, 32)]
+
+
+def test_sizes_beyond_a_tile_are_compared_as_far_as_the_work_allows() -> None:
+    for main, beyond in (((8, 16), (8, 67)), ((16, 1), (67, 1)), ((40, 50), (67, 67)), ((2, 3), None)):
+        shapes = shapes_beyond_tiles(model(*main), taken("nt"))
+        assert (None if shapes is None else shapes["x"]) == beyond
+    shapes = shapes_beyond_tiles(model(32, 96), taken("hw", multiple=32))
+    assert shapes is not None
+    assert shapes["x"] == (96, 96)
 
 
 def test_all_of_them_meet_the_conditions() -> None:

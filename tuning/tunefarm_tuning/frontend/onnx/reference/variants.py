@@ -62,6 +62,7 @@ class Runs:
         float64: Whether the reference is in float64.
         probes: The number of layers whose weights were multiplied by `PROBE_SCALE`.
         noticed: In how many of them the comparison of outputs noticed.
+        hurried: Whether something was left out for lack of time; not in the report.
     """
 
     ways: list[str] = field(default_factory=list)
@@ -69,6 +70,7 @@ class Runs:
     float64: bool = False
     probes: int = 0
     noticed: int = 0
+    hurried: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -241,6 +243,7 @@ class Variants:
         needed = times * self._once_sec * len(self._inputs)
         if time.monotonic() + needed > self._until:
             self.report.left_out.append(f"{way}: it would take about {needed:.0f} s")
+            self.report.hurried = True
             return
         try:
             if run() and way not in self.report.ways:
@@ -362,6 +365,7 @@ class Variants:
         for scale in self._scales:
             if time.monotonic() + self._once_sec > self._until:
                 self.report.left_out.append("further layers with weights 0.1 % too large: no time is left")
+                self.report.hurried = True
                 return
             self.report.probes += 1
             for given, want in zip(reversed(self._inputs), reversed(expected), strict=True):

@@ -84,14 +84,20 @@ def _marked(stmt: Any) -> Any:
     return stmt
 
 
-def chooses_by_loops(func: tirx.PrimFunc) -> bool:
-    """Return whether a kernel of open sizes selects by comparing loops with each other, as a triangle of a matrix does.
+def compares_loops(scheduled: tirx.PrimFunc) -> bool:
+    """Return whether a scheduled kernel of open sizes stores what depends on a comparison of its loops, as a triangle of a matrix does.
 
-    TVM 0.27 then partitions its loops wrongly: it writes outside of the result.
+    TVM 0.27 may then partition its loops wrongly: it writes outside of the result.
     """
-    if all(static_shape(param) is not None for param in func.params):
+    if all(static_shape(param) is not None for param in scheduled.params):
         return False
-    return any(_compares_loops(node.condition) for node in walk(func.body) if isinstance(node, tirx.Select))
+    return any(
+        _compares_loops(condition)
+        for node in walk(scheduled.body)
+        if isinstance(node, tirx.BufferStore)
+        for condition in walk(node.value)
+        if type(condition) in _HOLDS
+    )
 
 
 def _compares_loops(condition: Any) -> bool:
