@@ -53,6 +53,7 @@ def run_with_widths(
             "threads": 1,
             "budget_sec": _WIDTHS_SEC,
             "probes": False,
+            "narrow": None,
             "parts": [],
             "sets": [{"kind": None, "seed": 0, "parts": [], **files}],
         }

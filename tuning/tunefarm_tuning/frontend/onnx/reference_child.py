@@ -49,7 +49,9 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         params: ``path``, ``binding``, ``threads``, ``budget_sec`` (for all runs but the plain ones); ``probes``: whether to find out how
-            well the comparison notices faults; ``narrow``: the dtype that the compile rounds the factors of products to, or null; ``parts``: of each part that ONNX Runtime runs in the artifact, the names that it takes (``inputs``) and gives (``outputs``); and ``sets``: of
+            well the comparison notices faults; ``narrow``: the dtype that the compile rounds the factors of products to, or null;
+            ``parts``: of each part that ONNX Runtime runs in the artifact, the names that it takes (``inputs``) and gives
+            (``outputs``); and ``sets``: of
             ``{"kind", "seed", "inputs", "outputs", "widths", "parts"}``, all but the first two being files to write, ``parts``
             ``{"inputs", "outputs"}`` of each part. A set of kind null is a sample set of the user's: its ``inputs`` are there, and
             ``seed`` is its index.
