@@ -41,7 +41,8 @@ def test_passes_of_a_cpu() -> None:
         *("CanonicalizeBindings", "FuseHorizontally", "AddUpFloat16InFloat32", "ConvertLayout", "Normalize"),
         *("PropagateTransposesDown", "PropagateTransposesUp", "CanonicalizeBindings", "DeadCodeElimination"),
         *("FoldWeights", "FoldConstant", "WidenNarrowConvolutions", "SplitExtremes"),
-        *("DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline", "MarkConstants"),
+        *("WriteScans", "DispatchSampling", "DispatchSortScan", "LegalizeOps", "ZeroPipeline"),
+        "MarkConstants",
     ]
 
 
