@@ -7,11 +7,14 @@ a script for the linker.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
 import secrets
+import signal
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +40,7 @@ _CODEGEN_IGNORES = frozenset({"global_symbol", "op_pattern", IS_SCHEDULED, CALLS
 """Attributes of a kernel that do not change its code."""
 _DIGEST_BYTES = 32
 _MOST_COPIES = 8
+_COPIES_SEC, _WAIT_SEC = 300.0, 0.005
 _FFI_PREFIX = "__tvm_ffi_"
 
 
@@ -83,7 +87,8 @@ class KernelObjects:
     def compile_all(self, kernels: Iterable[tirx.PrimFunc], target: Target, *, checked: bool = True) -> None:
         """Compile the kernels whose objects are not there, on all cores.
 
-        Each core has a copy of this process. What fails there, or kills it, fails again, in this process, when its object is asked for.
+        Each core has a copy of this process. What fails there, or kills it, fails again, in this process, when its object is asked for. A
+        copy that hangs is ended after five minutes.
         """
         missing = {
             path: func for func in kernels if not _is_whole(path := self._path(func, target, checked=checked))
@@ -93,21 +98,21 @@ class KernelObjects:
             return
         with span(f"LLVM: {len(missing)} kernels on {cores} cores", SpanKind.LLVM):
             copies = []
-            for number in range(cores):
+            for share in [list(missing.values())[number::cores] for number in range(cores)]:
                 try:
                     process = os.fork()
                 except OSError:  # too little memory, or too many processes
                     break
                 if process == 0:
-                    self._compile_in_copy(list(missing.values())[number::cores], target, checked=checked)
+                    self._compile_in_copy(share, target, checked=checked)
                 copies.append(process)
-            for process in copies:
-                os.waitpid(process, 0)
+            _wait_for(copies, time.monotonic() + _COPIES_SEC)
 
     def _compile_in_copy(
         self, kernels: Sequence[tirx.PrimFunc], target: Target, *, checked: bool
     ) -> NoReturn:
         """Compile kernels in a copy of the process, and end it without the clean-up that is the original's."""
+        gc.disable()  # the original's garbage may wait for threads that a copy does not have
         try:
             for func in kernels:
                 with suppress(Exception):
@@ -148,6 +153,18 @@ class KernelObjects:
             files = self.files(kernels, target, Path(folder), checked=checked)
             with span("link", SpanKind.LINK):
                 link(files, output, target)
+
+
+def _wait_for(copies: list[int], until: float) -> None:
+    """Wait for copies of the process; end those that are not done in time: a copy has what locks other threads held."""
+    while copies:
+        copies = [process for process in copies if os.waitpid(process, os.WNOHANG) == (0, 0)]
+        if copies and time.monotonic() > until:
+            for process in copies:
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+            return
+        time.sleep(_WAIT_SEC if copies else 0.0)
 
 
 def _is_whole(path: Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tvm import relax, te, tirx
 
 from tunefarm_tuning.core.spans import SpanKind, recording
 from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.tvm.codegen import kernel_objects
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
@@ -104,3 +107,25 @@ def test_what_fails_in_a_copy_of_the_process_fails_where_it_is_asked_for(objects
     assert len(list(objects.folder.iterdir())) == 2
     with pytest.raises(Exception, match="arget"):
         objects.object_of(broken, HOST)
+
+
+def test_a_copy_that_hangs_is_ended(
+    objects: KernelObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy has the locks that threads of the original held, and not the threads."""
+    original = os.getpid()
+    compiled = KernelObjects.object_of
+
+    def hang(self: KernelObjects, *arguments: Any, **options: Any) -> Path:
+        if os.getpid() != original:
+            (tmp_path / f"copy-{os.getpid()}").touch()
+            time.sleep(3600.0)
+        return compiled(self, *arguments, **options)
+
+    monkeypatch.setattr(KernelObjects, "object_of", hang)
+    monkeypatch.setattr(kernel_objects, "_COPIES_SEC", 5.0)
+    objects.compile_all([kernel(2.0), kernel(3.0)], HOST)
+    (first, *_) = (int(path.name.removeprefix("copy-")) for path in tmp_path.glob("copy-*"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    assert objects.object_of(kernel(2.0), HOST).exists()
