@@ -256,17 +256,10 @@ def propose_binding(params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _load(source: bytes) -> Any:
-    import onnxruntime
+    from tunefarm_tuning.frontend.onnx.reference.runtime import new_session
 
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # Otherwise the first bytes can make ONNX Runtime read its own format.
-    options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return new_session(source, 1, optimised=False)
     except MemoryError:
         raise
     except Exception as error:

@@ -15,12 +15,8 @@ from tunefarm_tuning.core.untrusted_text import clean_message
 Arrays = list[NDArray[Any]]
 
 
-def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
-    """Load a network.
-
-    Raises:
-        InvalidModelError: reference-failed.
-    """
+def new_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
+    """Load a network; the errors are ONNX Runtime's own."""
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
@@ -29,8 +25,17 @@ def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxr
     options.log_severity_level = 4
     # Otherwise the file's name can make ONNX Runtime read its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def open_session(source: str | bytes, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
+    """Load a network.
+
+    Raises:
+        InvalidModelError: reference-failed.
+    """
     try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return new_session(source, threads, optimised=optimised)
     except MemoryError:
         raise
     except Exception as error:
