@@ -169,9 +169,12 @@ class AlternativeSelector:
         """Choose the fastest candidates, and apply the verdicts of earlier compiles to them."""
         self._choose_fastest(candidates)
         for candidate in self._chosen:
-            verdict = self.findings.peek("alternative", candidate.facts())
-            if verdict is not None and (verdict.get("settled", True) or not self._is_thorough):
-                self.findings.find("alternative", candidate.facts())
+            verdict = self.findings.find(
+                "alternative",
+                candidate.facts(),
+                lambda verdict: bool(verdict.get("settled", True)) or not self._is_thorough,
+            )
+            if verdict is not None:
                 self._judged.add(id(candidate))
                 candidate.chosen, candidate.reason = bool(verdict["chosen"]), str(verdict["reason"])
                 candidate.network_gain_sec = verdict["network_gain_sec"]

@@ -134,9 +134,11 @@ class KernelValidator:
         facts = kernel_facts(task, record, seed=self._seed, limits=self._limits)
         if (known := self._findings.find("kernel", facts)) is not None:
             return CheckedKernel(task=task, record=record, miss=None, evidence=known)
-        slow = self._findings.peek("slow-kernel", facts)
-        if slow is not None and (slow.get("clear", True) or self._limits.ablation_sec == 0):
-            self._findings.find("slow-kernel", facts)
+        in_a_hurry = self._limits.ablation_sec == 0
+        slow = self._findings.find(
+            "slow-kernel", facts, lambda slow: bool(slow.get("clear", True)) or in_a_hurry
+        )
+        if slow is not None:
             miss = missed(task, MissReason.SLOWER_THAN_UNTUNED, str(slow["message"]))
             return CheckedKernel(task=task, record=record, miss=miss, evidence=slow["evidence"])
         checked = self._check_anew(task, record)

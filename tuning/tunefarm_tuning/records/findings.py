@@ -63,11 +63,14 @@ class ScopedFindings:
         self._findings = findings
         self._setting = {**setting, "code": code_revision()}
 
-    def find(self, kind: str, facts: Mapping[str, Any]) -> Finding | None:
-        """Return what is known of a kind under these facts, and count it as reused."""
+    def find(
+        self, kind: str, facts: Mapping[str, Any], holds: Callable[[Finding], bool] = lambda _finding: True
+    ) -> Finding | None:
+        """Return what is known of a kind under these facts, and count it as reused; None if it does not hold for the caller."""
         finding = self._findings.look_up(self._key(kind, facts))
-        if finding is not None:
-            self._findings.reused[kind] += 1
+        if finding is None or not holds(finding):
+            return None
+        self._findings.reused[kind] += 1
         return finding
 
     def peek(self, kind: str, facts: Mapping[str, Any]) -> Finding | None:
