@@ -24,6 +24,7 @@ _MAKE_FILES = 0x01B0  # of these, files and folders alone
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 
 READ = READ_FILE | READ_DIR
+OVERWRITE = WRITE_FILE | _TRUNCATE
 CHANGE = READ | WRITE_FILE | _MAKE_FILES | _REFER | _TRUNCATE
 """Whoever reads the folder afterwards meets no symbolic link to what the writer may not read, no pipe to wait for, no device."""
 USE_DEVICE = READ | WRITE_FILE | _IOCTL_DEV

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.json_fields import JsonFields
-from tunefarm_tuning.process import landlock, seccomp
+from tunefarm_tuning.process import kernel_settings, landlock, seccomp
 from tunefarm_tuning.process.device_address import DeviceAddress
 from tunefarm_tuning.process.limits import lower
 
@@ -55,6 +55,10 @@ _FACTS = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _GPU_FACTS = ("/proc/driver", "/proc/devices", "/proc/modules", "/sys/module")
 _GPU_DEVICES = ("nvidia*", "dri", "nvidia-caps", "dxg", "nvhost*", "nvmap", "nvgpu", "nvsciipc")
+_USUAL_DEVICES = (
+    *(f"/dev/nvidia{name}" for name in ("ctl", "-uvm", "-uvm-tools", "-modeset", "-caps", *range(16))),
+    *("/dev/dri", "/dev/dxg", "/dev/nvmap"),
+)
 _GPU_SIGNS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
 """Of a graphics card's driver, of Windows' Linux, of a Jetson."""
 _TOOLS = ("ld", "cc", "gcc", "clang", "c++", "g++", "ld.lld", "nvcc")
@@ -87,8 +91,8 @@ class Access:
         programs: Whether it may start programs (a linker), of the system and of the environment.
         gpu: Whether it may use GPUs.
         children: Whether it starts children with sandboxes of their own (`ChildProcess`), so that it may lead process groups. They see
-            nothing of themselves in ``/proc``, as rules cannot name it before they exist: with `gpu`, as CUDA may look there, it and they
-            read what is in ``/proc`` of all processes of the user.
+            nothing of themselves in ``/proc``, as rules cannot name it before they exist: with `gpu`, as CUDA looks and writes there, it
+            and they read and write what is in ``/proc`` of all processes of the user, but no settings of the kernel.
     """
 
     reads: tuple[Path, ...] = ()
@@ -236,7 +240,13 @@ def enter(order: str, relay_port: int | None = None) -> SandboxState:
     version, filters = 0, False
     try:
         version = landlock.restrict(
-            _rules(access, asked["further"]), may_connect=access.network, port=relay_port
+            _rules(
+                access,
+                asked["further"],
+                children_on_gpu=access.children and access.gpu and _has_gpu() and kernel_settings.protect(),
+            ),
+            may_connect=access.network,
+            port=relay_port,
         )
         if version < landlock.ABI_OF_ALL:
             missing.append(f"Landlock {version} limits less than Landlock {landlock.ABI_OF_ALL}")
@@ -317,7 +327,9 @@ def _processes_of_user() -> int:
     return count
 
 
-def _rules(access: Access, further: Sequence[str]) -> Iterator[tuple[Path | str, int]]:
+def _rules(
+    access: Access, further: Sequence[str], *, children_on_gpu: bool = False
+) -> Iterator[tuple[Path | str, int]]:
     execute = landlock.EXECUTE if access.programs else 0
     for path in (*_SYSTEM, *_interpreter(), *further):
         yield path, landlock.READ | execute
@@ -326,14 +338,18 @@ def _rules(access: Access, further: Sequence[str]) -> Iterator[tuple[Path | str,
             yield path, landlock.READ | execute
     for path in _FACTS:
         yield path, landlock.READ
-    if access.children and access.gpu and _has_gpu():
-        yield "/proc", landlock.READ
+    if access.gpu and _has_gpu():
+        # CUDA's driver does not start where it cannot name its threads, which is done by writing to a file of each.
+        yield "/proc/self/task", landlock.READ | landlock.OVERWRITE
+        if access.children:
+            yield "/proc", landlock.READ | (landlock.OVERWRITE if children_on_gpu else 0)
     for path in _DEVICES:
         yield path, landlock.READ | landlock.WRITE_FILE
     if access.gpu:
         yield from ((path, landlock.READ) for path in _GPU_FACTS)
-        devices = (path for pattern in _GPU_DEVICES for path in Path("/dev").glob(pattern))
-        yield from ((path, landlock.USE_DEVICE) for path in devices)
+        listed = (str(path) for pattern in _GPU_DEVICES for path in Path("/dev").glob(pattern))
+        # Inside of another sandbox nothing is listed there.
+        yield from ((path, landlock.USE_DEVICE) for path in {*listed, *_USUAL_DEVICES})
     yield from ((path, landlock.READ) for path in access.reads)
     yield from ((path, landlock.CHANGE) for path in access.writes)
 

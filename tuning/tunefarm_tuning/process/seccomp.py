@@ -135,8 +135,8 @@ def restrict(
         sockets: Which sockets it may open.
         may_start_programs: Whether it may start processes, each with this filter.
         may_lead_groups: Whether these may leave its process group.
-        has_gpu: Whether it may open sockets of this machine, send open files through them and make files in memory, too: CUDA's
-            driver passes descriptors through one.
+        has_gpu: Whether it may open sockets of this machine, listen on them, send open files through them and make files in
+            memory, too: CUDA's driver listens on one as it starts, and passes descriptors through it.
 
     Raises:
         OSError: If there are no filters here, or a thread has another one.
@@ -192,7 +192,10 @@ def filter_program(
     if column == 0:
         add(_AT_LEAST, _X32, _REFUSE, 0)
     add(_AT_LEAST, _LAST_KNOWN + 1, _UNKNOWN, 0)
-    passing_servers = {*(("bind",) if has_gpu else ()), *(_ACCEPTING if sockets is Sockets.ALL else ())}
+    passing_servers = {
+        *(("bind", "listen") if has_gpu else ()),
+        *(_ACCEPTING if sockets is Sockets.ALL else ()),
+    }
     servers = {name: number for name, number in SERVERS.items() if name not in passing_servers}
     refused = {
         **NEVER,

@@ -294,11 +294,31 @@ def test_which_sockets_a_child_opens(*, has_gpu: bool, sockets: seccomp.Sockets)
     with ChildProcess("reaching_handlers", access=None, env=ENV) as free:
         params = {"has_gpu": has_gpu, "sockets": sockets.value}
         opened = free.call("sockets_after", params, timeout_sec=LONG_SEC)
-    local = {"AF_UNIX", "bound"} if has_gpu and sockets is not seccomp.Sockets.STREAMS else set()
+    local = {"AF_UNIX", "bound", "listens"} if has_gpu and sockets is not seccomp.Sockets.STREAMS else set()
     local |= {"AF_UNIX stream", "pair"} if has_gpu else set()
     streams = {"AF_INET stream", "AF_INET6 stream"} if sockets is not seccomp.Sockets.NONE else set()
     datagrams = {"AF_INET", "AF_INET6"} if sockets is seccomp.Sockets.ALL else set()
     assert set(opened) == local | streams | datagrams
+
+
+@pytest.mark.skipif(landlock.abi() < landlock.ABI_OF_ALL, reason="needs the whole sandbox")
+def test_a_session_on_a_gpu_and_its_children_name_their_threads_and_change_no_settings() -> None:
+    """Without that, CUDA 13's driver does not start ("OS call failed"). Seen on an H200, as root."""
+    with ChildProcess("gpu_handlers", access=None, env=ENV) as free:
+        done = free.call("name_threads", {"gpu": True}, timeout_sec=LONG_SEC)
+    assert done == ["itself", "a child", "a child with a sandbox of its own"]
+    with ChildProcess("gpu_handlers", access=None, env=ENV) as free:
+        assert free.call("name_threads", {"gpu": False}, timeout_sec=LONG_SEC) == []
+
+
+def test_the_usual_devices_of_a_gpu_are_named_where_nothing_can_be_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sandbox, "_GPU_DEVICES", ())
+    paths = {
+        str(path) for path, rights in sandbox._rules(Access(gpu=True), ()) if rights == landlock.USE_DEVICE
+    }
+    assert {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"} <= paths
 
 
 @pytest.mark.skipif(platform.machine() not in seccomp.MACHINES, reason="needs a filter")

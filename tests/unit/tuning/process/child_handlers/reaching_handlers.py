@@ -128,6 +128,10 @@ def sockets_after(params: dict[str, Any]) -> list[str]:
                 if family is socket.AF_UNIX:
                     own.bind(f"\0tunefarm-test-{os.getpid()}")
                     opened.append("bound")
+                    with socket.socket(family, socket.SOCK_STREAM) as server:
+                        server.bind(f"\0tunefarm-test-server-{os.getpid()}")
+                        server.listen()
+                    opened.append("listens")
         except PermissionError:
             continue
     with contextlib.suppress(PermissionError):
