@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir.instrument import pass_instrument
+from tvm.s_tir.analysis import detect_buffer_access_lca
 
 from tunefarm_tuning.target.gpu_launch import Launch
 from tunefarm_tuning.tvm.base.tir import walk
@@ -36,6 +37,22 @@ def launches_of(func: tirx.PrimFunc, machine: tvm.target.Target) -> list[Launch]
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     pipeline, _, _ = tirx.get_default_tir_pipeline(machine)
     return launches_in(pipeline(tirx.transform.BindTarget(machine)(module)))
+
+
+def workspaces_of(func: tirx.PrimFunc) -> list[str]:
+    """Return the names of a scheduled kernel's buffers that outlive its launches: one launch writes what another reads.
+
+    The code that launches them takes these from a pool of its thread, each time that it runs.
+    """
+    root = func.body.block
+    # A single loop is a kernel; of several, each is one.
+    outside = [root, func.body, *([root.body] if isinstance(root.body, tirx.SeqStmt) else [])]
+    common = detect_buffer_access_lca(func)
+    return [
+        str(buffer.name)
+        for buffer in root.alloc_buffers
+        if (stmt := common.get(buffer)) is None or any(stmt.same_as(other) for other in outside)
+    ]
 
 
 def launches_in(lowered: tvm.IRModule) -> list[Launch]:

@@ -11,9 +11,11 @@ from tvm.s_tir import pipeline as s_tir_pipeline
 
 from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
 
 _PIPELINE = "s_tir"
+_LAUNCH = tvm.ir.Op.get("tirx.call_ffi_kernel")
 
 
 def register() -> None:
@@ -35,8 +37,14 @@ def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
-            result.update_func(name, link_code(shuffle_loads(with_buffers_on_stack(func))))
+            placed = func if _launches(func) else with_buffers_on_stack(func)
+            result.update_func(name, link_code(shuffle_loads(placed)))
     return result
+
+
+def _launches(func: tirx.PrimFunc) -> bool:
+    """Return whether a function launches kernels on a GPU, which cannot read this machine's stack."""
+    return any(isinstance(call, tvm.ir.Call) and call.op.same_as(_LAUNCH) for call in walk(func.body))
 
 
 _PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="FinishKernels")

@@ -6,18 +6,21 @@ fit; here each makes a space of its own.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm.s_tir import Schedule
+from tvm import tirx
+from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTiling, MultiLevelTilingTensorCore, ReuseType
 from tvm.s_tir.schedule import Trace
 
 from tunefarm_tuning.target.gpu import limits_of_target, number_of
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.launches import workspaces_of
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tensor_intrinsics import (
     FIRST_ARCHITECTURE,
@@ -25,6 +28,7 @@ from tunefarm_tuning.tvm.base.tensor_intrinsics import (
     mma_group,
     wmma_group,
 )
+from tunefarm_tuning.tvm.base.tir import schedule_of, walk
 
 WMMA, MMA = "wmma", "mma"
 _STRUCTURE = "SSSRRSRS"
@@ -34,6 +38,7 @@ _WMMA_RESULTS = {"float16": ("float32", "float16"), "bfloat16": ("float32",), "i
 _FIRST_WITH = {"float16": 70, "bfloat16": FIRST_ARCHITECTURE, "int8": 70}
 _FIRST_WITH_ASYNC_COPIES = 80
 _ROW, _PAD = 32, 8  # in elements of 16 bits
+_MOST_NODES = 400  # of what a step's readers compute anew; the sum with a bias has 39
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +68,50 @@ class SpaceMaker:
         )
 
     def sketches(self, context: ms.TuneContext) -> list[Trace]:
-        """Return the traces of a context's design space, without those that a rule for tensor cores left unchanged."""
-        traces = []
+        """Return the traces of a context's design space.
+
+        Left out are those that a rule for tensor cores left unchanged, and those of several kernels with memory between them, if there
+        are others: where each row's sum is a kernel of its own, a network cannot replay it as part of a CUDA graph.
+        """
+        traces, single = [], []
         for schedule in context.generate_design_space():
             if self.tensor_cores and not is_tensorized(schedule.trace):
                 continue
             if self.tensor_cores == WMMA:
                 _pad_rows(schedule)
             traces.append(schedule.trace)
-        return traces
+            if not workspaces_of(schedule.mod["main"]):
+                single.append(schedule.trace)
+        return single or traces
+
+
+def with_steps_inlined(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a workload in which element-wise steps are computed in the steps that read them.
+
+    TVM's rules inline a step into its only reader. GELU reads a product's sum with its bias twice: one kernel would write that sum to
+    memory, and a second read it back. Steps that a reduction reads stay, and those whose readers would become too long.
+    """
+    schedule = schedule_of(mod["main"])
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        readers = schedule.get_consumers(block)
+        if not readers or not all(_is_elementwise(schedule.get(each)) for each in (block, *readers)):
+            continue
+        step = schedule.get(block)
+        reads = sum(_count_reads(schedule.get(reader), step) for reader in readers)
+        if reads * sum(1 for _ in walk(step.body)) <= _MOST_NODES:
+            with contextlib.suppress(tvm.s_tir.ScheduleError):
+                schedule.compute_inline(block)
+    return schedule.mod
+
+
+def _is_elementwise(block: SBlock) -> bool:
+    return all(int(axis.iter_type) == tirx.IterVar.DataPar for axis in block.iter_vars)
+
+
+def _count_reads(reader: SBlock, step: SBlock) -> int:
+    results = [region.source for region in step.writes]
+    loads = (node for node in walk(reader.body) if isinstance(node, tvm.ir.TensorLoad))
+    return sum(any(load.source.same_as(result) for result in results) for load in loads)
 
 
 def is_tensorized(trace: Trace) -> bool:

@@ -31,7 +31,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
-from tunefarm_tuning.tvm.space.cuda_space import SpaceMaker, cuda_spaces
+from tunefarm_tuning.tvm.space.cuda_space import SpaceMaker, cuda_spaces, with_steps_inlined
 from tunefarm_tuning.tvm.space.cuda_tiling import gpu_tiling_of
 from tunefarm_tuning.tvm.space.instruction_blocks import with_instruction_block, with_scalar_loops_around
 from tunefarm_tuning.tvm.space.knobs import (
@@ -72,7 +72,7 @@ class DesignSpace:
         target: The target of the schedules.
 
     Attributes:
-        module: What the sketches schedule: the workload, or the same with an instruction as a block.
+        module: What the sketches schedule: the workload, or the same with an instruction as a block, or, for a GPU, with steps inlined.
         context: MetaSchedule's context of the last space; a workload for a GPU can have several.
         first_sketch: Number of the first sketch of that space.
 
@@ -81,8 +81,10 @@ class DesignSpace:
     """
 
     def __init__(self, mod: tvm.IRModule, target: Target) -> None:
-        self.module = with_instruction_block(mod, target)
-        self._has_instruction = not self.module.same_as(mod)
+        self.module = (
+            with_steps_inlined(mod) if target.kind == "cuda" else with_instruction_block(mod, target)
+        )
+        self._has_instruction = target.kind != "cuda" and not self.module.same_as(mod)
         mod = self.module
         self._target = target
         self._probed: dict[tuple[str, ...], list[set[int]]] = {}

@@ -12,6 +12,7 @@ from tvm import te, topi
 from tvm.script import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
 from tunefarm_tuning.target.parse import detect_host_target, parse_target
+from tunefarm_tuning.tvm.base.launches import workspaces_of
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.default_schedules.schedule import default_schedule
@@ -50,6 +51,30 @@ def test_it_computes_the_same() -> None:
     scheduled = default_schedule(convolution(8), HOST)
     built(scheduled, HOST)["main"](*map(tvm.runtime.tensor, (x, weights)), result)
     np.testing.assert_allclose(result.numpy(), np.maximum(x @ weights[0, 0], 0), rtol=1e-5, atol=1e-5)
+
+
+def test_memory_between_the_kernels_of_a_gpu_is_not_on_this_machines_stack() -> None:
+    """Seen on an H200: every candidate of a softmax read an illegal address."""
+
+    @T.prim_func(s_tir=True)
+    def scaled(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
+        sums = T.sblock_alloc_buffer((64,))
+        for block in T.thread_binding(2, thread="blockIdx.x"):
+            for thread in T.thread_binding(32, thread="threadIdx.x"):
+                with T.sblock("sums"):
+                    i = T.axis.spatial(64, block * 32 + thread)
+                    sums[i] = x[i] + T.float32(1)
+        for block in T.thread_binding(2, thread="blockIdx.x"):
+            for thread in T.thread_binding(32, thread="threadIdx.x"):
+                with T.sblock("result"):
+                    i = T.axis.spatial(64, block * 32 + thread)
+                    y[i] = sums[63 - i]
+
+    assert workspaces_of(scaled) == ["sums"]
+    built_ = built(scaled.with_attr("global_symbol", "main"), parse_target("cuda/sm_90"))
+    code = str(built_.inspect_source("ll"))
+    assert "AllocWorkspace" in code
+    assert not re.search(r"alloca \[64 x float\]", code)
 
 
 def _with_buffers(shape: tuple[int, ...], count: int = 1) -> Any:

@@ -210,3 +210,71 @@ def test_intrinsics_of_other_targets_are_not_imported() -> None:
     )
     assert "tvm.s_tir.tensor_intrin.x86" in loaded
     assert "tvm.s_tir.tensor_intrin.cuda" not in loaded
+
+
+GELU = """
+@T.prim_func(s_tir=True)
+def main(x: T.Buffer((128, 64), "float32"), w: T.Buffer((64, 128), "float32"), b: T.Buffer((128,), "float32"), y: T.Buffer((128, 128), "float32")):
+    product = T.sblock_alloc_buffer((128, 128))
+    biased = T.sblock_alloc_buffer((128, 128))
+    for i, j, k in T.grid(128, 128, 64):
+        with T.sblock("product"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                product[vi, vj] = T.float32(0)
+            product[vi, vj] = product[vi, vj] + x[vi, vk] * w[vk, vj]
+    for i, j in T.grid(128, 128):
+        with T.sblock("biased"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            biased[vi, vj] = product[vi, vj] + b[vj]
+    for i, j in T.grid(128, 128):
+        with T.sblock("result"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = biased[vi, vj] * (T.erf(biased[vi, vj] * T.float32(0.7)) + T.float32(1))
+"""
+
+
+@pytest.mark.parametrize("name", ["gelu", "softmax"])
+def test_a_candidate_for_a_gpu_is_one_kernel_where_it_can_be(name: str) -> None:
+    """TVM's rules make two of a product whose sum is read twice, and up to three of a softmax."""
+    from tunefarm_tuning.tvm.base.launches import launches_of, workspaces_of
+    from tunefarm_tuning.tvm.base.target import tvm_target
+    from tunefarm_tuning.tvm.space.design_space import DesignSpace
+
+    if name == "gelu":
+        space = DesignSpace(tvm.IRModule({"main": tvm.script.from_source(GELU, {"T": tvm.script.tirx})}), GPU)
+    else:
+        space = design_space(sample_workload("softmax", n=64), GPU)
+    applied = 0
+    for config in some_configs(space.config_space, 12):
+        try:
+            func = space.apply(config)[0].mod["main"]
+        except InvalidInputError:
+            continue
+        assert workspaces_of(func) == []
+        assert len(launches_of(func, tvm_target(GPU))) == 1
+        applied += 1
+    assert applied
+
+
+def test_steps_that_would_make_their_readers_too_long_are_not_inlined() -> None:
+    from tunefarm_tuning.tvm.space.cuda_space import with_steps_inlined
+
+    def blocks(count: int) -> str:
+        steps = [f"step{n}" for n in range(count)]
+        lines = ["@T.prim_func(s_tir=True)"]
+        lines.append('def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):')
+        lines += [f"    {step} = T.sblock_alloc_buffer((8,))" for step in steps]
+        for before, after in zip(["x", *steps], [*steps, "y"], strict=True):
+            lines += ["    for i in range(8):", f'        with T.sblock("to_{after}"):']
+            lines.append("            vi = T.axis.spatial(8, i)")
+            lines.append(f"            {after}[vi] = T.max({before}[vi], {before}[vi] * T.float32(2))")
+        return "\n".join(lines)
+
+    short, long = (
+        with_steps_inlined(tvm.IRModule({"main": tvm.script.from_source(blocks(n), {"T": tvm.script.tirx})}))
+        for n in (2, 30)
+    )
+    assert str(short).count("T.sblock(") == 2, "the root and the result"
+    assert 2 < str(long).count("T.sblock(") < 32
+    assert len(str(long)) < 60_000
