@@ -221,7 +221,7 @@ def _scheduled_kernel(
 def build_ahead(params: dict[str, Any]) -> None:
     """Compile kernels on all cores, before each is built as a library."""
     loaded = _get()
-    if loaded.target.kind != "llvm":
+    if loaded.target.kind not in ("llvm", "cuda"):
         return
     scheduled: dict[bool, list[PackedKernel]] = {True: [], False: []}
     for name, tuned in params["kernels"]:

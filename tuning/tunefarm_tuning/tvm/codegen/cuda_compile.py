@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +22,8 @@ from tunefarm_tuning.target.toolchain import check_can_build
 
 _TIMEOUT_SEC = 600.0  # a builder's own limit is shorter, and ends the compiler with its child process
 _END_SEC = 5.0
+_MOST_KEPT = 512  # a kernel's machine code has some ten kilobytes
+_FEW_KERNELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +34,20 @@ class MachineCode:
     kernels: tuple[KernelResources, ...]
 
 
+def compile_all(sources: Iterable[bytes], target: Target, work_dir: Path) -> None:
+    """Compile sources on all cores, so that `compile_cuda` has their machine code at hand. It says what is wrong with those that fail."""
+
+    def compile_one(source: bytes) -> None:
+        with contextlib.suppress(InvalidInputError):
+            compile_cuda(source, target, work_dir)
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for _ in pool.map(compile_one, dict.fromkeys(sources)):
+            pass
+
+
 def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
-    """Return the machine code of CUDA C for a target's architecture.
+    """Return the machine code of CUDA C for a target's architecture. The last sources that this process compiled are not compiled again.
 
     TVM would pass ``--use_fast_math``; it is left out, as its ``tanh`` is off by 5e-4, and its divisions and roots by more than
     one ULP.
@@ -47,6 +65,9 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
     """
     nvcc = check_can_build(target)
     number = str(target.get("arch")).removeprefix("sm_")
+    key = number, hashlib.sha256(source).digest()
+    if (kept := _recent.get(key)) is not None:
+        return kept
     with tempfile.TemporaryDirectory(prefix="nvcc-", dir=work_dir) as folder:
         path, output = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
         path.write_bytes(source)
@@ -54,14 +75,21 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> MachineCode:
             str(nvcc),
             *("-cubin", "-O3", "-w", "--expt-relaxed-constexpr", "-Xptxas", "-v"),
             *("-gencode", f"arch=compute_{number},code=sm_{number}"),
+            *(["--split-compile=0"] if source.count(b"__global__") > _FEW_KERNELS else []),
             *("-o", str(output), str(path)),
         ]
         code, text = _run(command, {**os.environ, "TMPDIR": folder})
         if code != 0 or not output.is_file():
             raise InvalidInputError(f"nvcc: {_reason(text.replace(folder, ''))}", code="cuda-compile-failed")
-        return MachineCode(output.read_bytes(), read_resources(text))
+        result = MachineCode(output.read_bytes(), read_resources(text))
+    while len(_recent) >= _MOST_KEPT:
+        _recent.pop(next(iter(_recent), key), None)
+    _recent[key] = result
+    return result
 
 
+_recent: dict[tuple[str, bytes], MachineCode] = {}
+"""By architecture and the source's digest, oldest first."""
 _KERNEL = re.compile(r"Compiling entry function '(?P<kernel>[^']+)'")
 _FUNCTION = re.compile(r"Function properties for (?P<function>\S+)")
 _FRAME = re.compile(

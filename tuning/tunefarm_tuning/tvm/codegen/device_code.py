@@ -154,7 +154,7 @@ def _pack(
     kernels: list[KernelResources],
 ) -> str:
     """Write the modules that a library imports, compiled, as an object file; add their kernels' resources to `kernels`."""
-    sources = [source.encode("utf-8") for source in _cuda_sources(module)]
+    sources = [source.encode("utf-8") for source in cuda_sources(module)]
 
     def machine_code(source: bytes) -> bytes:
         code = compile_cuda(source, target, folder)
@@ -172,7 +172,7 @@ def _pack(
     return str(output)
 
 
-def _cuda_sources(module: Any) -> list[str]:
+def cuda_sources(module: Any) -> list[str]:
     """Return the CUDA C of a module and of all that it imports."""
     sources: list[str] = []
     waiting: list[Any] = [module]

@@ -19,12 +19,14 @@ from tvm import relax, te
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.spans import SpanKind, span
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.launches import workspaces_of
 from tunefarm_tuning.tvm.base.relax_graph import entry_names
 from tunefarm_tuning.tvm.base.reshapes import view_reshapes
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
-from tunefarm_tuning.tvm.codegen.device_code import export
+from tunefarm_tuning.tvm.codegen.cuda_compile import compile_all
+from tunefarm_tuning.tvm.codegen.device_code import cuda_sources, export
 from tunefarm_tuning.tvm.codegen.kernel_objects import KernelObjects, kernel_objects
 from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.gpu import with_gpu_schedules
@@ -37,6 +39,8 @@ from tunefarm_tuning.tvm.default_schedules.schedule import (
 from tunefarm_tuning.tvm.kernels.shared_orders import given_orders, with_shared_orders
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack_function, packable_weights
 from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
+
+_CUDA_GRAPHS = "relax.backend.use_cuda_graph"
 
 
 def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
@@ -93,6 +97,7 @@ def _build_model(
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
         relax.transform.StaticPlanBlockMemory(),
+        relax.transform.RewriteCUDAGraph(),  # nothing, unless the context asks for it
         relax.transform.LowerAllocTensor(),
         relax.transform.KillAfterLastUse(),
         relax.transform.LowerRuntimeBuiltin(),
@@ -102,7 +107,8 @@ def _build_model(
     ]
 
     def build(scheduled: tvm.IRModule) -> None:
-        lowered = tvm.transform.Sequential(passes)(view_reshapes(scheduled))
+        with tvm.transform.PassContext(config={_CUDA_GRAPHS: _may_be_graphs(scheduled, target)}):
+            lowered = tvm.transform.Sequential(passes)(view_reshapes(scheduled))
         if target.kind == "llvm":
             _link_model(lowered, target, path, objects)
             return
@@ -138,6 +144,17 @@ def _build_model(
                 raise
     module = put_in(module, with_shared_orders(module, kernels))
     _build_scheduled(module, target, build, objects, plain=plain)
+
+
+def _may_be_graphs(scheduled: tvm.IRModule, target: Target) -> bool:
+    """Return whether runs of a network's kernels may become CUDA graphs, which are launched at once.
+
+    A graph keeps the addresses of its first run. Memory between the launches of one kernel comes from a pool of the calling thread, which
+    is gone with it.
+    """
+    return target.kind == "cuda" and not any(
+        workspaces_of(func) for func in scheduled.functions.values() if isinstance(func, tvm.tirx.PrimFunc)
+    )
 
 
 def _link_model(lowered: tvm.IRModule, target: Target, path: Path, objects: KernelObjects) -> None:
@@ -273,10 +290,7 @@ def build_kernel(
             named = {str(variable.name_hint): func for variable, func in scheduled.functions.items()}
             kept.link(named, target, path, checked=checked)
             return
-        config = {**SPLIT_TAILS, "tirx.disable_assert": not checked}
-        with tvm.transform.PassContext(config=config), span("LLVM: a kernel", SpanKind.LLVM):
-            built = tvm.tirx.build(scheduled, tvm_target(target))
-        _export(built, path, target)
+        _export(_built_for_gpu(scheduled, target, checked=checked), path, target)
 
     with kernel_objects(objects) as kept:
         _build_scheduled(module, target, build, kept, plain=plain)
@@ -285,13 +299,37 @@ def build_kernel(
 def compile_ahead(
     kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, plain: bool
 ) -> None:
-    """Compile what `build_kernel` links for kernels, on all cores; only for CPUs."""
+    """Compile what `build_kernel` links for kernels, on all cores."""
+    if target.kind != "llvm":
+        _compile_for_gpu(kernels, target, objects, plain=plain)
+        return
     modules = []
     for kernel in kernels:
         module = tvm.IRModule(_kernel_functions(kernel))
         modules.append(module if plain else with_default_schedules(module, target))
     functions = [func for module in modules for func in module.functions.values()]
     objects.compile_all(functions, target)
+
+
+def _compile_for_gpu(
+    kernels: Iterable[PackedKernel], target: Target, objects: KernelObjects, *, plain: bool
+) -> None:
+    sources: list[str] = []
+    for kernel in kernels:
+        try:
+            with tvm_target(target):
+                schedules = _default_schedules(target, objects, plain=plain)
+                scheduled = tvm.transform.Sequential(schedules)(tvm.IRModule(_kernel_functions(kernel)))
+            sources += cuda_sources(_built_for_gpu(scheduled, target, checked=not kernel.packings))
+        except Exception as error:  # noqa: BLE001  (`build_kernel` says what is wrong with it)
+            raise_if_out_of_memory(error)
+    compile_all((source.encode() for source in sources), target, objects.folder)
+
+
+def _built_for_gpu(scheduled: tvm.IRModule, target: Target, *, checked: bool) -> Any:
+    config = {**SPLIT_TAILS, "tirx.disable_assert": not checked}
+    with tvm.transform.PassContext(config=config), span("LLVM: a kernel", SpanKind.LLVM):
+        return tvm.tirx.build(scheduled, tvm_target(target))
 
 
 def _kernel_functions(kernel: PackedKernel) -> dict[str, tvm.tirx.PrimFunc]:

@@ -12,7 +12,7 @@ from waiting import wait_gone
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen import cuda_compile
-from tunefarm_tuning.tvm.codegen.cuda_compile import compile_cuda, read_resources
+from tunefarm_tuning.tvm.codegen.cuda_compile import compile_all, compile_cuda, read_resources
 
 
 def test_a_compiler_that_takes_too_long_is_ended_with_all_that_it_runs(
@@ -31,6 +31,36 @@ def test_a_compiler_that_takes_too_long_is_ended_with_all_that_it_runs(
         assert caught.value.code == "cuda-compile-failed"
         timeout_sec *= 2
     wait_gone([int(note.read_text())], "the compiler's child")
+
+
+def test_a_source_is_compiled_once_and_those_that_fail_say_so_when_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    fake_nvcc(
+        tmp_path / "bin",
+        architectures=("80", "90"),
+        script=f"""for last; do :; done; grep -q bad "$last" && echo 'error: it is bad' && exit 1
+echo x >> {log}; while [ $# -gt 1 ]; do [ "$1" = -o ] && cp "$last" "$2"; shift; done""",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(cuda_compile, "_recent", {})
+    target = parse_target("cuda/sm_90")
+    compile_all([b"first", b"second", b"bad", b"first"], target, tmp_path)
+    assert log.read_text().count("x") == 2
+    assert [compile_cuda(source, target, tmp_path).data for source in (b"first", b"second")] == [
+        b"first",
+        b"second",
+    ]
+    assert log.read_text().count("x") == 2
+    with pytest.raises(InvalidInputError, match="it is bad"):
+        compile_cuda(b"bad", target, tmp_path)
+    compile_cuda(b"first", parse_target("cuda/sm_80"), tmp_path)
+    assert log.read_text().count("x") == 3
+    monkeypatch.setattr(cuda_compile, "_MOST_KEPT", 1)
+    for source in (b"third", b"first"):
+        compile_cuda(source, target, tmp_path)
+    assert log.read_text().count("x") == 5, "only the last one is kept"
 
 
 PTXAS = """
