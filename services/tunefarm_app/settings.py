@@ -105,7 +105,7 @@ class Settings(BaseSettings):
         import_memory_bytes: Address space of each child process that parses an uploaded model, in bytes.
         import_timeout_sec: Time limit for the import of a model.
         build_workers: Number of compiler processes per worker child; one per core if not set.
-        round_size: Number of candidates of one round.
+        round_size: Number of candidates of one round on a CPU; a round for a GPU has four times as many.
         lease_sec: Length of a lease of a step or a device. The holder renews it; a killed worker's step starts again
             after this time.
         max_attempts: Failures of a step by its own fault (an error or a timeout) after which its job fails.

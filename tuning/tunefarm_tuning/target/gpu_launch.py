@@ -65,6 +65,12 @@ class Launch:
         ):
             if number > limit:
                 return f"it asks for {number} {what}, of at most {limit}"
+        if self.dynamic_bytes < STATIC_SHARED_BYTES < self.shared_bytes:
+            # TVM 0.27 (cuda_module.cc) raises the GPU's limit for a kernel only then.
+            return (
+                f"it asks for {self.shared_bytes} bytes of shared memory: more than {STATIC_SHARED_BYTES} are only given where "
+                f"as many are requested at the launch, and it requests {self.dynamic_bytes}"
+            )
         return ""
 
 

@@ -103,6 +103,15 @@ def test_a_gpu_of_another_architecture(farm) -> None:
     assert submit_job(farm.services, request).created
 
 
+def test_rounds_are_larger_where_all_cores_compile_for_one_gpu(farm) -> None:
+    farm.add_device("a", "cpu")
+    farm.add_device("b", "gpu", target={"kind": "cuda", "arch": "sm_90"})
+    model = farm.ready_model()
+    sizes = {key: farm.submit(model, device_key=key).options["round_size"] for key in ("cpu", "gpu")}
+    assert sizes["gpu"] == 4 * sizes["cpu"] == 4 * farm.services.settings.round_size
+    assert farm.submit(model, device_key="gpu", round_size=5).options["round_size"] == 5
+
+
 @pytest.mark.parametrize(
     "limit", [{"trials": 0}, {"trials": -3}, {"wall_sec": 0.0}, {"wall_sec": float("nan")}, {}]
 )

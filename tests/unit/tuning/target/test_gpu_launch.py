@@ -43,6 +43,16 @@ PLAIN = Launch(kernel="main_kernel", blocks=(1, 1, 1), threads=(256, 1, 1))
             "it asks for 101380 bytes of shared memory, of at most 101376",
         ),
         ("sm_80", {"dynamic_bytes": 163 << 10}, ""),
+        ("sm_90", {"dynamic_bytes": 48 << 10, "static_bytes": 16 << 10}, ""),
+        ("sm_90", {"dynamic_bytes": 32 << 10, "static_bytes": 16 << 10}, ""),
+        (
+            "sm_90",
+            {"dynamic_bytes": 33280, "static_bytes": 24576},  # seen on an H200: CUDA_ERROR_INVALID_VALUE
+            (
+                "it asks for 57856 bytes of shared memory: more than 49152 are only given where as many are requested at the "
+                "launch, and it requests 33280"
+            ),
+        ),
         ("sm_90", {"dynamic_bytes": 227 << 10}, ""),
         (
             "sm_100",
