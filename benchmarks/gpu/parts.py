@@ -42,6 +42,7 @@ class Place:
         torch_python: The interpreter that has PyTorch.
         device: PyTorch's name of the device.
         tf32: Whether PyTorch may use it.
+        inductor: The mode of `torch.compile`.
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class Place:
     torch_python: str
     device: str = "cuda"
     tf32: bool = False
+    inductor: str = "max-autotune"
 
 
 def run_part(step: Step, setup: Place, farm: GpuFarm, lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -112,6 +114,7 @@ def _torch(step: Step, setup: Place, network: Path, inputs: Path, expected: Path
         "dtype": step.dtype,
         "device": setup.device,
         "mode": "compile" if step.part == plan.COMPILED else "eager",
+        "inductor": setup.inductor,
         "tf32": setup.tf32,
         "samples": SAMPLES,
         "weights": str(weights_file(network)),

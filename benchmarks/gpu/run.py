@@ -53,7 +53,13 @@ def measure(options: argparse.Namespace, machine: Machine) -> int:
     """Run the missing parts while there is time."""
     until = time.monotonic() + 60.0 * options.minutes
     folder = options.output.with_suffix(".files").absolute()
-    setup = Place(folder=folder, target=machine.target, torch_python=options.torch_python, tf32=options.tf32)
+    setup = Place(
+        folder=folder,
+        target=machine.target,
+        torch_python=options.torch_python,
+        tf32=options.tf32,
+        inductor=options.inductor,
+    )
     pairs = [(network, dtype) for network in options.networks for dtype in options.dtypes]
     lines = json_lines.load(options.output)
     skipped = {(part, *pair) for pair in pairs for part in impossible(machine)}
@@ -128,6 +134,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has PyTorch")
     parser.add_argument("--tf32", action="store_true", help="let PyTorch round float32 products to TF32")
+    parser.add_argument(
+        "--inductor",
+        default="max-autotune",
+        help="the mode of torch.compile (default: %(default)s; reduce-overhead takes half a minute)",
+    )
     parser.add_argument("--table", action="store_true", help="print what is known, run nothing")
     return parser
 

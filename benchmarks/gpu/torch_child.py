@@ -2,7 +2,8 @@
 
     python -m benchmarks.gpu.torch_child REQUEST.json
 
-The request has ``network``, ``dtype``, ``device``, ``mode`` (``eager`` or ``compile``), ``tf32``, ``samples``, and the files
+The request has ``network``, ``dtype``, ``device``, ``mode`` (``eager`` or ``compile``), ``inductor`` (the compiler's mode), ``tf32``,
+``samples``, and the files
 ``weights``, ``inputs`` (both .npz), ``outputs`` (.npz) and ``reply`` (JSON), the last two to be written.
 """
 
@@ -37,7 +38,7 @@ def main(request_file: str) -> int:
         module = module.to(memory_format=torch.channels_last)
         x = x.to(memory_format=torch.channels_last)
     began = time.perf_counter()
-    run = torch.compile(module, mode="max-autotune") if request["mode"] == "compile" else module
+    run = torch.compile(module, mode=request["inductor"]) if request["mode"] == "compile" else module
     with torch.inference_mode():
         y = run(x)
         _wait(device)
