@@ -11,11 +11,11 @@ from tvm.s_tir import pipeline as s_tir_pipeline
 
 from tunefarm_tuning.tvm.base.bfloat16_instructions import link_code
 from tunefarm_tuning.tvm.base.stack_buffers import with_buffers_on_stack
-from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.base.vector_loads import shuffle_loads
 
 _PIPELINE = "s_tir"
-_LAUNCH = tvm.ir.Op.get("tirx.call_ffi_kernel")
+_LAUNCHED = "tirx.kernel_launch_params"  # TVM's attribute of a GPU's kernel
+_LAUNCHES = "tunefarm.launches_kernels"
 
 
 def register() -> None:
@@ -30,21 +30,32 @@ def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     def finalize() -> Any:
         return tvm.transform.Sequential([_PASS, finalize_host()])
 
-    return lower, finalize, finalize_device
+    return tvm.transform.Sequential([lower, _MARK]), finalize, finalize_device
+
+
+def _with_marks(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    """Mark the functions that launch kernels on a GPU: it cannot read this machine's stack."""
+    if not any(_has(func, _LAUNCHED) for func in module.functions.values()):
+        return module
+    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    for name, func in module.functions.items():
+        if isinstance(func, tirx.PrimFunc) and not _has(func, _LAUNCHED):
+            result.update_func(name, func.with_attr(_LAUNCHES, True))
+    return result
+
+
+def _has(func: Any, attribute: str) -> bool:
+    return bool(func.attrs) and attribute in func.attrs
 
 
 def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
-            placed = func if _launches(func) else with_buffers_on_stack(func)
-            result.update_func(name, link_code(shuffle_loads(placed)))
+            placed = func if _has(func, _LAUNCHES) else with_buffers_on_stack(func)
+            result.update_func(name, link_code(shuffle_loads(placed.without_attr(_LAUNCHES))))
     return result
 
 
-def _launches(func: tirx.PrimFunc) -> bool:
-    """Return whether a function launches kernels on a GPU, which cannot read this machine's stack."""
-    return any(isinstance(call, tvm.ir.Call) and call.op.same_as(_LAUNCH) for call in walk(func.body))
-
-
+_MARK = tvm.transform.module_pass(_with_marks, opt_level=0, name="MarkLaunches")
 _PASS = tvm.transform.module_pass(_on_all, opt_level=0, name="FinishKernels")
