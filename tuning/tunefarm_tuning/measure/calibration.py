@@ -86,7 +86,7 @@ def calibrate(
                 child.call(
                     "first_call",
                     {
-                        "address": device.opening(),
+                        "address": device.opening(child.relay_key),
                         "kind": device.kind,
                         "timeout_sec": FIRST_CALL_SEC + rest_limit_sec(FIRST_CALL_SEC),
                         "connect_timeout_sec": _CONNECT_SEC,

@@ -232,7 +232,7 @@ def _run(child: ChildProcess, device: RemoteDevice | None, memory_bytes: int) ->
         reply: Mapping[str, Any] = child.call(
             "run",
             {
-                "address": None if device is None else device.opening(),
+                "address": None if device is None else device.opening(child.relay_key),
                 "timeout_sec": _RUN_SEC,
                 "connect_timeout_sec": _CONNECT_SEC,
                 "memory_bytes": memory_bytes,

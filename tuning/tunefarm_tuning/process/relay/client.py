@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
 import subprocess
@@ -56,6 +57,16 @@ class Relay:
         self._lines = self._control.makefile("rw")
         self._send(address.to_json())
 
+    @functools.cached_property
+    def key(self) -> str | None:
+        """The public key that a ticket must be for (see `key`); None for a tracker, which takes none.
+
+        Raises:
+            DeviceLostError: If the relay ended.
+        """
+        answer: str | None = self._ask({"ask": "key"})["key"]
+        return answer
+
     def open(
         self,
         fence: int | None,
@@ -70,7 +81,7 @@ class Relay:
             fence: The number of the lease.
             timeout_sec: After this time the device ends the session in any case.
             connect_timeout_sec: Time limit for the device to be free. The device itself can still block for ever.
-            ticket: What the gateway asks for, in place of the fence.
+            ticket: What the gateway asks for, in place of the fence; signed for this relay's `key`.
 
         Raises:
             DeviceLostError: If that fails; as `broke_protocol`.
