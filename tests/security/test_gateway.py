@@ -114,7 +114,8 @@ def test_a_certificate_that_is_not_the_farms_or_has_expired_is_refused(
         context = gateway.device_context(OTHER, authority=ensure_authority(tmp_path / "other"))
     assert gateway.say({"device": True}, context) is None
     assert gateway.ask(gateway.sign(OTHER, next(_fences)), wait_sec=0.2) == {
-        "refused": "the device is not connected"
+        "refused": "the device is not connected",
+        "away": True,
     }
     assert serves(device)
 

@@ -4,7 +4,7 @@ A connection with a certificate of the farm's authority is a device's. Its first
 conversation in which it is asked for sessions, or ``{"session": ID}``, a session that it was asked for. A connection without a certificate
 must bring a worker's ticket: ``{"ticket", "timeout_sec", "wait_sec"}``. It is asked ``{"prove": CHALLENGE}`` and must say ``{"proof"}``, as
 the relay can that the ticket was signed for (`tunefarm_tuning.process.relay.key`). Then it is answered ``{"open": true, "server", "host"}``
-when the device's bytes follow, else ``{"refused": WHY}``.
+when the device's bytes follow, else ``{"refused": WHY}``, with ``"away": true`` if the device is not there.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ class _Opened:
 
     connection: ssl.SSLSocket
     server: int
+
+
+class _AwayError(RefusedError):
+    """The device is not connected, or not any more."""
 
 
 _Answers = queue.SimpleQueue[_Opened | RefusedError]
@@ -189,7 +193,7 @@ class Gateway:
                     del self._devices[identity]
                 asked, device.asked = device.asked, {}
             for answers in asked.values():
-                answers.put(RefusedError("the device's connection broke"))
+                answers.put(_AwayError("the device's connection broke"))
             log.info("device %s left", clean(identity))
 
     def _take_refusal(self, device: _Device, message: Mapping[str, Any]) -> None:
@@ -223,7 +227,8 @@ class Gateway:
         except (BadTicketError, RefusedError) as error:
             if isinstance(error, RefusedError):  # of strangers there may be many
                 log.info("no session: %s", error)
-            send_message(connection, {"refused": str(error)})
+            away = {"away": True} if isinstance(error, _AwayError) else {}
+            send_message(connection, {"refused": str(error), **away})
             return
         with opened.connection:
             host = _host_of(opened.connection, seen_from=connection)
@@ -241,7 +246,7 @@ class Gateway:
         session = secrets.token_hex(16)
         with self._changed:
             if not self._changed.wait_for(lambda: ticket.device in self._devices, wait_sec):
-                raise RefusedError("the device is not connected")
+                raise _AwayError("the device is not connected")
             device = self._devices[ticket.device]
             if len(device.asked) >= MOST_WAITING:
                 raise RefusedError("too many sessions wait for the device")

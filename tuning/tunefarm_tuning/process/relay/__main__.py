@@ -115,6 +115,10 @@ class _File:
                 yield piece
 
 
+class _AwayError(ConnectionError):
+    """The gateway says that the device is not there."""
+
+
 class _Relay:
     """Sessions with one device. Concurrency: a thread for each connection of a client."""
 
@@ -154,6 +158,8 @@ class _Relay:
             return {"error": str(error), "violation": True}
         except TimeoutError:
             return {"error": "", "timeout": True}
+        except _AwayError as error:
+            return {"error": str(error), "away": True}
         except (OSError, ValueError, TypeError, KeyError) as error:
             return {"error": clean(str(error), 300)}
 
@@ -180,7 +186,8 @@ class _Relay:
                 send_message(device, {"proof": self._key.prove(request["ticket"], str(answer["prove"]))})
                 answer = receive_message(device)
             if "open" not in answer:
-                raise ConnectionError(f"the gateway refused: {clean(str(answer.get('refused')))}")
+                kind = _AwayError if answer.get("away") else ConnectionError
+                raise kind(f"the gateway refused: {clean(str(answer.get('refused')))}")
             return device, str(answer["host"]), int(answer["server"])
 
     def _at_tracker(self, request: Mapping[str, Any]) -> tuple[socket.socket, str, int]:

@@ -84,7 +84,8 @@ class Relay:
             ticket: What the gateway asks for, in place of the fence; signed for this relay's `key`.
 
         Raises:
-            DeviceLostError: If that fails; as `broke_protocol`.
+            DeviceLostError: If that fails, with the field ``away`` if the gateway says that the device is not there; as
+                `broke_protocol`.
         """
         asked = {"ask": "open", "fence": fence, "timeout_sec": timeout_sec, "ticket": ticket}
         reply = self._ask({**asked, "connect_timeout_sec": connect_timeout_sec})
@@ -95,7 +96,8 @@ class Relay:
             where = "its tracker" if self.address.authority is None else "the gateway"
             raise DeviceLostError(f"device {key} was not free at {where} within {connect_timeout_sec:g} s")
         if "error" in reply:
-            raise DeviceLostError(f"cannot open a session with device {key}: {reply['error']}")
+            why = f"cannot open a session with device {key}: {reply['error']}"
+            raise DeviceLostError(why, away=True) if reply.get("away") else DeviceLostError(why)
         return RelayedSession(**reply)
 
     def send_after(self, token: str, descriptor: int, size: int) -> None:
