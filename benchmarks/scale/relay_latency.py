@@ -102,7 +102,8 @@ def over_gateway(folder: Path) -> Iterator[tuple[Callable[[], Any], Relay]]:
             authority=authority.certificate,
         )
         with closing(Relay(address, _ORDER)) as relay:
-            yield (lambda: _over(relay, signer.sign(_DEVICE, 1))), relay
+            key = str(relay.key)
+            yield (lambda: _over(relay, signer.sign(_DEVICE, 1, key))), relay
 
 
 def _over(relay: Relay, ticket: str | None = None) -> Any:

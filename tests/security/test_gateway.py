@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from gateway_process import FakeDevice, GatewayProcess, refuses, session_with
+from gateway_process import FakeDevice, GatewayProcess, prove, refuses, session_with
 from hostile_device import INIT_SERVER, frame
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -62,7 +62,7 @@ def device(gateway: GatewayProcess) -> Iterator[FakeDevice]:
 
 def serves(device: FakeDevice) -> bool:
     """Whether a worker with a lease still gets a session on the device."""
-    with session_with(device, device.gateway.signer.sign(DEVICE, next(_fences))) as (worker, there):
+    with session_with(device, device.gateway.sign(DEVICE, next(_fences))) as (worker, there):
         worker.sendall(b"request")
         assert there.recv(7) == b"request"
         there.sendall(b"answer")
@@ -86,7 +86,7 @@ def test_a_device_that_begins_a_record_and_stays_keeps_nothing(
     gateway: GatewayProcess, device: FakeDevice
 ) -> None:
     """The beginning of a TLS record must not hold the gateway's thread once the worker has left."""
-    with session_with(device, gateway.signer.sign(DEVICE, next(_fences))) as (worker, there):
+    with session_with(device, gateway.sign(DEVICE, next(_fences))) as (worker, there):
         with socket.socket(fileno=os.dup(there.fileno())) as raw:
             raw.sendall(b"\x17\x03\x03\x40\x00")
         hang_up(worker)
@@ -113,8 +113,9 @@ def test_a_certificate_that_is_not_the_farms_or_has_expired_is_refused(
     else:
         context = gateway.device_context(OTHER, authority=ensure_authority(tmp_path / "other"))
     assert gateway.say({"device": True}, context) is None
-    assert gateway.ask(gateway.signer.sign(OTHER, next(_fences)), wait_sec=0.2) == {
-        "refused": "the device is not connected"
+    assert gateway.ask(gateway.sign(OTHER, next(_fences)), wait_sec=0.2) == {
+        "refused": "the device is not connected",
+        "away": True,
     }
     assert serves(device)
 
@@ -162,34 +163,37 @@ def test_a_ticket_is_valid_once_in_its_time_and_for_the_newest_lease(
     gateway: GatewayProcess, device: FakeDevice, tmp_path: Path
 ) -> None:
     earlier, fence = next(_fences), next(_fences)
-    used = gateway.signer.sign(DEVICE, fence)
+    used = gateway.sign(DEVICE, fence)
     with session_with(device, used):
         assert gateway.ask(used) == {"refused": "the ticket was used already"}
     assert gateway.ask(used) == {"refused": "the ticket was used already"}
-    expired = gateway.signer.sign(DEVICE, fence, valid_sec=-1.0)
+    expired = gateway.sign(DEVICE, fence, valid_sec=-1.0)
     assert gateway.ask(expired) == {"refused": "the ticket has expired"}
-    for_ever = gateway.signer.sign(DEVICE, fence, valid_sec=1e9)
+    for_ever = gateway.sign(DEVICE, fence, valid_sec=1e9)
     assert "for too long" in str(gateway.ask(for_ever))
-    stale = gateway.signer.sign(DEVICE, earlier)
+    stale = gateway.sign(DEVICE, earlier)
     assert f"the lease {earlier} is over" in str(gateway.ask(stale))
     ensure_authority(tmp_path / "other")
-    foreign = TicketSigner.read(tmp_path / "other/worker/tickets.key").sign(DEVICE, 1 << 40)
+    foreign = TicketSigner.read(tmp_path / "other/worker/tickets.key").sign(
+        DEVICE, 1 << 40, gateway.worker.public
+    )
     assert gateway.ask(foreign) == {"refused": "no ticket of this farm"}
     # A huge number of a lease locks nobody out, as it takes a worker's key to say it.
     assert serves(device)
 
 
 def test_a_device_reaches_no_other_device_and_no_worker(gateway: GatewayProcess, device: FakeDevice) -> None:
-    ticket = gateway.signer.sign(DEVICE, next(_fences))
+    ticket = gateway.sign(DEVICE, next(_fences))
     with closing(FakeDevice(gateway, OTHER)) as other, gateway.dial() as worker:
         # Not even with a worker's ticket.
         assert (
             gateway.say(
-                {"ticket": gateway.signer.sign(DEVICE, 1), "timeout_sec": 1.0, "wait_sec": 1.0}, other.context
+                {"ticket": gateway.sign(DEVICE, 1), "timeout_sec": 1.0, "wait_sec": 1.0}, other.context
             )
             is None
         )
         send_message(worker, {"ticket": ticket, "timeout_sec": 60.0, "wait_sec": PATIENCE_SEC})
+        prove(worker, ticket, gateway.worker)
         session = device.next_request()["open"]
         # A session is opened by the device that was asked for it, even if another one knows its name.
         with other.open(session) as wrong:
@@ -224,11 +228,12 @@ def test_what_a_device_sends_passes_the_relay_here_too(gateway: GatewayProcess, 
         key=DEVICE,
         authority=gateway.authority.certificate,
     )
-    ticket = gateway.signer.sign(DEVICE, next(_fences))
     with (
         closing(Relay(address, sandbox_order(Access(network=True)))) as relay,
         ThreadPoolExecutor(1) as worker,
     ):
+        assert relay.key is not None
+        ticket = gateway.signer.sign(DEVICE, next(_fences), relay.key)
         opening = worker.submit(
             relay.open, None, timeout_sec=60.0, connect_timeout_sec=PATIENCE_SEC, ticket=ticket
         )
@@ -297,7 +302,7 @@ def test_many_silent_connections_make_nobody_wait(gateway: GatewayProcess, devic
 def test_resets_and_a_full_table_of_files_end_nobody_elses_session(
     gateway: GatewayProcess, device: FakeDevice
 ) -> None:
-    with session_with(device, gateway.signer.sign(DEVICE, next(_fences))) as (worker, there):
+    with session_with(device, gateway.sign(DEVICE, next(_fences))) as (worker, there):
         with gateway.dial() as greeted:
             for _ in range(50):
                 reset = socket.create_connection(("127.0.0.1", gateway.port), PATIENCE_SEC)
@@ -327,7 +332,7 @@ def test_the_gateway_has_as_many_open_files_as_it_may(gateway: GatewayProcess) -
 @pytest.mark.parametrize("value", [None, "soon", -1.0, float("nan"), float("inf"), True, [], 1e300])
 def test_a_workers_times_are_checked(gateway: GatewayProcess, of: str, value: object) -> None:
     message = {
-        "ticket": gateway.signer.sign(OTHER, next(_fences)),
+        "ticket": gateway.sign(OTHER, next(_fences)),
         "timeout_sec": 0.1,
         "wait_sec": 0.1,
         of: value,
@@ -335,7 +340,10 @@ def test_a_workers_times_are_checked(gateway: GatewayProcess, of: str, value: ob
     assert "refused" in (gateway.say(message) or {})
 
 
-KEYS = ("ticket", "timeout_sec", "wait_sec", "device", "session", "server", "refused", "why", "open", "ping")
+KEYS = (
+    *("ticket", "timeout_sec", "wait_sec", "prove", "proof"),
+    *("device", "session", "server", "refused", "why", "open", "ping"),
+)
 FRAMES = st.one_of(
     st.binary(max_size=40),
     st.dictionaries(st.sampled_from(KEYS), any_json(*KEYS), max_size=4).map(

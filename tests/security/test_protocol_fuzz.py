@@ -105,7 +105,7 @@ def test_frames_at_the_gateway_beside_a_session(gateway: GatewayProcess, say: Sa
     sent, slowest = Counter[str](), 0.0
     with (
         closing(FakeDevice(gateway, "dev_1/key")) as device,
-        session_with(device, gateway.signer.sign("dev_1/key", 1)) as (worker, there),
+        session_with(device, gateway.sign("dev_1/key", 1)) as (worker, there),
     ):
 
         @fuzz

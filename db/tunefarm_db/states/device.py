@@ -46,7 +46,7 @@ class DeviceEvent(StrEnum):
     JOIN = "join"  # its agent registered, and starts from the beginning
     READY = "ready"  # the agent says that the device can measure
     UNREADY = "unready"  # the agent says that the device cannot measure
-    SILENT = "silent"  # no heartbeat for too long
+    SILENT = "silent"  # no heartbeat for too long, or its connection was lost in its calibration
     DOUBT = "doubt"  # an infrastructure error, or the last calibration is long ago
     CLEAN = "clean"  # the calibration kernel ran well
     FAIL = "fail"  # the calibration failed, or measurements failed again and again

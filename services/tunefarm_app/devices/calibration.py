@@ -106,6 +106,9 @@ def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, st
         # Its agent will report this too. Until the GPU is free, nothing is known about the device.
         log.warning("device busy", device_id=lease.device.id, error=error.message)
         return None, f"busy: {error.message}"
+    if isinstance(error, DeviceLostError) and error.fields.get("away"):
+        # Nothing is known to be wrong with it. Its agent's next heartbeat has it calibrated anew.
+        return DeviceEvent.SILENT, f"lost in its calibration: {error.message}"
     if isinstance(error, DeviceLostError):
         return DeviceEvent.FAIL, f"the calibration failed: {error.message}"
     # Not the device's fault.

@@ -58,10 +58,13 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
             "peak not measured", device_id=device.id, name=device.name, error=str(error), exc_info=unknown
         )
         missing = clean(str(error), 300)
+        # A device that was away had no chance. It may be away because of the peak, so it has no more than these.
+        is_away = lost is not None and bool(lost.fields.get("away"))
+        runs = min((0 if before is None else before.runs) + 1, _FIRST_RUNS) if is_away else _FIRST_RUNS
         if before is None:
-            best = Peak(key=key, threads=1, measured_at=now, missing=missing, runs=_FIRST_RUNS)
+            best = Peak(key=key, threads=1, measured_at=now, missing=missing, runs=runs)
         else:  # do not try again at the next calibration: a device that is lost each time would never get work
-            best = replace(before, runs=max(before.runs, _FIRST_RUNS))
+            best = replace(before, runs=max(before.runs, runs))
     else:
         best = measured if before is None else before.merged(measured)
         log.info("peak measured", device_id=device.id, name=device.name, missing=best.missing)

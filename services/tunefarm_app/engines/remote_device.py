@@ -49,5 +49,5 @@ def remote_device(device: Device, gateway: GatewayWay | None = None) -> RemoteDe
         key=identity,
         authority=gateway.authority(),
         machine_id=machine_id if isinstance(machine_id, str) else None,
-        ticket=lambda fence: gateway.ticket(device.id, identity, fence),
+        ticket=lambda fence, key: gateway.ticket(device.id, identity, fence, key),
     )

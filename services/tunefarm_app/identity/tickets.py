@@ -1,13 +1,12 @@
 """Tickets: with one, whoever holds a device's lease gets one session on that device, soon.
 
 A ticket is a JSON Web Token (RFC 7519) that workers sign with Ed25519 and the gateway checks. There is one algorithm, so a ticket's header
-is always the same text.
+is always the same text. It names the public key of the relay that it was signed for (``cnf``, RFC 7800), which has to prove that it has that
+key (`tunefarm_tuning.process.relay.key`): in other hands a ticket is worth nothing.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import math
 import secrets
@@ -21,7 +20,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from tunefarm_tuning.core import base64url
 from tunefarm_tuning.core.errors import TransientError
+from tunefarm_tuning.process.relay.key import is_public_key
 
 VALID_SEC = 60.0
 """Time from the signature to the session's begin."""
@@ -43,6 +44,7 @@ class Ticket:
         device: The device, as `device_identity`.
         fence: The number of its lease.
         id: The ticket's own: it is valid once.
+        key: The public key of the relay that it was signed for.
         issued_at: Unix seconds.
         expires_at: Unix seconds.
     """
@@ -50,6 +52,7 @@ class Ticket:
     device: str
     fence: int
     id: str
+    key: str
     issued_at: float
     expires_at: float
 
@@ -76,12 +79,13 @@ class TicketSigner:
         assert isinstance(key, ed25519.Ed25519PrivateKey)
         return cls(key)
 
-    def sign(self, device: str, fence: int, *, valid_sec: float = VALID_SEC) -> str:
+    def sign(self, device: str, fence: int, key: str, *, valid_sec: float = VALID_SEC) -> str:
         """Return a new ticket as text.
 
         Args:
             device: As `Ticket.device`.
             fence: As `Ticket.fence`.
+            key: As `Ticket.key`.
             valid_sec: Until when it is valid, from now.
         """
         now = time.time()
@@ -89,11 +93,12 @@ class TicketSigner:
             "sub": device,
             "fence": fence,
             "jti": secrets.token_hex(16),
+            "cnf": {"jwk": {"kty": "OKP", "crv": "Ed25519", "x": key}},
             "iat": now,
             "exp": now + valid_sec,
         }
-        signed = f"{_HEADER}.{_encode(json.dumps(claims).encode())}"
-        return f"{signed}.{_encode(self._key.sign(signed.encode()))}"
+        signed = f"{_HEADER}.{base64url.encode(json.dumps(claims).encode())}"
+        return f"{signed}.{base64url.encode(self._key.sign(signed.encode()))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,20 +128,21 @@ class GatewayWay:
                 f"the certificate of the farm's authority cannot be read: {error}", code="no-keys-here"
             ) from error
 
-    def ticket(self, device_id: str, device: str, fence: int) -> str:
+    def ticket(self, device_id: str, device: str, fence: int, key: str) -> str:
         """Return a ticket for a session, if the lease holds.
 
         Args:
             device_id: The device's id.
             device: As `Ticket.device`.
             fence: The lease's number.
+            key: As `Ticket.key`.
 
         Raises:
             DeviceLostError: If it does not.
             TransientError: ``no-keys-here``.
         """
         self.check(device_id, fence)
-        return TicketSigner.read(self.folder / "tickets.key").sign(device, fence)
+        return TicketSigner.read(self.folder / "tickets.key").sign(device, fence, key)
 
 
 class TicketReader:
@@ -171,12 +177,13 @@ class TicketReader:
         if header != _HEADER:
             raise BadTicketError("no ticket")
         try:
-            self._key.verify(_decode(signature), signed.encode())
-            said = json.loads(_decode(claims))
+            self._key.verify(base64url.decode(signature), signed.encode())
+            said = json.loads(base64url.decode(claims))
             ticket = Ticket(
                 device=str(said["sub"]),
                 fence=int(said["fence"]),
                 id=str(said["jti"]),
+                key=said["cnf"]["jwk"]["x"],
                 issued_at=float(said["iat"]),
                 expires_at=float(said["exp"]),
             )
@@ -185,17 +192,8 @@ class TicketReader:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise BadTicketError("no ticket") from None
         times = (ticket.issued_at, ticket.expires_at)
-        if not (all(map(math.isfinite, times)) and 0 <= ticket.fence < _MOST_FENCE):
+        if not (
+            all(map(math.isfinite, times)) and 0 <= ticket.fence < _MOST_FENCE and is_public_key(ticket.key)
+        ):
             raise BadTicketError("no ticket")
         return ticket
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None

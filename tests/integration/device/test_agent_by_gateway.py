@@ -133,8 +133,9 @@ def test_an_agent_that_ends_in_a_measurement_is_a_lost_device(
     assert not holder.is_alive()
     wait_gone((process.pid for process in below), "everything")
     holder.leave()
-    with pytest.raises(DeviceLostError, match="not connected"):
+    with pytest.raises(DeviceLostError, match="not connected") as caught:
         holder.open(connect_timeout_sec=10.0)
+    assert caught.value.fields == {"away": True}
 
 
 def test_a_gateway_that_comes_back_finds_the_device(

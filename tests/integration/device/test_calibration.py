@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from waiting import wait_until
 from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
 from tunefarm_app.devices.peak import peaks_of
 from tunefarm_app.engines.tvm import TvmEngine
-from tunefarm_app.runtime.composition import Services
+from tunefarm_app.runtime.composition import Services, gateway_way
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.measure.calibration import FIRST_CALL_SEC, rest_limit_sec
@@ -38,6 +40,7 @@ class Lab:
     inbox: Inbox
     bend: Path
     agent: Any
+    start: Callable[[], Any]
 
     def device(self) -> Device:
         with self.services.uow.read() as repos:
@@ -60,6 +63,11 @@ class Lab:
         with self.services.uow.read() as repos:
             return peaks_of(repos, [self.device()])
 
+    def states(self) -> set[DeviceState]:
+        """The states that it ever was in."""
+        with self.services.uow.read() as repos:
+            return {change.state for change in repos.device_history.changes(self.device().id).items}
+
     def comes_back(self, **settings: float) -> bool:
         """Whether a calibration lets it in; on a busy machine one may say that its clock drifts."""
         return self.calibrate(**settings).state is DeviceState.ONLINE
@@ -75,8 +83,9 @@ class Lab:
             repos.devices.apply(self.device().id, DeviceEvent.DOUBT, "to be sure")
 
 
-@pytest.fixture
-def lab(tmp_path: Path, tracker: Any, join: Callable[..., Any]) -> Iterator[Lab]:
+@contextmanager
+def lab_in(tmp_path: Path, join: Callable[..., Any], **settings: Any) -> Iterator[Lab]:
+    """A farm with one bent device, which is reached as the settings say."""
     shim, bend, folder = tmp_path / "shim.so", tmp_path / "bend", tmp_path / "server"
     folder.mkdir()
     bend.write_text("straight")
@@ -85,19 +94,41 @@ def lab(tmp_path: Path, tracker: Any, join: Callable[..., Any]) -> Iterator[Lab]
         input=bent_server.SHIM_SOURCE.encode(),
         check=True,
     )
-    settings = {"calibrate_every_sec": 3600.0, "calibrate_retry_sec": 0.01, "peak_every_sec": 0.0}
-    with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}", **settings) as server:
+    settings |= {"calibrate_every_sec": 3600.0, "calibrate_retry_sec": 0.01, "peak_every_sec": 0.0}
+    with replay_server(folder, **settings) as server:
         environment = {
             "BENT_FILE": str(bend),
             "BENT_SHIM": str(shim),
             "PYTHONPATH": str(Path(bent_server.__file__).parent),
             "TUNEFARM_SANDBOX": "off",  # sessions read how to go wrong from a file
         }
-        agent = join(server.url, key=server.api_key, module="bent_agent", env=environment)
-        agent.wait_online()
+
+        def start() -> Any:
+            agent = join(server.url, key=server.api_key, module="bent_agent", env=environment)
+            agent.wait_online()
+            return agent
+
         inbox = Inbox()
-        engine = TvmEngine(server.services.settings)
-        yield Lab(replace(server.services, engine=engine, dispatcher=inbox), inbox, bend, agent)
+        services = server.services
+        engine = TvmEngine(services.settings, gateway_way(services.settings, services.uow))
+        yield Lab(replace(services, engine=engine, dispatcher=inbox), inbox, bend, start(), start)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, tracker: Any, join: Callable[..., Any]) -> Iterator[Lab]:
+    with lab_in(tmp_path, join, tracker=f"127.0.0.1:{tracker.port}") as farm:
+        yield farm
+
+
+@pytest.fixture(params=["tracker", "gateway"])
+def lab_anywhere(request: pytest.FixtureRequest, tmp_path: Path, join: Callable[..., Any]) -> Iterator[Lab]:
+    if request.param == "tracker":
+        settings = {"tracker": f"127.0.0.1:{request.getfixturevalue('tracker').port}"}
+    else:
+        gateway = request.getfixturevalue("gateway")
+        settings = {"gateway": f"127.0.0.1:{gateway.port}", "gateway_dir": gateway.folder}
+    with lab_in(tmp_path, join, **settings) as farm:
+        yield farm
 
 
 def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
@@ -156,6 +187,35 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
     assert frozen.state is not DeviceState.ONLINE
     os.kill(lab.agent.pid, signal.SIGCONT)
     lab.agent.wait_online(other_than=first["server_pid"])
+    wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
+
+
+@pytest.mark.parametrize(
+    ("bent", "kernel"), [("snail", "calibrate.so"), ("straight", "triad-1.so")], ids=["kernel", "peak"]
+)
+def test_an_agent_that_is_killed_in_its_calibration_is_away(
+    lab_anywhere: Lab, bent: str, kernel: str
+) -> None:
+    """Nothing was wrong with what it computed: it is no failed calibration, nor one of its peak, which belongs to it."""
+    lab = lab_anywhere
+    with ThreadPoolExecutor(1) as executor:
+        calibrating = executor.submit(lab.calibrate, bent=bent, peak_every_sec=3600.0)
+        sessions = lab.agent.work_dir / "sessions"
+        wait_until(lambda: list(sessions.rglob(f"*{kernel}")), "the kernel on the device")
+        lab.agent.end(signal.SIGKILL)
+        away = calibrating.result()
+    assert (away.state, away.held) == (DeviceState.OFFLINE, False)
+    assert away.reason.startswith("lost in its calibration: ")
+    lab.agent = lab.start()
+    wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
+    assert DeviceState.QUARANTINED not in lab.states()
+
+
+def test_a_device_whose_session_crashes_on_the_kernel_is_quarantined(lab: Lab) -> None:
+    """It opens the next session, so its connection was not lost."""
+    crashed = lab.calibrate(bent="crash")
+    assert crashed.state is DeviceState.QUARANTINED
+    assert crashed.reason.startswith("the calibration failed: the device's session ended: ")
     wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
 
 

@@ -1,7 +1,7 @@
 """The hardened RPC server of a device that changed after it was registered.
 
 What the file that ``BENT_FILE`` names says happens to every single kernel: ``straight`` nothing, ``slow`` it runs twice (a clock at
-half its speed), ``snail`` it takes a second more (a board of long ago), ``wrong`` it computes nothing. ``BENT_SHIM`` is `SHIM_SOURCE`, compiled.
+half its speed), ``snail`` it takes a second more (a board of long ago), ``wrong`` it computes nothing, ``crash`` it dies. ``BENT_SHIM`` is `SHIM_SOURCE`, compiled.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ int __tvm_ffi_main(void *self, const void *args, int32_t n, void *result) {
     static kernel straight;
     if (!straight) straight = (kernel)dlsym(dlopen(getenv("BENT_LIBRARY"), RTLD_NOW), "__tvm_ffi_main");
     if (!strcmp(getenv("BENT"), "wrong")) return 0;
+    if (!strcmp(getenv("BENT"), "crash")) abort();
     if (!strcmp(getenv("BENT"), "snail")) sleep(1);
     else straight(self, args, n, result);
     return straight(self, args, n, result);

@@ -35,7 +35,10 @@ def batches(item: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(item, min_size=AT_ONCE, max_size=AT_ONCE)
 
 
-KEYS = ("ticket", "timeout_sec", "wait_sec", "device", "session", "server", "refused", "why", "open", "ping")
+KEYS = (
+    *("ticket", "timeout_sec", "wait_sec", "prove", "proof"),
+    *("device", "session", "server", "refused", "why", "open", "ping"),
+)
 
 
 def message_of(message: Any) -> bytes:

@@ -10,6 +10,9 @@ from typing import Any
 from gateway_process import GatewayProcess
 
 from tunefarm_tuning.process import ChildProcess
+from tunefarm_tuning.process.device_address import DeviceAddress
+from tunefarm_tuning.process.relay.client import relay_to
+from tunefarm_tuning.process.sandbox import Access, sandbox_order
 from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
 
 PATIENCE_SEC = 60.0
@@ -39,8 +42,9 @@ class LeaseHolder:
             "key": self.device,
             "authority": self.gateway.authority.certificate,
             "fence": self.fence,
-            "ticket": self.gateway.signer.sign(self.device, self.fence),
         }
+        key = str(self.child.call("key", {"address": address}, timeout_sec=PATIENCE_SEC))
+        address["ticket"] = self.gateway.signer.sign(self.device, self.fence, key)
         params = {"address": address, "timeout_sec": timeout_sec, "connect_timeout_sec": connect_timeout_sec}
         return int(self.child.call("open", params, timeout_sec=2 * PATIENCE_SEC))
 
@@ -77,6 +81,10 @@ class LeaseHolder:
 
     def close(self) -> None:
         self.child.close()
+
+
+def _key(params: dict[str, Any]) -> str | None:
+    return relay_to(DeviceAddress.from_json(params["address"]), sandbox_order(Access(network=True))).key
 
 
 def _open(params: dict[str, Any]) -> int:
@@ -120,4 +128,11 @@ def _leave(_params: dict[str, Any]) -> None:
         _session = None
 
 
-HANDLERS = {"open": _open, "run": _run, "send": _send, "is_alive": _is_alive, "leave": _leave}
+HANDLERS = {
+    "key": _key,
+    "open": _open,
+    "run": _run,
+    "send": _send,
+    "is_alive": _is_alive,
+    "leave": _leave,
+}

@@ -90,7 +90,11 @@ class TransientError(TunefarmError):
 
 
 class DeviceLostError(TransientError):
-    """The device went away: measure elsewhere."""
+    """The device went away: measure elsewhere.
+
+    Its field ``away`` says that the device cannot be reached, so nothing is known to be wrong with it; ``session_ended``, that a session
+    ended in the middle, for whatever reason.
+    """
 
     default_code = "device-lost"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
+from tunefarm_tuning.measure.away import lost_or_failed
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import Access, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.target import Target
@@ -66,18 +67,19 @@ def calibrate(
 
     Raises:
         DeviceLostError: If the device cannot be reached, its session crashed, or it exceeded its time; with code device-busy
-            if it is a GPU on which another process computes.
+            if it is a GPU on which another process computes; with the field ``away`` if its connection was lost.
         InvalidInputError: If the kernel cannot be built for the target here.
     """
     # Imported late, since it imports NumPy: the API, which only stores calibrations, runs without NumPy.
     from tunefarm_tuning.process.scratch import ScratchDir
 
+    cancellation = cancellation or Cancellation()
     with closing(ScratchDir()) as scratch, ExitStack() as stack:
         access = Access(writes=(scratch.path,), device=device.address, programs=True)
         # nvcc writes temporary files even to list what it can build for.
         child = ChildProcess(_MODULE, access=access, env={"TMPDIR": str(scratch.path)})
         stack.enter_context(closing(child))
-        stack.enter_context((cancellation or Cancellation()).attach(child))
+        stack.enter_context(cancellation.attach(child))
         built_in = {"target": target.to_json(), "work_dir": str(scratch.path)}
         cores = int(child.call("build", built_in, timeout_sec=_BUILD_SEC))
         limit_sec = _CONNECT_SEC + FIRST_CALL_SEC
@@ -86,7 +88,7 @@ def calibrate(
                 child.call(
                     "first_call",
                     {
-                        "address": device.opening(),
+                        "address": device.opening(child.relay_key),
                         "kind": device.kind,
                         "timeout_sec": FIRST_CALL_SEC + rest_limit_sec(FIRST_CALL_SEC),
                         "connect_timeout_sec": _CONNECT_SEC,
@@ -103,6 +105,8 @@ def calibrate(
             ) from error
         except ChildFailed as error:
             raise DeviceLostError(f"the calibration kernel failed: {error.message}") from error
+        except DeviceLostError as error:
+            raise lost_or_failed(error, device, cancellation) from error
     return CalibrationRun(
         key=calibration_key(target),
         time_sec=float(reply["time_sec"]),

@@ -33,7 +33,8 @@ class RemoteDevice(JsonFields):
         clock_mhz: A GPU's clock at its calibration, in MHz; None if unknown. A GPU whose clock is much lower is throttled.
         authority: Of a gateway: the certificate (PEM) of the authority that it is known by; None for a tracker.
         machine_id: Behind a gateway: the id of the device's machine, as `machine_id` returns it there.
-        ticket: Behind a gateway: returns a ticket for one session under the lease of that number. It never leaves this process.
+        ticket: Behind a gateway: returns a ticket for one session under the lease of that number, for the relay of that public key.
+            The function never leaves this process.
     """
 
     tracker_host: str
@@ -45,7 +46,7 @@ class RemoteDevice(JsonFields):
     clock_mhz: float | None = None
     authority: str | None = field(default=None, metadata=OMIT_DEFAULT)
     machine_id: str | None = field(default=None, metadata=OMIT_DEFAULT)
-    ticket: Callable[[int], str] | None = field(
+    ticket: Callable[[int, str], str] | None = field(
         default=None, metadata=OMIT_DEFAULT, compare=False, repr=False
     )
 
@@ -62,17 +63,20 @@ class RemoteDevice(JsonFields):
     def to_json(self) -> dict[str, Any]:
         return fields_to_json(replace(self, ticket=None))
 
-    def opening(self) -> dict[str, Any]:
+    def opening(self, relay_key: str | None) -> dict[str, Any]:
         """Return what a child that is ready now needs to open one session, as JSON.
+
+        Args:
+            relay_key: The public key of the child's relay (`ChildProcess.relay_key`): a ticket is of use to that relay alone.
 
         Raises:
             TunefarmError: If there is no ticket for it, since the lease was lost.
         """
         if self.ticket is None:
             return self.to_json()
-        if self.fence is None:
-            raise InvariantError("behind a gateway, a session belongs to a lease")
-        return {**self.to_json(), "ticket": self.ticket(self.fence)}
+        if self.fence is None or relay_key is None:
+            raise InvariantError("behind a gateway, a session belongs to a lease and to a relay")
+        return {**self.to_json(), "ticket": self.ticket(self.fence, relay_key)}
 
 
 def is_this_machine(device: RemoteDevice | None) -> bool:

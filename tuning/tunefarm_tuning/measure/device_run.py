@@ -88,7 +88,7 @@ class DeviceRun:
             reply = self._child.call(
                 "connect",
                 {
-                    "address": self._device.opening() if self._device else None,
+                    "address": self._device.opening(self._child.relay_key) if self._device else None,
                     "kind": self._kind,
                     "threads": self._threads,
                     "timeout_sec": _SESSION_SEC,

@@ -13,6 +13,7 @@ from typing import Any
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
 from tunefarm_tuning.core.json_fields import JsonFields, fields_from_json
+from tunefarm_tuning.measure.away import lost_or_failed
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import Access, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
@@ -183,7 +184,8 @@ def measure_peak(
         The rates, and why some are missing.
 
     Raises:
-        DeviceLostError: If the device cannot be reached, its session crashed, or it exceeded its time.
+        DeviceLostError: If the device cannot be reached, its session crashed, or it exceeded its time; with the field ``away`` if its
+            connection was lost.
         TransientError: If the process on this machine crashed or exceeded its time.
         InvalidInputError: If the kernels cannot be built for the target on this machine.
     """
@@ -199,6 +201,7 @@ def measure_peak(
     if memory_bytes is None:
         own_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         memory_bytes = _DEFAULT_MEMORY_BYTES if device is not None else own_bytes
+    cancellation = cancellation or Cancellation()
     with closing(ScratchDir()) as scratch, ExitStack() as stack:
         access = Access(
             writes=(scratch.path,), device=None if device is None else device.address, programs=True
@@ -210,7 +213,7 @@ def measure_peak(
             env={"TVM_NUM_THREADS": str(threads), "TMPDIR": str(scratch.path)},
         )
         stack.enter_context(closing(child))
-        stack.enter_context((cancellation or Cancellation()).attach(child))
+        stack.enter_context(cancellation.attach(child))
         built_in = {
             "target": target.to_json(),
             "threads": threads,
@@ -218,21 +221,23 @@ def measure_peak(
             "work_dir": str(scratch.path),
         }
         built = child.call("build", built_in, timeout_sec=_BUILD_SEC)
-        peak = _read(key, threads, built, _run(child, device, memory_bytes))
+        peak = _read(key, threads, built, _run(child, device, memory_bytes, cancellation))
         for _ in range(_MORE_RUNS):
             if not peak.is_doubtful:
                 break
-            peak = peak.merged(_read(key, threads, built, _run(child, device, memory_bytes)))
+            peak = peak.merged(_read(key, threads, built, _run(child, device, memory_bytes, cancellation)))
     return replace(peak, runs=1)
 
 
-def _run(child: ChildProcess, device: RemoteDevice | None, memory_bytes: int) -> Mapping[str, Any]:
+def _run(
+    child: ChildProcess, device: RemoteDevice | None, memory_bytes: int, cancellation: Cancellation
+) -> Mapping[str, Any]:
     lost = TransientError if device is None else DeviceLostError
     try:
         reply: Mapping[str, Any] = child.call(
             "run",
             {
-                "address": None if device is None else device.opening(),
+                "address": None if device is None else device.opening(child.relay_key),
                 "timeout_sec": _RUN_SEC,
                 "connect_timeout_sec": _CONNECT_SEC,
                 "memory_bytes": memory_bytes,
@@ -243,6 +248,8 @@ def _run(child: ChildProcess, device: RemoteDevice | None, memory_bytes: int) ->
         raise lost("the measurement of its peak did not end in time") from error
     except (ChildFailed, InvariantError) as error:
         raise lost(f"the measurement of its peak failed: {error.message}") from error
+    except DeviceLostError as error:
+        raise (error if device is None else lost_or_failed(error, device, cancellation)) from error
     return reply
 
 

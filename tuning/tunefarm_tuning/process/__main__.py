@@ -1,7 +1,7 @@
 """The child's side: ``python -m tunefarm_tuning.process LIFELINE_FD [MODULE ...]``; it imports the modules before anybody asks.
 
-One JSON object a line. First the order in, ``{"module", "limits", "sandbox", "environment"}``, and a value out that says which sandbox
-it has. Then ``{"method", "params", "spans"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out, with the ``spans`` of the
+One JSON object a line. First the order in, ``{"module", "limits", "sandbox", "environment"}``, and a value out, ``{"sandbox",
+"relay_key"}``: which sandbox it has, and the public key of its relay. Then ``{"method", "params", "spans"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out, with the ``spans`` of the
 call if they were asked for. What libraries print goes to standard error. Ends at the end of its input.
 """
 
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
         # Not before the import, which writes compiled modules beside their sources.
         state = enter(sandbox, None if relay is None else relay.port)
         watch_lifeline()
-        return state.to_json()
+        return {"sandbox": state.to_json(), "relay_key": None if relay is None else relay.key}
 
     answer = _answer(load)
     # Libraries such as TVM install signal handlers of their own, which may wait for ever for a lock of the crashed code.

@@ -69,6 +69,7 @@ class ChildProcess(Closing):
         self._running: RunningChild | None = None
         self._is_ready = False
         self._sandbox: SandboxState | None = None
+        self._relay_key: str | None = None
         self._in_call = False
         self._closed = False
         # The running call's name, and its begin in Unix seconds and on the monotonic clock.
@@ -90,6 +91,14 @@ class ChildProcess(Closing):
     def sandbox(self) -> SandboxState | None:
         """The sandbox of the last child that was started; None before."""
         return self._sandbox
+
+    @property
+    def relay_key(self) -> str | None:
+        """The public key of the relay of the last child that was started; None without a relay to a gateway.
+
+        The child said it before its first call, so before it has read anything of a stranger's.
+        """
+        return self._relay_key
 
     def allow(self, *folders: Path) -> bool:
         """Let the child read these folders. Return whether a running child was ended for it: its successor may.
@@ -214,7 +223,9 @@ class ChildProcess(Closing):
         if not self._is_ready:
             try:
                 with span(f"start {self._name}", SpanKind.START):
-                    self._sandbox = SandboxState.from_json(self._receive(running, START_TIMEOUT_SEC))
+                    state = self._receive(running, START_TIMEOUT_SEC)
+                self._sandbox = SandboxState.from_json(state["sandbox"])
+                self._relay_key = state["relay_key"]
             except TunefarmError:
                 self.kill()  # a child without its module is useless: the next call starts a new one
                 raise

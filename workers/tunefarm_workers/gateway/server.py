@@ -2,8 +2,9 @@
 
 A connection with a certificate of the farm's authority is a device's. Its first message says what it is for: ``{"device": true}``, a
 conversation in which it is asked for sessions, or ``{"session": ID}``, a session that it was asked for. A connection without a certificate
-must bring a worker's ticket: ``{"ticket", "timeout_sec", "wait_sec"}``. It is answered ``{"open": true, "server", "host"}`` when the
-device's bytes follow, else ``{"refused": WHY}``.
+must bring a worker's ticket: ``{"ticket", "timeout_sec", "wait_sec"}``. It is asked ``{"prove": CHALLENGE}`` and must say ``{"proof"}``, as
+the relay can that the ticket was signed for (`tunefarm_tuning.process.relay.key`). Then it is answered ``{"open": true, "server", "host"}``
+when the device's bytes follow, else ``{"refused": WHY}``, with ``"away": true`` if the device is not there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tunefarm_app.identity.authority import identity_in
 from tunefarm_app.identity.tickets import BadTicketError, Ticket, TicketReader
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.device_address import is_own_address
+from tunefarm_tuning.process.relay.key import is_proof
 from tunefarm_tuning.process.tunnel import (
     Conversation,
     carry,
@@ -39,7 +41,7 @@ from tunefarm_workers.gateway.admissions import Admissions, RefusedError
 log = logging.getLogger("tunefarm.gateway")
 
 GREETING_SEC = 10.0
-"""Time for TLS and the first message, both together."""
+"""Time for TLS, the first message and a worker's proof, all together."""
 MOST_GREETINGS = 128
 """Connections that have not said yet who they are; one more ends the oldest."""
 MOST_WAITING = 16
@@ -60,6 +62,10 @@ class _Opened:
 
     connection: ssl.SSLSocket
     server: int
+
+
+class _AwayError(RefusedError):
+    """The device is not connected, or not any more."""
 
 
 _Answers = queue.SimpleQueue[_Opened | RefusedError]
@@ -141,16 +147,18 @@ class Gateway:
         try:
             with contextlib.suppress(OSError):
                 connection.settimeout(GREETING_SEC)
-                try:
-                    connection.do_handshake()
-                    first = receive_message(connection)
-                finally:
-                    with self._changed:
-                        self._greetings.pop(connection, None)
+                connection.do_handshake()
+                first = receive_message(connection)
                 is_handed_over = self._serve(connection, first)
         finally:
+            self._is_greeted(connection)
             if not is_handed_over:
                 connection.close()
+
+    def _is_greeted(self, connection: ssl.SSLSocket) -> None:
+        """Give a connection more than the time of a greeting: it has said who it is, or is over."""
+        with self._changed:
+            self._greetings.pop(connection, None)
 
     def _serve(self, connection: ssl.SSLSocket, first: Mapping[str, Any]) -> bool:
         """Do what a connection is for; return whether another thread closes it."""
@@ -158,9 +166,11 @@ class Gateway:
         identity = identity_in(certificate.get("subjectAltName"))
         if identity is None:
             self._serve_worker(connection, first)
-        elif "session" in first:
+            return False
+        self._is_greeted(connection)
+        if "session" in first:
             return self._hand_over(connection, identity, first)
-        elif "device" in first:
+        if "device" in first:
             valid_sec = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
             self._keep(connection, identity, until=time.monotonic() + valid_sec)
         return False
@@ -183,7 +193,7 @@ class Gateway:
                     del self._devices[identity]
                 asked, device.asked = device.asked, {}
             for answers in asked.values():
-                answers.put(RefusedError("the device's connection broke"))
+                answers.put(_AwayError("the device's connection broke"))
             log.info("device %s left", clean(identity))
 
     def _take_refusal(self, device: _Device, message: Mapping[str, Any]) -> None:
@@ -208,6 +218,8 @@ class Gateway:
     def _serve_worker(self, connection: ssl.SSLSocket, first: Mapping[str, Any]) -> None:
         try:
             ticket = self._tickets().ticket(first.get("ticket"))
+            _check_proof(connection, ticket, first["ticket"])
+            self._is_greeted(connection)
             with self._changed:
                 self._admissions.admit(ticket, time.time())
             wait_sec = min(_seconds(first, "wait_sec"), MOST_WAIT_SEC)
@@ -215,7 +227,8 @@ class Gateway:
         except (BadTicketError, RefusedError) as error:
             if isinstance(error, RefusedError):  # of strangers there may be many
                 log.info("no session: %s", error)
-            send_message(connection, {"refused": str(error)})
+            away = {"away": True} if isinstance(error, _AwayError) else {}
+            send_message(connection, {"refused": str(error), **away})
             return
         with opened.connection:
             host = _host_of(opened.connection, seen_from=connection)
@@ -233,7 +246,7 @@ class Gateway:
         session = secrets.token_hex(16)
         with self._changed:
             if not self._changed.wait_for(lambda: ticket.device in self._devices, wait_sec):
-                raise RefusedError("the device is not connected")
+                raise _AwayError("the device is not connected")
             device = self._devices[ticket.device]
             if len(device.asked) >= MOST_WAITING:
                 raise RefusedError("too many sessions wait for the device")
@@ -253,6 +266,19 @@ class Gateway:
         if isinstance(answer, RefusedError):
             raise answer
         return answer
+
+
+def _check_proof(connection: ssl.SSLSocket, ticket: Ticket, text: str) -> None:
+    """Let a worker prove that a ticket was signed for it. Only then is the ticket used up: a thief takes it from nobody.
+
+    Raises:
+        OSError: If the worker is gone.
+        RefusedError: If it has not the key.
+    """
+    challenge = secrets.token_hex(32)
+    send_message(connection, {"prove": challenge})
+    if not is_proof(receive_message(connection).get("proof"), ticket.key, text, challenge):
+        raise RefusedError("the ticket is another worker's")
 
 
 def _seconds(first: Mapping[str, Any], name: str) -> float:

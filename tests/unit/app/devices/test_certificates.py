@@ -25,6 +25,7 @@ from tunefarm_tuning.core.errors import (
     TransientError,
 )
 from tunefarm_tuning.measure.device import is_this_machine
+from tunefarm_tuning.process.relay.key import RelayKey
 from tunefarm_tuning.target.host import host_device_model, machine_id
 from tunefarm_workers.device.tunnel.certificate import DeviceKey, renewal_at
 
@@ -113,25 +114,27 @@ def test_a_ticket_takes_the_lease_that_holds_the_device_now(farm: Farm, keys: Pa
     remote = remote_device(lease.device, way)
     assert (remote.tracker_host, remote.tracker_port, remote.key) == ("::1", 9443, f"{device.id}/key")
     assert "ticket" not in remote.to_json()
-    ticket = TicketReader.read(keys / "gateway/tickets.pem").ticket(remote.opening()["ticket"])
+    ticket = TicketReader.read(keys / "gateway/tickets.pem").ticket(
+        remote.opening(RelayKey().public)["ticket"]
+    )
     assert (ticket.device, ticket.fence) == (f"{device.id}/key", lease.fence)
     with farm.services.uow.write() as repos:
         repos.devices.release_lease(device.id, lease.fence)
     with pytest.raises(DeviceLostError):
-        remote.opening()
+        remote.opening(RelayKey().public)
     with farm.services.uow.write() as repos:
         later = repos.devices.lease(device.device_key, "step:2", 60.0)
     assert later is not None
     with pytest.raises(DeviceLostError):
-        remote.opening()
+        remote.opening(RelayKey().public)
     now = remote_device(later.device, way)
-    assert now.opening()["ticket"]
+    assert now.opening(RelayKey().public)["ticket"]
     with pytest.raises(TransientError) as caught:  # another worker may know it
         remote_device(later.device)
     assert caught.value.code == "no-gateway-here"
     remove_device(farm.services, device.id)
     with pytest.raises(DeviceLostError):
-        now.opening()
+        now.opening(RelayKey().public)
 
 
 def test_a_certificate_that_has_ended_by_our_clock_is_not_asked_for_again_at_once(keys: Path) -> None:

@@ -12,6 +12,7 @@ from waiting import wait_until
 
 from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
 from tunefarm_app.devices.peak import known_peak, peaks_of
+from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
@@ -179,6 +180,31 @@ def test_a_device_that_is_lost_over_it_is_calibrated_again_without_it(farm: Farm
     assert farm.device(device.id).state is DeviceState.ONLINE
     assert meter.runs == 1
     assert peak_of(farm, device).missing == "its session crashed"
+
+
+def test_the_peak_of_a_device_that_was_away_is_measured_when_it_is_back(farm: Farm, meter: Meter) -> None:
+    """But not for ever: measuring it may be what takes the device away."""
+    meter.error = DeviceLostError("its agent died", away=True)
+    device = farm.newcomer()
+    for runs in (1, 2, 3):
+        farm.calibrate()
+        assert farm.device(device.id).state is DeviceState.OFFLINE
+        assert meter.runs == runs
+        heartbeat(farm.services, device.id)
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    assert (meter.runs, peak_of(farm, device).missing) == (3, "its agent died")
+
+
+def test_a_peak_that_was_missed_once_is_measured_next_time(farm: Farm, meter: Meter) -> None:
+    meter.error = DeviceLostError("its agent died", away=True)
+    device = farm.newcomer()
+    farm.calibrate()
+    meter.error = None
+    heartbeat(farm.services, device.id)
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    assert (peak_of(farm, device).missing, peak_of(farm, device).flops_on(2, "float32")) == ("", 180e9)
 
 
 def test_one_that_is_lost_over_it_later_is_let_in_as_well(farm: Farm, meter: Meter) -> None:

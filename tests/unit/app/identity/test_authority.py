@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from tunefarm_app.identity.authority import Authority, ensure_authority, identity_in
 from tunefarm_app.identity.tickets import TicketReader, TicketSigner
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process.relay.key import RelayKey
 
 
 def request(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> str:
@@ -121,7 +122,7 @@ def test_what_was_lost_in_part_is_made_again_and_fits(tmp_path: Path, lost: str)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
         tmp_path / "gateway/certificate.pem", tmp_path / "gateway/key.pem"
     )
-    ticket = TicketSigner.read(tmp_path / "worker/tickets.key").sign("d", 1)
+    ticket = TicketSigner.read(tmp_path / "worker/tickets.key").sign("d", 1, RelayKey().public)
     assert TicketReader.read(tmp_path / "gateway/tickets.pem").ticket(ticket).fence == 1
 
 

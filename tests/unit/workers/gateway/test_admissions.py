@@ -13,7 +13,7 @@ from tunefarm_app.identity.tickets import Ticket
 from tunefarm_workers.gateway.admissions import AHEAD_SEC, MEMORY_SEC, Admissions, RefusedError
 
 NOW = 1000.0
-TICKET = Ticket(device="dev_1/k", fence=7, id="a", issued_at=NOW, expires_at=NOW + 60.0)
+TICKET = Ticket(device="dev_1/k", fence=7, id="a", key="k", issued_at=NOW, expires_at=NOW + 60.0)
 
 
 def admissions() -> Admissions:

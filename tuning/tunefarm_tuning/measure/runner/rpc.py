@@ -248,7 +248,7 @@ class RpcRunner(Closing):
             reply = self._child.call(
                 "connect",
                 {
-                    "address": self._remote.opening(),
+                    "address": self._remote.opening(self._child.relay_key),
                     "timeout_sec": timeout_sec,
                     "connect_timeout_sec": self._connect_timeout_sec,
                 },

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.device_address import DeviceAddress
@@ -33,6 +33,9 @@ from tunefarm_tuning.process.relay.tracker import (
 )
 from tunefarm_tuning.process.sandbox import enter
 from tunefarm_tuning.process.tunnel import carry, client_context, dial, receive_message, send_message
+
+if TYPE_CHECKING:
+    from tunefarm_tuning.process.relay.key import RelayKey
 
 _MOST_KEY_BYTES = 4096
 _MOST_REQUEST_BYTES = 1 << 16
@@ -112,11 +115,21 @@ class _File:
                 yield piece
 
 
+class _AwayError(ConnectionError):
+    """The gateway says that the device is not there."""
+
+
 class _Relay:
     """Sessions with one device. Concurrency: a thread for each connection of a client."""
 
     def __init__(self, address: DeviceAddress, listener: socket.socket) -> None:
         self._address = address
+        self._key: RelayKey | None = None
+        if address.authority is not None:
+            # Imported late: a tracker takes no tickets, and its users may be without this library.
+            from tunefarm_tuning.process.relay.key import RelayKey
+
+            self._key = RelayKey()
         self._listener = listener
         # The connection that waits for TVM's client, by the token that the client will ask for.
         self._waiting: dict[str, socket.socket] = {}
@@ -131,6 +144,8 @@ class _Relay:
         """Answer a request; what it needs of its descriptors is taken out of them."""
         if request["ask"] == "violation":
             return {"violation": self._violation}
+        if request["ask"] == "key":
+            return {"key": None if self._key is None else self._key.public}
         if request["ask"] == "send":
             if self._file is not None:  # its request failed before it was sent
                 os.close(self._file.descriptor)
@@ -143,6 +158,8 @@ class _Relay:
             return {"error": str(error), "violation": True}
         except TimeoutError:
             return {"error": "", "timeout": True}
+        except _AwayError as error:
+            return {"error": str(error), "away": True}
         except (OSError, ValueError, TypeError, KeyError) as error:
             return {"error": clean(str(error), 300)}
 
@@ -165,8 +182,12 @@ class _Relay:
             asked = {"timeout_sec": request["timeout_sec"], "wait_sec": _SHARE_OF_PATIENCE * patience_sec}
             send_message(device, {"ticket": request["ticket"], **asked})
             answer = receive_message(device)
+            if "prove" in answer and self._key is not None:
+                send_message(device, {"proof": self._key.prove(request["ticket"], str(answer["prove"]))})
+                answer = receive_message(device)
             if "open" not in answer:
-                raise ConnectionError(f"the gateway refused: {clean(str(answer.get('refused')))}")
+                kind = _AwayError if answer.get("away") else ConnectionError
+                raise kind(f"the gateway refused: {clean(str(answer.get('refused')))}")
             return device, str(answer["host"]), int(answer["server"])
 
     def _at_tracker(self, request: Mapping[str, Any]) -> tuple[socket.socket, str, int]:

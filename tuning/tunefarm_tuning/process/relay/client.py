@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
 import subprocess
@@ -56,6 +57,16 @@ class Relay:
         self._lines = self._control.makefile("rw")
         self._send(address.to_json())
 
+    @functools.cached_property
+    def key(self) -> str | None:
+        """The public key that a ticket must be for (see `key`); None for a tracker, which takes none.
+
+        Raises:
+            DeviceLostError: If the relay ended.
+        """
+        answer: str | None = self._ask({"ask": "key"})["key"]
+        return answer
+
     def open(
         self,
         fence: int | None,
@@ -70,10 +81,11 @@ class Relay:
             fence: The number of the lease.
             timeout_sec: After this time the device ends the session in any case.
             connect_timeout_sec: Time limit for the device to be free. The device itself can still block for ever.
-            ticket: What the gateway asks for, in place of the fence.
+            ticket: What the gateway asks for, in place of the fence; signed for this relay's `key`.
 
         Raises:
-            DeviceLostError: If that fails; as `broke_protocol`.
+            DeviceLostError: If that fails, with the field ``away`` if the gateway says that the device is not there; as
+                `broke_protocol`.
         """
         asked = {"ask": "open", "fence": fence, "timeout_sec": timeout_sec, "ticket": ticket}
         reply = self._ask({**asked, "connect_timeout_sec": connect_timeout_sec})
@@ -84,7 +96,8 @@ class Relay:
             where = "its tracker" if self.address.authority is None else "the gateway"
             raise DeviceLostError(f"device {key} was not free at {where} within {connect_timeout_sec:g} s")
         if "error" in reply:
-            raise DeviceLostError(f"cannot open a session with device {key}: {reply['error']}")
+            why = f"cannot open a session with device {key}: {reply['error']}"
+            raise DeviceLostError(why, away=True) if reply.get("away") else DeviceLostError(why)
         return RelayedSession(**reply)
 
     def send_after(self, token: str, descriptor: int, size: int) -> None:

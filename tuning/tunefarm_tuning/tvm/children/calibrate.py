@@ -85,7 +85,7 @@ def first_call(params: dict[str, Any]) -> float:
 
     Raises:
         DeviceLostError: If the device cannot be reached; ``device-busy`` if another process computes on the GPU;
-            ``device-broke-protocol``.
+            ``device-broke-protocol``; as of `DeviceSession.check_after`.
     """
     global _loaded
     if _library is None:
@@ -101,8 +101,8 @@ def first_call(params: dict[str, Any]) -> float:
         _loaded.module["main"](*_loaded.arrays)
         _loaded.device.sync()
         return time.perf_counter() - start
-    except Exception:
-        session.check()
+    except Exception as error:
+        session.check_after(error)
         raise
 
 
@@ -110,14 +110,15 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
     """Time the kernel and check its result.
 
     Raises:
-        DeviceLostError: ``device-busy`` if another process computes on the GPU; ``device-broke-protocol``.
+        DeviceLostError: ``device-busy`` if another process computes on the GPU; ``device-broke-protocol``; as of
+            `DeviceSession.check_after`.
     """
     if _loaded is None:
         raise InvariantError("the calibration kernel was not loaded")
     try:
         return _run(_loaded, params["cores"], params["first_call_sec"])
-    except Exception:
-        _loaded.session.check()
+    except Exception as error:
+        _loaded.session.check_after(error)
         raise
     finally:
         _loaded.session.close()

@@ -83,7 +83,7 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
     """Run and time the kernels.
 
     Raises:
-        DeviceLostError: If the device cannot be reached; ``device-broke-protocol``.
+        DeviceLostError: If the device cannot be reached; ``device-broke-protocol``; as of `DeviceSession.check_after`.
     """
     if _built is None:
         raise InvariantError("the kernels were not built")
@@ -102,8 +102,8 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
         }
         most_bytes = int(params["memory_bytes"]) // _SHARE_OF_MEMORY
         return {"flops_per_sec": flops, "bandwidth": _bandwidth(session, most_bytes)}
-    except Exception:
-        session.check()
+    except Exception as error:
+        session.check_after(error)
         raise
     finally:
         session.close()

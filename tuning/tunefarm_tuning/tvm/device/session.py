@@ -118,6 +118,19 @@ class DeviceSession:
         if self._relay is not None:
             self._relay.check()
 
+    def check_after(self, error: Exception) -> None:
+        """Check that the session outlived a failure.
+
+        Args:
+            error: What a call in it raised.
+
+        Raises:
+            DeviceLostError: As of `check`; with the field ``session_ended`` if the other side does not answer any more.
+        """
+        if not self.is_alive():
+            why = clean(str(error), 300)
+            raise DeviceLostError(f"the device's session ended: {why}", session_ended=True) from error
+
     @contextmanager
     def setting_up(self) -> Iterator[None]:
         """Blame another machine for what fails in this block, in which no kernel runs, and close the session then.
@@ -176,8 +189,10 @@ def open_session(
         remote = rpc.connect("127.0.0.1", relay.port, opened.token)
     except Exception as error:
         relay.check()
-        raise DeviceLostError(f"cannot open a session with device {key}: {clean(str(error), 300)}") from error
+        raise DeviceLostError(
+            f"cannot open a session with device {key}: {clean(str(error), 300)}", session_ended=True
+        ) from error
     session = DeviceSession(remote, opened.host, opened.port, relay)
     if not session.is_alive():
-        raise DeviceLostError(f"device {key} opened a session, but does not answer in it")
+        raise DeviceLostError(f"device {key} opened a session, but does not answer in it", session_ended=True)
     return session
