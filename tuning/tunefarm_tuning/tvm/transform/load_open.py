@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, open_shapes
 from tunefarm_tuning.frontend.onnx.bound_network import BoundNetwork, bind_model, bound_network
 from tunefarm_tuning.frontend.onnx.control_flow.flatten import has_control_flow
@@ -68,11 +69,12 @@ def load_open(
         raise InvalidModelError("its file fixes the shapes of all inputs", code="unsupported-operator")
     _refuse_branches_by_size(path, binding, shapes)
     opened, shapes = _import_widest(path, bindings, shapes)
-    selection = select_none if precision.stores_weights else select_faster
-    prepared, _ = prepare(opened.module, target, select=selection)
     taken = OpenShapes(
         shapes=opened.shapes, minima=opened.minima, maxima=opened.maxima, conditions=opened.conditions
     )
+    _refuse_unfit(path, binding, taken)
+    selection = select_none if precision.stores_weights else select_faster
+    prepared, _ = prepare(opened.module, target, select=selection)
     module, _ = store_weights(_with_sizes_of_inputs(prepared, shapes, taken), precision)
     return OpenNetwork(module=module, shapes=taken)
 
@@ -88,6 +90,19 @@ def _import_widest(
             with suppress(InvalidModelError):
                 return _import(path, bindings[0], _with_size(shapes, name, size))
         raise
+
+
+def _refuse_unfit(path: Path | str, binding: Binding, taken: OpenShapes) -> None:
+    """Refuse a network whose code for all sizes would not take those that were bound."""
+    specs = bind_inputs(read_model(path).graph, binding.shapes, binding.values)
+    sizes = taken.sizes_of([spec.shape for spec in specs])
+    for dimension in taken.dimensions:
+        if sizes[dimension.name] % dimension.multiple:
+            raise InvalidModelError(
+                f"it would take multiples of {dimension.multiple} for {clean(dimension.name, 60)} alone, and not "
+                f"{sizes[dimension.name]}",
+                code="unsupported-operator",
+            )
 
 
 def _steady_sizes(
@@ -127,7 +142,8 @@ def _import(
     for multiple, one_batch in product(_MULTIPLES, (False, True)):
         tried = _in_multiples(_with_one_batch(shapes) if one_batch else shapes, multiple)
         try:
-            return import_open(bound_network(path, binding), tried), tried
+            opened = import_open(bound_network(path, binding), tried)
+            return _with_fewest_multiples(path, binding, opened, tried)
         except InvalidModelError as error:
             is_final = not isinstance(error.__cause__, NoOneShapeError)
             failure = error if is_final else failure or error
@@ -135,6 +151,27 @@ def _import(
                 break
     assert failure is not None
     raise failure
+
+
+def _with_fewest_multiples(
+    path: Path | str, binding: Binding, opened: OpenModule, shapes: tuple[OpenShape, ...]
+) -> tuple[OpenModule, tuple[OpenShape, ...]]:
+    """Return the network with any size for the dimensions of inputs that need no multiples: those of a text beside an image."""
+    by_input = [
+        {size.name for size in shape if isinstance(size, OpenDimension) and size.multiple > 1}
+        for shape in shapes
+    ]
+    for names in by_input if len([names for names in by_input if names]) > 1 else []:
+        tried = tuple(
+            tuple(
+                replace(size, multiple=1) if isinstance(size, OpenDimension) and size.name in names else size
+                for size in shape
+            )
+            for shape in shapes
+        )
+        with suppress(InvalidModelError):
+            opened, shapes = import_open(bound_network(path, binding), tried), tried
+    return opened, shapes
 
 
 def _with_sizes_of_inputs(
@@ -155,8 +192,11 @@ def _with_sizes_of_inputs(
         )
         for number, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True))
     ]
-    counts = relax.ShapeExpr([tirx.floordiv(variables[size.name], size.multiple) for size in dimensions])
-    casts = [relax.MatchCast(sizes, counts, sizes.ty)]
+    counts = [tirx.floordiv(variables[size.name], size.multiple) for size in dimensions]
+    # TVM's VMShapeLower computes no expression that only the value of a cast has: it needs a binding of its own.
+    computed = relax.Var("counts", relax.ShapeType(counts))
+    casts: list[relax.Binding] = [relax.VarBinding(computed, relax.ShapeExpr(counts))]
+    casts += [relax.MatchCast(sizes, computed, sizes.ty)]
     casts += [relax.MatchCast(old, new, old.ty) for old, new in zip(tensors, inputs, strict=True)]
     casts += _checks(taken, variables)
     body = relax.SeqExpr([relax.BindingBlock(casts), *main.body.blocks], main.body.body)
