@@ -274,6 +274,7 @@ RULES: dict[str, Rule] = {
     "CONCATENATION": _concatenated,
     "CONV_2D": _convolution,
     "CONV_3D": lambda op: [volume_shape(op)],
+    "CONV_3D_TRANSPOSE": lambda op: [tuple(op.ints(0, "the shape of the result"))],
     "DEPTHWISE_CONV_2D": _convolution,
     "DEPTH_TO_SPACE": _blocks,
     "EMBEDDING_LOOKUP": _gathered,
