@@ -47,6 +47,7 @@ def stored(tmp_path: Path) -> Path:
         "bidirectional_lstm_with_projection",
         "bidirectional_rnn_merged",
         "conv_3d_transpose_same_strided",
+        "reduce_window_product",
         "in_blocks_same",
         "sequences_reversed",
     ],

@@ -87,6 +87,13 @@ def test_both_directions_of_several_samples_are_merged() -> None:
     np.testing.assert_allclose(output[..., :4], OUTPUTS["bidirectional_lstm_of_two_outputs"][0], atol=2e-5)
 
 
+def test_windows_of_another_shape() -> None:
+    (x,) = ZOO["reduce_window_sum"]().feeds()
+    model = convert(ZOO["reduce_window_sum"]().data, {"t0": (4, 7, 6)})
+    (output,) = run(model, [np.concatenate([x, x])])
+    np.testing.assert_allclose(output, np.concatenate(OUTPUTS["reduce_window_sum"] * 2), rtol=1e-5)
+
+
 def test_rows_of_no_segment_are_left_out() -> None:
     net = Net()
     inputs = [net.input((5, 2)), net.input((5,), "int32"), net.constant(np.array(3, np.int32))]
