@@ -84,11 +84,11 @@ def _import_widest(
 ) -> tuple[OpenModule, tuple[OpenShape, ...]]:
     """Import the network with all dimensions open; if that fails, with all but one that is no batch and does not vary."""
     try:
-        return _import(path, bindings[0], shapes)
+        return _import(path, bindings, shapes)
     except InvalidModelError:
         for name, size in _steady_sizes(path, bindings, shapes).items():
             with suppress(InvalidModelError):
-                return _import(path, bindings[0], _with_size(shapes, name, size))
+                return _import(path, bindings, _with_size(shapes, name, size))
         raise
 
 
@@ -103,6 +103,20 @@ def _refuse_unfit(path: Path | str, binding: Binding, taken: OpenShapes) -> None
                 f"{sizes[dimension.name]}",
                 code="unsupported-operator",
             )
+
+
+def _sizes(
+    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of each open dimension in all sets of shapes."""
+    graph = read_model(path).graph
+    specs = [bind_inputs(graph, binding.shapes, binding.values) for binding in bindings]
+    return {
+        dimension.name: tuple(inputs[number].shape[axis] for inputs in specs)
+        for number, shape in enumerate(shapes)
+        for axis, dimension in enumerate(shape)
+        if isinstance(dimension, OpenDimension)
+    }
 
 
 def _steady_sizes(
@@ -135,12 +149,13 @@ def _with_size(shapes: tuple[OpenShape, ...], name: str, size: int) -> tuple[Ope
 
 
 def _import(
-    path: Path | str, binding: Binding, shapes: tuple[OpenShape, ...]
+    path: Path | str, bindings: Sequence[Binding], shapes: tuple[OpenShape, ...]
 ) -> tuple[OpenModule, tuple[OpenShape, ...]]:
     """Import the network with the smallest multiple that it takes; with one size of all batches if they must be equal."""
+    binding, sizes = bindings[0], _sizes(path, bindings, shapes)
     failure: InvalidModelError | None = None
     for multiple, one_batch in product(_MULTIPLES, (False, True)):
-        tried = _in_multiples(_with_one_batch(shapes) if one_batch else shapes, multiple)
+        tried = _in_multiples(_with_one_batch(shapes, sizes) if one_batch else shapes, multiple)
         try:
             opened = import_open(bound_network(path, binding), tried)
             return _with_fewest_multiples(path, binding, opened, tried)
@@ -237,11 +252,27 @@ def _checks(taken: OpenShapes, variables: Mapping[str, tirx.Var]) -> list[relax.
     ]
 
 
-def _with_one_batch(shapes: tuple[OpenShape, ...]) -> tuple[OpenShape, ...]:
-    """Return shapes whose first dimensions, where they are open, are one. Exporters give each input its own name for it."""
+def _with_one_batch(
+    shapes: tuple[OpenShape, ...], sizes: Mapping[str, tuple[int, ...]]
+) -> tuple[OpenShape, ...]:
+    """Return shapes whose first dimensions, where they are open, are one. Exporters give each input its own name for it.
+
+    A first dimension of another size, the same in all sets of shapes, keeps that: a time step that all samples share.
+    """
     batches = [shape[0] for shape in shapes if shape and isinstance(shape[0], OpenDimension)]
+    if not batches:
+        return shapes
+    batch = max(batches, key=lambda dimension: sizes[dimension.name])
+    kept = {
+        other: sizes[other.name][0] if len({*sizes[other.name]}) == 1 else batch
+        for other in batches
+        if sizes[other.name] != sizes[batch.name]
+    }
     return tuple(
-        tuple(batches[0] if size in batches else size for size in shape) if batches else shape
+        tuple(
+            kept.get(size, batch) if isinstance(size, OpenDimension) and size in batches else size
+            for size in shape
+        )
         for shape in shapes
     )
 

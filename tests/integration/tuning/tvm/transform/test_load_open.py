@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from diffusion_net import diffusion_net, video_net
+from onnx_models import GraphBuilder
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, import_model
@@ -53,6 +54,18 @@ def test_a_dimension_that_is_never_halved_may_be_beside_those_that_are(tmp_path:
     artifact = compiled(path, {"video": (1, 2, 4, 8, 8)})
     assert multiples_of(artifact)["height"] == multiples_of(artifact)["width"] == 2
     check(artifact, path, video=(1, 4, 4, 6, 10))
+
+
+def test_a_step_that_all_samples_share_keeps_its_size(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    samples = g.node("MatMul", g.input("x", ["batch", 6]), g.weight(6, 8))
+    steps = g.node("Mul", g.node("Unsqueeze", g.input("step", ["steps"]), g.ints(1)), g.weight(1, 8))
+    g.output(g.node("Add", samples, steps), ["batch", 8])
+    path = tmp_path / "net.onnx"
+    onnx.save(g.model(), path)
+    artifact = compiled(path, {"x": (2, 6), "step": (1,)})
+    assert multiples_of(artifact) == {"batch": 1}
+    check(artifact, path, x=(5, 6), step=(1,))
 
 
 def test_sizes_that_do_not_fit_are_named(tmp_path: Path) -> None:
